@@ -1,26 +1,42 @@
-"""A cgroup v2 for each evaluated tree, where the system delegates one to us."""
+"""A cgroup for each evaluated tree, where the system delegates one to us: of version 2, else one of each version 1 hierarchy.
+
+The path of a version 1 cgroup is two, memory's and pids', with a newline between them: /proc/self/cgroup has one in a line.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 _NEEDED = frozenset({"memory", "pids"})
+_FIRST_VERSION = ("memory", "pids")
+_BETWEEN = "\n"
+_KILL_ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """A folder under which cgroups with memory and pids limits can be made; or why there is none."""
+    """A path under which cgroups with memory and pids limits can be made; or why there is none."""
 
     folder: str = ""
     reason: str = ""
 
 
-def find(mount: Path | None = None, own: str | None = None) -> Delegation:
-    """Look for a delegated cgroup: ours, with the memory and pids controllers handed to its children.
+def find() -> Delegation:
+    """Look for a delegated cgroup, of version 2 first."""
+    second = find_second()
+    if second.folder:
+        return second
+    first = find_first()
+    return first if first.folder else Delegation(reason=f"{second.reason}; {first.reason}")
+
+
+def find_second(mount: Path | None = None, own: str | None = None) -> Delegation:
+    """Look for a cgroup v2: ours, with the memory and pids controllers handed to its children.
 
     ``mount`` and ``own`` are where cgroup v2 is mounted and our place in it; found out if not given.
     """
@@ -41,45 +57,111 @@ def find(mount: Path | None = None, own: str | None = None) -> Delegation:
     return Delegation(reason="no cgroup with memory and pids controllers is delegated to this process")
 
 
+def find_first(mounts: str | None = None, places: str | None = None) -> Delegation:
+    """Look for our cgroups v1 of memory and pids, where we may make others.
+
+    ``mounts`` and ``places`` are the texts of /proc/self/mountinfo and /proc/self/cgroup; read if not given.
+    """
+    mounts = _text("/proc/self/mountinfo") if mounts is None else mounts
+    places = _text("/proc/self/cgroup") if places is None else places
+    folders = []
+    for controller in _FIRST_VERSION:
+        folder = _first_folder(controller, mounts, places)
+        if folder is None:
+            return Delegation(reason=f"cgroup v1 has no {controller} hierarchy here")
+        if not (folder / "cgroup.procs").exists() or not os.access(folder, os.W_OK):
+            return Delegation(reason=f"the {controller} hierarchy of cgroup v1 is not delegated to this process")
+        folders.append(str(folder))
+    return Delegation(folder=_BETWEEN.join(folders))
+
+
+def _first_folder(controller: str, mounts: str, places: str) -> Path | None:
+    """Return our cgroup of a controller's version 1 hierarchy."""
+    own = next(
+        (line.split(":", 2)[2] for line in places.splitlines() if controller in line.split(":")[1].split(",")), None
+    )
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.partition(" ")
+        if own is None or kind != "cgroup" or controller not in options.split()[-1].split(","):
+            continue
+        root, mount = before.split()[3:5]
+        return Path(mount) / own.removeprefix(root if root != "/" else "").lstrip("/")
+    return None
+
+
 def create(folder: str, name: str, *, memory_bytes: int, processes: int) -> str:
     """Make a cgroup with its limits; its path. OSError if refused."""
-    path = Path(folder) / name
-    path.mkdir()
+    made: list[Path] = []
     try:
-        (path / "memory.max").write_text(str(memory_bytes))
-        (path / "pids.max").write_text(str(processes))
-        for knob, value in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
+        for parent in folder.split(_BETWEEN):
+            path = Path(parent) / name
+            path.mkdir()
+            made.append(path)
+        memory, pids = made[0], made[-1]
+        size = str(memory_bytes)
+        (pids / "pids.max").write_text(str(processes))
+        if len(made) > 1:
+            (memory / "memory.limit_in_bytes").write_text(size)
+            optional = [("memory.memsw.limit_in_bytes", size)]
+        else:
+            (memory / "memory.max").write_text(size)
+            optional = [("memory.swap.max", "0"), ("memory.oom.group", "1")]
+        for knob, value in optional:
             with contextlib.suppress(OSError):
-                (path / knob).write_text(value)
+                (memory / knob).write_text(value)
     except OSError:
-        path.rmdir()
+        for path in made:
+            path.rmdir()
         raise
-    return str(path)
+    return _BETWEEN.join(map(str, made))
 
 
 def enter(path: str, pid: int) -> None:
     """Move a process into the cgroup."""
-    (Path(path) / "cgroup.procs").write_text(str(pid))
+    for folder in path.split(_BETWEEN):
+        (Path(folder) / "cgroup.procs").write_text(str(pid))
 
 
 def ran_out_of_memory(path: str) -> bool:
     """Return True if the kernel ended a process of the cgroup for its memory limit."""
-    with contextlib.suppress(OSError, ValueError), open(Path(path) / "memory.events", encoding="ascii") as file:
-        return any(line.split()[0] == "oom_kill" and int(line.split()[1]) for line in file)
-    return False
+    memory, *first = path.split(_BETWEEN)
+    told = _text(Path(memory) / ("memory.oom_control" if first else "memory.events"))
+    counts = dict(line.split()[:2] for line in told.splitlines() if line.count(" "))
+    return counts.get("oom_kill", "0").strip("0") != ""
 
 
 def kill(path: str) -> None:
-    """End every process in the cgroup. OSError where the kernel has no cgroup.kill (before 5.14)."""
-    (Path(path) / "cgroup.kill").write_text("1")
+    """End every process in the cgroup. OSError where the kernel has no cgroup.kill (before 5.14).
+
+    Version 1 has no such file: nothing may be forked any more, and what is there is ended until nothing is.
+    """
+    *memory, pids = map(Path, path.split(_BETWEEN))
+    if not memory:
+        (pids / "cgroup.kill").write_text("1")
+        return
+    (pids / "pids.max").write_text("0")
+    for _ in range(_KILL_ROUNDS):
+        found = {word for folder in (*memory, pids) for word in _words(folder / "cgroup.procs")} - {"0"}
+        if not found:
+            return
+        for word in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(word), signal.SIGKILL)
+        time.sleep(0.005)
 
 
 def remove(path: str, *, wait_s: float = 1.0) -> bool:
     """Remove the cgroup once it is empty; False where it is not within ``wait_s``."""
     deadline = time.monotonic() + wait_s
+    left = [folder for folder in path.split(_BETWEEN) if not _removed(folder, deadline)]
+    return not left
+
+
+def _removed(folder: str, deadline: float) -> bool:
     while True:
         try:
-            os.rmdir(path)
+            os.rmdir(folder)
             return True
         except FileNotFoundError:
             return True
@@ -91,21 +173,26 @@ def remove(path: str, *, wait_s: float = 1.0) -> bool:
 
 def mounted() -> Path | None:
     """Return the mount point of cgroup v2; None where it is not mounted."""
-    with contextlib.suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8") as file:
-        for line in file:
-            before, _, after = line.partition(" - ")
-            if after.startswith("cgroup2 "):
-                return Path(before.split()[4])
+    for line in _text("/proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        if after.startswith("cgroup2 "):
+            return Path(before.split()[4])
     return None
 
 
 def membership() -> str | None:
     """The cgroup v2 of this process, as a path from the mount; None where there is none."""
-    with contextlib.suppress(OSError), open("/proc/self/cgroup", encoding="utf-8") as file:
-        for line in file:
-            if line.startswith("0::"):
-                return line[3:].strip()
+    for line in _text("/proc/self/cgroup").splitlines():
+        if line.startswith("0::"):
+            return line[3:].strip()
     return None
+
+
+def _text(path: Path | str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def _words(path: Path) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -49,6 +50,8 @@ _ENVIRONMENT = {
 
 _SLOTS_TAKEN: set[int] = set()
 """Of all zygotes of this process: limits of processes are counted by uid, and a uid may end what is its own."""
+_JOBS = itertools.count(1)
+"""Numbers of this process' cgroups, whichever zygote they are for."""
 
 _CAUSES = {
     "memory": "ended above its memory limit",
@@ -158,7 +161,6 @@ class Zygote:
         self._process: asyncio.subprocess.Process | None = None
         self._socket: socket.socket | None = None
         self._lock = asyncio.Lock()
-        self._jobs = 0
 
     @property
     def pid(self) -> int | None:
@@ -321,8 +323,7 @@ class Zygote:
     def _make_cgroup(self, jail: Jail) -> str:
         if not self._cgroup_folder:
             return ""
-        self._jobs += 1
-        name = f"acceld-{os.getpid()}-{self._jobs}"
+        name = f"acceld-{os.getpid()}-{next(_JOBS)}"
         memory = jail.memory_bytes + (256 << 20)
         return cgroups.create(self._cgroup_folder, name, memory_bytes=memory, processes=jail.processes + 1)
 

@@ -138,7 +138,7 @@ def _supervise(job: Job, tasks: dict[str, Callable[..., Any]]) -> NoReturn:
         outcome["detail"] = str(error)
     with contextlib.suppress(OSError):
         if job.cgroup:
-            if outcome["signal"] == signal.SIGKILL and not outcome["cause"] and cgroups.ran_out_of_memory(job.cgroup):
+            if outcome["exit"] != 0 and not outcome["cause"] and cgroups.ran_out_of_memory(job.cgroup):
                 outcome["cause"] = "memory"
             cgroups.kill(job.cgroup)
         process_tree.end(os.getpid())

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,15 +55,15 @@ def delegated(tmp_path: Path, *, controllers: str = "cpu memory pids", handed: s
 
 
 def test_a_cgroup_with_both_controllers_handed_down_is_delegated(tmp_path: Path) -> None:
-    assert cgroups.find(tmp_path.parent, tmp_path.name) == cgroups.Delegation(
+    assert cgroups.find_second(tmp_path.parent, tmp_path.name) == cgroups.Delegation(
         reason="no cgroup with memory and pids controllers is delegated to this process"
     )
-    assert cgroups.find(tmp_path.parent, delegated(tmp_path).name).folder == str(tmp_path)
+    assert cgroups.find_second(tmp_path.parent, delegated(tmp_path).name).folder == str(tmp_path)
 
 
 def test_controllers_that_are_there_but_not_handed_down_are_asked_for(tmp_path: Path) -> None:
     folder = delegated(tmp_path, handed="")
-    assert cgroups.find(tmp_path.parent, folder.name).folder == str(folder)
+    assert cgroups.find_second(tmp_path.parent, folder.name).folder == str(folder)
     assert (folder / "cgroup.subtree_control").read_text() == "+memory +pids"
 
 
@@ -70,6 +71,56 @@ def test_the_limits_of_a_cgroup_are_those_asked_for(tmp_path: Path) -> None:
     path = Path(cgroups.create(str(tmp_path), "job", memory_bytes=1 << 20, processes=7))
     reported = {name: (path / name).read_text() for name in ("memory.max", "pids.max", "memory.oom.group")}
     assert reported == {"memory.max": "1048576", "pids.max": "7", "memory.oom.group": "1"}
+
+
+def first_version(tmp_path: Path) -> tuple[str, str]:
+    """A stand-in for the hierarchies of version 1: what /proc/self/mountinfo and /proc/self/cgroup say of it."""
+    for controller in ("memory", "pids"):
+        (tmp_path / controller / "user" / "1").mkdir(parents=True)
+        (tmp_path / controller / "user" / "1" / "cgroup.procs").touch()
+    mounts = "".join(
+        f"3{at} 31 0:3{at} /user {tmp_path}/{names.split(',')[0]}/user rw - cgroup cgroup rw,{names}\n"
+        for at, names in enumerate(("memory", "pids"))
+    )
+    return f"31 23 0:28 / {tmp_path} rw - tmpfs tmpfs rw\n{mounts}", "4:memory:/user/1\n8:pids:/user/1\n0::/\n"
+
+
+def test_hierarchies_of_version_1_are_used_where_they_are_ours(tmp_path: Path) -> None:
+    mounts, places = first_version(tmp_path)
+    memory, pids = (tmp_path / name / "user" / "1" for name in ("memory", "pids"))
+    found = cgroups.find_first(mounts, places)
+    assert found.folder.split("\n") == [str(memory), str(pids)]
+    path = cgroups.create(found.folder, "job", memory_bytes=1 << 20, processes=7)
+    assert (memory / "job" / "memory.limit_in_bytes").read_text() == "1048576"
+    assert (pids / "job" / "pids.max").read_text() == "7"
+    cgroups.enter(path, 12345)
+    assert (memory / "job" / "cgroup.procs").read_text() == (pids / "job" / "cgroup.procs").read_text() == "12345"
+    assert not cgroups.ran_out_of_memory(path)
+    (memory / "job" / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    assert cgroups.ran_out_of_memory(path)
+
+
+def test_version_1_without_pids_or_not_ours_is_not_used(tmp_path: Path) -> None:
+    mounts, places = first_version(tmp_path)
+    without = cgroups.find_first(mounts, places.replace("8:pids:/user/1\n", ""))
+    assert without.reason == "cgroup v1 has no pids hierarchy here"
+    (tmp_path / "memory" / "user" / "1" / "cgroup.procs").unlink()
+    assert cgroups.find_first(mounts, places).reason.startswith("the memory hierarchy of cgroup v1 is not delegated")
+
+
+def test_a_cgroup_of_version_1_is_ended_until_nobody_is_left(tmp_path: Path) -> None:
+    memory, pids = tmp_path / "memory", tmp_path / "pids"
+    with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"]) as process:
+        for folder in (memory, pids):
+            folder.mkdir()
+            (folder / "cgroup.procs").write_text(f"{process.pid}\n0\n")
+        killing = threading.Thread(target=cgroups.kill, args=(f"{memory}\n{pids}",))
+        killing.start()
+        assert process.wait(10) == -signal.SIGKILL
+        for folder in (memory, pids):
+            (folder / "cgroup.procs").write_text("")
+        killing.join(10)
+    assert not killing.is_alive() and (pids / "pids.max").read_text() == "0"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="cgroups are Linux's")
@@ -119,8 +170,8 @@ async def test_a_jailed_tree_is_in_its_cgroup_and_gone_with_it(real: Path) -> No
     ("task", "jail", "cause"),
     [
         ("allocate_in_children", Jail(wall_s=20, memory_bytes=100 << 20, processes=8), "memory"),
-        ("allocate_shared", Jail(wall_s=20, memory_bytes=100 << 20), "memory"),
-        ("bomb", Jail(wall_s=1.0, processes=20), "deadline"),
+        ("allocate_shared", Jail(wall_s=20, memory_bytes=100 << 20, processes=8, wide=True), "memory"),
+        ("bomb", Jail(wall_s=20, processes=20), "processes"),
     ],
 )
 async def test_the_limits_of_a_delegated_cgroup_hold_for_the_whole_tree(task: str, jail: Jail, cause: str) -> None:
@@ -135,8 +186,12 @@ async def test_the_limits_of_a_delegated_cgroup_hold_for_the_whole_tree(task: st
         while not job.done():
             for path in _jobs(found.folder):
                 with contextlib.suppress(OSError, ValueError):
-                    most_processes = max(most_processes, int((path / "pids.current").read_text()))
-                    most_bytes = max(most_bytes, int((path / "memory.current").read_text()))
+                    if (path / "pids.current").exists():
+                        most_processes = max(most_processes, int((path / "pids.current").read_text()))
+                    if (path / "memory.current").exists():
+                        most_bytes = max(most_bytes, int((path / "memory.current").read_text()))
+                    if (path / "memory.usage_in_bytes").exists():
+                        most_bytes = max(most_bytes, int((path / "memory.usage_in_bytes").read_text()))
             await asyncio.sleep(0.002)
         outcome, reply = await job
         reply.close()
@@ -146,6 +201,26 @@ async def test_the_limits_of_a_delegated_cgroup_hold_for_the_whole_tree(task: st
     assert most_processes <= jail.processes + 1
     assert most_bytes <= jail.memory_bytes + (256 << 20)
     assert not _jobs(found.folder)
+
+
+async def test_two_zygotes_of_a_process_make_cgroups_of_their_own() -> None:
+    found = cgroups.find()
+    if not found.folder:
+        pytest.skip(f"no cgroup with limits can be made here: {found.reason}")
+    zygotes = [
+        Zygote({"bomb": "tests.acceld.evaluate.hostile:bomb"}, level=Level.L4, cgroup_folder=found.folder)
+        for _ in range(2)
+    ]
+    for zygote in zygotes:
+        await zygote.start()
+    try:
+        ended = await asyncio.gather(*(zygote.run("bomb", b"", Jail(wall_s=20, processes=20)) for zygote in zygotes))
+    finally:
+        for zygote in zygotes:
+            await zygote.stop()
+    for outcome, reply in ended:
+        reply.close()
+        assert outcome.cause == "processes", outcome
 
 
 @pytest.mark.parametrize(
@@ -158,7 +233,7 @@ def test_a_cgroup_tells_whether_the_kernel_ended_it_for_its_memory(tmp_path: Pat
 
 
 def _jobs(folder: str) -> list[Path]:
-    return list(Path(folder).glob("acceld-*"))
+    return [path for parent in folder.split("\n") for path in Path(parent).glob(f"acceld-{os.getpid()}-*")]
 
 
 def _inside(path: Path) -> list[str]:
