@@ -16,7 +16,7 @@ test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not device and not llm"
 
 test-llm: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m llm
+	$(BIN)/python scripts/local_model.py $(BIN)/python -m pytest -rs -m llm
 
 test-exports:
 	python3 -m venv .venv-exports && .venv-exports/bin/pip install -q -e '.[parquet]' datasets trl pytest pytest-asyncio pytest-timeout hypothesis

@@ -156,7 +156,7 @@ class ModelSettings:
         """The key from the environment.
 
         An endpoint given by ``base_url`` without ``key_env`` is taken to need none, and the provider's usual key
-        is not sent to it.
+        is not sent to it. Without its usual key Azure is reached by Microsoft Entra ID.
 
         :raises LLMRefused: the variable is not set.
         """
@@ -166,6 +166,8 @@ class ModelSettings:
         if not variable:
             return NO_KEY
         key = (os.environ if environment is None else environment).get(variable, "")
+        if not key and self.provider == "azure" and not self.key_env:
+            return NO_KEY
         if not key:
             raise LLMRefused(
                 f"model {self.name!r}: the environment variable {variable} is not set",

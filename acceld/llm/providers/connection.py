@@ -30,6 +30,7 @@ class SdkClient(ABC):
         self.settings = settings
         self.key = settings.key(environment)
         self._client: Any = None
+        self._credential: Any = None
         self._connecting = asyncio.Lock()
 
     @abstractmethod
@@ -77,6 +78,9 @@ class SdkClient(ABC):
         if self._client is not None:
             await self._client.close()
             self._client = None
+        if self._credential is not None:
+            await asyncio.to_thread(self._credential.close)
+            self._credential = None
 
     async def sdk(self) -> Any:
         """Return the SDK's client, loaded when it is first needed."""
@@ -127,6 +131,31 @@ class SdkClient(ABC):
         if self.key != NO_KEY:
             return {"aws_region": region, "api_key": self.key}
         return {"aws_region": region, **({"aws_profile": settings.profile} if settings.profile else {})}
+
+    def azure(self) -> dict[str, Any]:
+        """Return the key with which Azure is reached, or what asks Microsoft Entra ID for tokens.
+
+        Azure's own chain finds the identity: environment variables, a workload or managed identity, ``az login``.
+        """
+        if self.key != NO_KEY:
+            return {"api_key": self.key}
+        from azure.core.exceptions import ClientAuthenticationError
+        from azure.identity import DefaultAzureCredential, get_bearer_token_provider
+
+        self._credential = DefaultAzureCredential()
+        current = get_bearer_token_provider(self._credential, "https://cognitiveservices.azure.com/.default")
+        name = self.settings.name
+
+        async def token() -> str:
+            try:
+                return str(await asyncio.to_thread(current))
+            except ClientAuthenticationError as error:
+                raise LLMRefused(
+                    f"model {name!r}: Azure finds no credentials: {error.message.splitlines()[0]}",
+                    hint="export AZURE_OPENAI_API_KEY=... before `acceld start`, or a managed identity, or `az login`.",
+                ) from error
+
+        return {"azure_ad_token_provider": token}
 
     def google(self) -> dict[str, Any]:
         """Return project, region and credentials with which Vertex AI is reached: Google's own chain finds them.

@@ -60,7 +60,7 @@ class OpenAIClient(SdkClient):
         elif settings.provider == "azure":
             endpoint = common.pop("base_url")
             client = openai.AsyncAzureOpenAI(
-                azure_endpoint=endpoint, api_key=self.key, api_version=settings.api_version, **common
+                azure_endpoint=endpoint, api_version=settings.api_version, **self.azure(), **common
             )
         else:
             client = openai.AsyncOpenAI(api_key=self.key, **common)

@@ -205,6 +205,45 @@ async def test_azure_gets_its_key_deployment_and_version() -> None:
         model("azure", {"AZURE_OPENAI_API_KEY": "az-key"}, base_url=server.base_url)
 
 
+async def test_azure_without_a_key_is_asked_with_a_token_of_entra_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The managed identity's endpoint is a server on loopback, as on a machine of Azure's App Service."""
+    asked: list[tuple[str, str]] = []
+
+    async def identity(request: web.Request) -> web.Response:
+        asked.append((request.query["resource"], request.headers["X-IDENTITY-HEADER"]))
+        if request.headers["X-IDENTITY-HEADER"] == "stranger":
+            return web.json_response({"error": {"message": "no such identity"}}, status=400)
+        return web.json_response({"access_token": "entra", "expires_on": "4102444800", "token_type": "Bearer"})
+
+    app = web.Application()
+    app.router.add_get("/token", identity)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    monkeypatch.setenv("IDENTITY_ENDPOINT", f"{site.name}/token")
+    section: dict[str, Any] = {"name": "my-deployment", "api_version": "2025-04-01-preview"}
+    try:
+        async with cloud() as server:
+            monkeypatch.setenv("IDENTITY_HEADER", "machine")
+            gpt = model("azure", {}, base_url=server.base_url, **section)
+            answers = [(await gpt.complete(ask())).text for _ in range(2)]
+            await gpt.close()
+            monkeypatch.setenv("IDENTITY_HEADER", "stranger")
+            lost = model("azure", {}, base_url=server.base_url, **section)
+            with pytest.raises(LLMRefused, match="finds no credentials") as refused:
+                await lost.complete(ask())
+            await lost.close()
+    finally:
+        await runner.cleanup()
+    assert (
+        answers == [TEXT, TEXT] and [headers["authorization"] for _, headers, _ in server.seen] == ["Bearer entra"] * 2
+    )
+    assert asked[0] == ("https://cognitiveservices.azure.com", "machine"), "a token is kept until it expires"
+    assert [header for _, header in asked].count("machine") == 1
+    assert "AZURE_OPENAI_API_KEY" in (refused.value.hint or "")
+
+
 async def test_vertex_sends_google_s_token_to_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
     import google.auth.credentials
 
