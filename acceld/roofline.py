@@ -30,6 +30,10 @@ NARROW_TOLERANCE = 1e-3
 """Least relative tolerance that a product of operands rounded to bfloat16 (about 2e-3 relative) could pass."""
 
 
+EIGHT_BIT_TOLERANCE = 2e-2
+"""Least relative tolerance that a product of operands rounded to 8-bit floats (about 4e-2 relative) could pass."""
+
+
 class Work(Protocol):
     """Declared work: floating-point operations and compulsory bytes."""
 
@@ -109,6 +113,7 @@ REACHED_BYTES_PER_S: Mapping[str, float] = {"trn1": 302e9}
 def _attainable(chip: ChipSpec) -> Peaks:
     dense = 2 * chip.partitions * 128 * chip.tensor_ghz * 1e9
     long_rows = 1e6 * chip.dma_engines * chip.dma_long_row_bytes_per_us
+    rows_of_eight_bits = round(chip.matmul_tflops.get("float8_e4m3", 0.0) / chip.matmul_tflops["bfloat16"])
     return _peaks(
         max(long_rows, REACHED_BYTES_PER_S.get(chip.name, 0.0)),
         chip.partitions * (chip.vector_ghz + chip.scalar_ghz) * 1e9,
@@ -116,6 +121,7 @@ def _attainable(chip: ChipSpec) -> Peaks:
         float32=dense / FLOAT32_PASSES,
         bfloat16=dense,
         float16=dense,
+        **({"float8_e4m3": dense * rows_of_eight_bits} if rows_of_eight_bits else {}),
     )
 
 
@@ -171,7 +177,7 @@ def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
     if evaluated.work is None or peaks is None or wire is None:
         return None
     work, passes = evaluated.work, _fewest_passes(evaluated)
-    fastest = max(peaks.matmul_flops_per_s.values()) / passes
+    fastest = _fastest_product(evaluated, peaks) / passes
     elementwise = _element_flops_per_s(CHIPS[chip], passes, narrow=evaluated.dtype != "float32")
     return Floor(1e6 * work.hbm_bytes / wire, 1e6 * work.matmul_flops / fastest, 1e6 * work.vector_flops / elementwise)
 
@@ -215,6 +221,15 @@ def least_us(evaluated: Assessed, peaks: Peaks | None) -> float | None:
     if matmul is not None:
         seconds.append(work.matmul_flops / matmul)
     return 1e6 * max(seconds)
+
+
+def _fastest_product(evaluated: Assessed, peaks: Peaks) -> float:
+    """Return the FLOPs per second of the narrowest operands that the workload has or its tolerance allows."""
+    rates = peaks.matmul_flops_per_s
+    eight_bits = evaluated.dtype.startswith("float8") or (
+        evaluated.precision == "any_within_tolerance" and evaluated.tolerance >= EIGHT_BIT_TOLERANCE
+    )
+    return max(rate for dtype, rate in rates.items() if eight_bits or not dtype.startswith("float8"))
 
 
 def _fewest_passes(evaluated: Assessed) -> float:

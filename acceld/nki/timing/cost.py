@@ -196,11 +196,9 @@ class CostModel:
         wide = self.dtype(stationary) == "float32" or self.dtype(moving) == "float32"
         passes = self.params.float32_passes if wide else 1
         flops = 2 * rows * columns * free * (2 if wide else 1)
-        speed = 1.0
-        if instruction.op == "matmul_mx":
-            speed = 4.0
-        elif instruction.attr("perf_mode"):
-            speed = 2.0
+        if instruction.op == "matmul_mx":  # a packed element holds four rows of the contraction
+            flops *= 4
+        speed = 2.0 if instruction.attr("perf_mode") else 1.0
         pieces = ceil(free / MATMUL_COLUMNS)
         busy = self._passes_us(passes, ceil(free / pieces)) * pieces / speed
         transpose = flops if instruction.attr("transpose") else 0
