@@ -79,6 +79,16 @@ def test_a_split_product_may_be_faster_than_a_strict_one_but_not_than_a_narrow_o
     assert strict == pytest.approx(4 * narrow) and split == pytest.approx(3 * narrow) == tight and half == narrow
 
 
+def test_eight_bit_products_have_the_floor_of_their_rate_only_where_they_are_declared_or_tolerated() -> None:
+    product = DeclaredWork(0, 2 * 4096**3, 1)
+    wide = floor_us(Case(product, "bfloat16", "any_within_tolerance", 4e-3), "trn2")
+    assert wide is not None
+    for chip, faster in (("trn2", 2), ("trn3", 4)):
+        for case in (Case(product, "float8_e4m3"), Case(product, "bfloat16", "any_within_tolerance", 5e-2)):
+            assert floor_us(case, chip) == pytest.approx(wide / faster)
+    assert floor_us(Case(product, "float8_e4m3"), "trn1") == floor_us(Case(product, "bfloat16"), "trn1")
+
+
 def test_element_wise_work_has_a_floor_of_its_own() -> None:
     strict = floor_of(Case(DeclaredWork(128 * 10**9, 0, 1)), "trn1")
     narrow = floor_of(Case(DeclaredWork(128 * 10**9, 0, 1), dtype="bfloat16"), "trn1")

@@ -41,7 +41,7 @@ def relative_distance(one: np.ndarray, other: np.ndarray) -> float:
 def test_the_fourteen_nkibench_workloads_are_there() -> None:
     found = find_workloads()
     assert {name for name, one in found.items() if one.family == "nkibench"} == NKIBENCH
-    assert {one.family for one in found.values()} == {"nkibench", "bf16", "cs149"} | {
+    assert {one.family for one in found.values()} == {"nkibench", "bf16", "fp8", "cs149"} | {
         one.family for one in found.values() if one.family in ("triton", "cpu")
     }
 

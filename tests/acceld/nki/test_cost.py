@@ -35,6 +35,18 @@ def test_a_product_counts_passes_and_flops_by_dtype(dtype: str, passes: int, fac
     assert found.busy_us == pytest.approx(passes * (512 + LEGACY.tensor_overhead_cycles) / 2800)
 
 
+def test_a_microscaled_product_contracts_four_rows_in_the_time_of_one() -> None:
+    w = Writer()
+    left, right = (w.sbuf(128, width, dtype="float8_e4m3fn_x4") for width in (128, 512))
+    scales = [w.sbuf(128, width, dtype="uint8") for width in (128, 512)]
+    w.do("matmul_mx", tile(w.psum(128, 512)), *map(tile, (left, right, *scales)), accumulate="no")
+    found = cost(w, chip="trn3")
+    w.do("matmul", tile(w.psum(128, 512)), *(tile(w.sbuf(128, width, dtype="bfloat16")) for width in (128, 512)))
+    narrow = cost(w, chip="trn3")
+    assert found.busy_us == narrow.busy_us and found.flops == 4 * narrow.flops
+    assert found.flops / found.busy_us / 1e6 == pytest.approx(315, rel=0.05), "TFLOPS, as AWS's guide has it"
+
+
 def test_a_transpose_counts_as_a_product_with_the_identity() -> None:
     w = Writer()
     w.do("transpose", tile(w.psum(64, 128)), tile(w.sbuf(128, 64)), engine=Engine.TENSOR)
