@@ -51,7 +51,7 @@ def alert_of(event: Event) -> Alert | None:
     match event.data:
         case BestChanged() as best if best.speedup is not None and best.speedup > 1:
             latency = figures.brief_latency(best.latency_us, best.source or "simulated")
-            tie = None if figures.is_win(best.speedup, best.source) else SIMULATED_TIE_PERCENT
+            tie = None if figures.best_is_win(best.speedup, best.source) else SIMULATED_TIE_PERCENT
             return Alert("win", f"{run}c{best.candidate} {latency}, {figures.speedup(best.speedup, tie)}")
         case RunStateChanged(state, message) if state.ended:
             return Alert("end", f"{run}{state}" + (f": {message}" if message else ""))

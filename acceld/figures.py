@@ -97,14 +97,20 @@ def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
 def is_win(ratio: float | None, source: Source | str | None, band_percent: float | None = None) -> bool:
     """Return True if a speed-up is beyond what could be chance: the one rule for what is called, coloured or applied as a win.
 
-    Where ``band_percent`` is not given, a prediction's is that of any change, and what was measured has passed its own
-    test when it became the best.
+    Where ``band_percent`` is not given, a prediction's is that of any change; of what was measured nothing is known then.
     """
     if ratio is None:
         return False
     if band_percent is None:
-        band_percent = 0.0 if source is not None and Source(source) is Source.MEASURED else SIMULATED_TIE_PERCENT
+        if source is not None and Source(source) is Source.MEASURED:
+            return False
+        band_percent = SIMULATED_TIE_PERCENT
     return ratio > 1 + band_percent / 100
+
+
+def best_is_win(ratio: float | None, source: Source | str | None) -> bool:
+    """Return the same of a run's best: one that was measured has passed the test of its interval when it became that."""
+    return is_win(ratio, source, 0.0 if source is not None and Source(source) is Source.MEASURED else None)
 
 
 def news(ratio: float, source: Source | str | None, band_percent: float | None = None) -> bool | None:
@@ -114,10 +120,19 @@ def news(ratio: float, source: Source | str | None, band_percent: float | None =
     return False if is_win(1 / ratio, source, band_percent) else None
 
 
+def interleaved_news(pair: Mapping[str, Any]) -> bool | None:
+    """Return the same of two kernels that were measured interleaved: an entry of ``paired``."""
+    if pair["win"]:
+        return True
+    slower = pair["interval"][1] < 1 and pair["ratio"] * (1 + pair["band_percent"] / 100) < 1
+    return False if slower else None
+
+
 def paired(found: Mapping[str, Any]) -> str:
     """``7.05x (6.71 – 7.40), 3 steps, each against its parent``: measured interleaved, with its 95 % interval."""
     how = "best against baseline" if found["steps"] == 1 else f"{found['steps']} steps, each against its parent"
-    return f"{found['ratio']:.2f}x ({found['low']:.2f} – {found['high']:.2f}, 95 %), {how}"
+    tie = "" if found["low"] > 1 or found["high"] < 1 else " tie"
+    return f"{found['ratio']:.2f}x{tie} ({found['low']:.2f} – {found['high']:.2f}, 95 %), {how}"
 
 
 def cores(statistics: Mapping[str, Any]) -> list[str]:

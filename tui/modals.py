@@ -175,7 +175,7 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
             [
                 (key, palette.text),
                 (str(len(rows)) if rows else "—", palette.muted),
-                (f"{best:.2f}x" if best else "—", palette.good if figures.is_win(best, source) else palette.muted),
+                (f"{best:.2f}x" if best else "—", palette.good if figures.best_is_win(best, source) else palette.muted),
             ],
             width,
         )

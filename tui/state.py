@@ -309,11 +309,21 @@ class RunView:
 
     def is_win(self, candidate: CandidateView) -> bool:
         """True if it passed and is faster than the baseline beyond a tie; of measured ones, if it was ever the best."""
+        return self._won(candidate, self.speedup_of(candidate))
+
+    def gained(self, candidate: CandidateView) -> bool:
+        """Return the same against its parent."""
+        parent = self.candidates.get(candidate.parent or 0)
+        if parent is None or not parent.latency_us or not candidate.latency_us:
+            return False
+        return self._won(candidate, parent.latency_us / candidate.latency_us)
+
+    def _won(self, candidate: CandidateView, ratio: float | None) -> bool:
         if candidate.status is not Status.PASSED:
             return False
-        if self.source == Source.MEASURED and all(best.candidate != candidate.id for best in self.bests):
-            return False
-        return figures.is_win(self.speedup_of(candidate), self.source)
+        if self.source != Source.MEASURED:
+            return figures.is_win(ratio, self.source)
+        return any(best.candidate == candidate.id for best in self.bests) and figures.best_is_win(ratio, self.source)
 
     def path(self, candidate: int) -> tuple[int, ...]:
         """From the baseline to ``candidate``."""

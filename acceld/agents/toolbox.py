@@ -38,6 +38,12 @@ ANSWER_S = 1800.0
 """Longest wait for one evaluation, in seconds, its time in the queue included."""
 EVENTS_S = 5.0
 """Longest wait of one request for new events, in seconds."""
+COMPARED = {
+    True: "the first is faster",
+    False: "the second is faster",
+    None: "a tie: the difference is within the uncertainty",
+}
+"""Words for the news of one kernel against another."""
 HOT_LINES = 5
 KEPT = 128
 """Whole results that can still be asked for by id."""
@@ -135,13 +141,18 @@ class Toolbox:
         both = one["status"] == other["status"] == "passed" and latencies[0] and latencies[1]
         ratio = timed["ratio"] if timed else latencies[1] / latencies[0] if both else None
         source = one["profile"]["source"] if one["profile"] else None
+        same = one["program_sha256"] == other["program_sha256"]
         band = timed["band_percent"] if timed else SIMULATED_TIE_PERCENT if source == "simulated" else None
+        if timed:
+            news = figures.interleaved_news(timed)
+        else:
+            news = figures.news(ratio, source) if ratio and not same else None
         return {
             "first": self._short(one, first.text),
             "second": self._short(other, second.text),
             "ratio": ratio,
             "tie_band_percent": band,
-            "verdict": _compared(ratio, band) if both else "both have to pass before they can be compared",
+            "verdict": COMPARED[news] if both else "both have to pass before they can be compared",
         }
 
     async def evaluate_kernels(
@@ -605,15 +616,6 @@ def _hot(lines: Sequence[Mapping[str, Any]], text: str) -> list[Json]:
 
 def _latency_us(reported: Mapping[str, Any]) -> float:
     return float((reported["profile"] or {}).get("latency_us") or 0.0)
-
-
-def _compared(ratio: float | None, band_percent: float | None) -> str:
-    if ratio is None:
-        return "not comparable"
-    band = 1 + (band_percent or 0.0) / 100
-    if ratio > band:
-        return "the first is faster"
-    return "the second is faster" if ratio < 1 / band else "a tie: the difference is within the uncertainty"
 
 
 def _standing(row: Mapping[str, Any]) -> str:

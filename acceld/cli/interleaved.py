@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from acceld import figures
 from acceld.cli.kernels import plain
 from acceld.client import Client
 from acceld.model import Evaluation, Gate, Kernel, Status
@@ -31,7 +32,13 @@ class Interleaved:
     @property
     def text(self) -> str:
         """``2.31x (2.28 – 2.35)``, and ``tie`` where neither is faster."""
-        tie = abs(self.ratio - 1) * 100 <= self.band_percent
+        pair = {
+            "ratio": self.ratio,
+            "interval": (self.low, self.high),
+            "band_percent": self.band_percent,
+            "win": self.win,
+        }
+        tie = figures.interleaved_news(pair) is None
         return f"{self.ratio:.2f}x ({self.low:.2f} – {self.high:.2f})" + (" tie" if tie else "")
 
 

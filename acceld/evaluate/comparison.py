@@ -1,4 +1,8 @@
-"""Estimate a latency from samples, and compare two kernels that were timed interleaved: one bootstrap, one rule for a win."""
+"""Estimate a latency from samples, and compare two kernels that were timed interleaved: one bootstrap, one rule for a win.
+
+A session is one process of each kernel. Its pages, caches and neighbours stay with it, so calls of one session agree
+better with each other than with those of the next. The bootstrap draws sessions first and then calls of each.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+SESSIONS = 5
+"""Fewest sessions that a win is measured in: of five medians, the true one lies outside their range in one case of sixteen."""
 _RESAMPLES = 2000
 _LOW, _HIGH = 2.5, 97.5
 
@@ -34,6 +40,7 @@ class Paired:
     resolution_percent: float
     """Resolution of the clock, in percent of the faster kernel's latency."""
     pairs: int
+    sessions: int = 1
 
     @property
     def band_percent(self) -> float:
@@ -42,8 +49,9 @@ class Paired:
 
     @property
     def win(self) -> bool:
-        """True where the whole interval lies above 1 and the ratio beyond the band."""
-        return self.speedup.low > 1 and self.speedup.middle > 1 + self.band_percent / 100
+        """True where the whole interval lies above 1, the ratio beyond the band, and there were enough sessions to know."""
+        beyond = self.speedup.low > 1 and self.speedup.middle > 1 + self.band_percent / 100
+        return beyond and self.sessions >= SESSIONS
 
     def plain(self) -> dict[str, object]:
         """Return it as JSON-able data."""
@@ -54,30 +62,43 @@ class Paired:
             "resolution_percent": self.resolution_percent,
             "band_percent": self.band_percent,
             "rounds": self.pairs,
+            "sessions": self.sessions,
             "win": self.win,
         }
 
 
-def median(samples: Sequence[float]) -> Estimate:
-    """Return the median of at least one sample. The same samples give the same interval."""
-    values = np.asarray(samples, np.float64)
+def median(sessions: Sequence[Sequence[float]]) -> Estimate:
+    """Return the median of the medians of at least one session of samples. The same samples give the same interval."""
     rng = np.random.default_rng(0)
-    middles = np.median(values[rng.integers(0, len(values), (_RESAMPLES, len(values)))], axis=1)
-    low, high = np.percentile(middles, (_LOW, _HIGH))
-    return Estimate(float(np.median(values)), float(low), float(high))
+    count = len(sessions)
+    within = np.empty((count, _RESAMPLES, count))
+    for number, samples in enumerate(sessions):
+        values = np.asarray(samples, np.float64)
+        draws = rng.integers(0, len(values), (_RESAMPLES, count, len(values)))
+        within[number] = np.median(values[draws], axis=2)
+    chosen = rng.integers(0, count, (_RESAMPLES, count))
+    drawn = within[chosen, np.arange(_RESAMPLES)[:, None], np.arange(count)]
+    low, high = np.percentile(np.median(drawn, axis=1), (_LOW, _HIGH))
+    return Estimate(float(np.median([np.median(samples) for samples in sessions])), float(low), float(high))
 
 
 def paired(
-    candidate: Sequence[float], competitor: Sequence[float], resolution: float, competitor_sha256: str = ""
+    candidate: Sequence[Sequence[float]],
+    competitor: Sequence[Sequence[float]],
+    resolution: float,
+    competitor_sha256: str = "",
 ) -> Paired:
-    """Compare interleaved samples pair by pair, so that what drifts with time drifts in both.
+    """Compare sessions of interleaved samples pair by pair, so that what drifts with time drifts in both.
 
-    All samples are positive and in the resolution's unit; those of the longer series without a partner are left out.
+    All samples are positive and in the resolution's unit; those of the longer series of a session without a partner are
+    left out. ValueError where the numbers of sessions differ.
     """
-    pairs = min(len(candidate), len(competitor))
-    ratios = np.asarray(competitor[:pairs], np.float64) / np.asarray(candidate[:pairs], np.float64)
-    faster = min(float(np.median(candidate)), float(np.median(competitor)))
-    return Paired(competitor_sha256, median(ratios.tolist()), 100 * resolution / faster, pairs)
+    ratios = []
+    for mine, other in zip(candidate, competitor, strict=True):
+        pairs = min(len(mine), len(other))
+        ratios.append((np.asarray(other[:pairs], np.float64) / np.asarray(mine[:pairs], np.float64)).tolist())
+    faster = min(float(np.median([np.median(one) for one in side])) for side in (candidate, competitor))
+    return Paired(competitor_sha256, median(ratios), 100 * resolution / faster, sum(map(len, ratios)), len(ratios))
 
 
 def spread(samples: Sequence[float]) -> float:

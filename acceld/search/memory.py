@@ -76,6 +76,8 @@ def paired_band(candidate: Candidate, change_class: str) -> float:
     percent = bands.get(change_class, bands.get("mixed"))
     if percent is not None:
         return float(percent) / 100.0
+    if against := profile.details.get("paired"):  # its parent comes first
+        return float(against[0]["band_percent"]) / 100.0
     if profile.latency_us and profile.resolution_us:
         return 2.0 * profile.resolution_us / profile.latency_us
     return 0.0

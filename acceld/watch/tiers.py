@@ -134,8 +134,7 @@ class Tiers:
         before = earlier.latency_us if earlier else None
         if earlier is not None and before and measured.latency_us:
             ratio = before / measured.latency_us
-            noise = sum(one.profile.interval_percent or 0.0 for one in (earlier, measured) if one.profile) / 100
-            good = figures.news(ratio, Source.MEASURED, 100 * max(SAME, noise))
+            good = figures.news(ratio, Source.MEASURED, noise_percent(earlier, measured))
             text = f"{figures.duration(before)} -> {text}, {figures.speedup(ratio)}"
         report("measured", text, good, latency_us=measured.latency_us)
         watched.measured = measured
@@ -200,6 +199,11 @@ class Tiers:
                 return None
             watched.head = (kernel.sha256, await self._predictor(watched, kernel, Gate.TIMING))
         return watched.head[1]
+
+
+def noise_percent(one: Evaluation, other: Evaluation) -> float:
+    """Return the band inside which two measurements are a tie: both intervals, and at least what is shown as the same."""
+    return max(100 * SAME, sum(each.profile.interval_percent or 0.0 for each in (one, other) if each.profile))
 
 
 def gain(before: Evaluation, after: Evaluation) -> float | None:

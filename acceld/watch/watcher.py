@@ -19,7 +19,7 @@ from acceld.watch.hashes import Hashes, hashes
 from acceld.watch.policy import Policy
 from acceld.watch.rebase import rebased
 from acceld.watch.settings import SettingsFiles
-from acceld.watch.tiers import Evaluate, Step, Tiers, Watched, gain, latency_text
+from acceld.watch.tiers import Evaluate, Step, Tiers, Watched, gain, latency_text, noise_percent
 
 
 class Optimizer(Protocol):
@@ -227,7 +227,8 @@ class Watcher:
             report("carried", f"the earlier win could not be evaluated: {error.message}")
             return
         ratio = gain(evaluated, again)
-        if figures.is_win(ratio, again.profile.source if again.profile else None):
+        source = again.profile.source if again.profile else None
+        if figures.is_win(ratio, source, noise_percent(evaluated, again) if source is Source.MEASURED else None):
             diff = "".join(difflib.unified_diff(kernel.text.splitlines(True), text.splitlines(True), "yours", "best"))
             report("carried", f"the earlier win still holds on your edit: {figures.speedup(ratio)}", True, diff=diff)
             watched.best = (kernel.text, text)

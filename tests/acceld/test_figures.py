@@ -68,4 +68,17 @@ def test_cores_of_each_backend_are_told_with_their_utilization_and_who_holds_wha
 def test_inside_the_interval_nothing_is_a_win_or_a_loss() -> None:
     assert [figures.news(ratio, "simulated") for ratio in (1.33, 1.35, 0.76, 0.74)] == [None, True, None, False]
     assert [figures.news(ratio, "measured", 2.0) for ratio in (1.01, 1.03, 0.99, 0.97)] == [None, True, None, False]
-    assert not figures.is_win(None, "measured") and figures.is_win(1.01, "measured")
+    assert not figures.is_win(None, "measured")
+    assert not figures.is_win(1.5, "measured"), "of two measurements nothing is known without their band"
+    assert figures.best_is_win(1.01, "measured") and not figures.best_is_win(1.01, "simulated")
+
+
+def test_of_interleaved_measurements_what_is_neither_won_nor_lost_is_a_tie() -> None:
+    pair = {"ratio": 1.2, "interval": [1.1, 1.3], "band_percent": 10.0, "win": True}
+    assert figures.interleaved_news(pair) is True
+    assert figures.interleaved_news(pair | {"win": False}) is None, "too few sessions, or inside the band"
+    lost = {"ratio": 0.7, "interval": [0.6, 0.8], "band_percent": 10.0, "win": False}
+    assert figures.interleaved_news(lost) is False
+    assert figures.interleaved_news(lost | {"interval": [0.6, 1.1]}) is None
+    assert "tie" in figures.paired({"ratio": 1.1, "low": 0.9, "high": 1.2, "steps": 1})
+    assert "tie" not in figures.paired({"ratio": 1.1, "low": 1.05, "high": 1.2, "steps": 1})

@@ -159,6 +159,22 @@ def test_only_what_passed_beyond_a_tie_is_a_win() -> None:
     assert [number for number in run.candidates if run.is_win(run.candidates[number])] == [3]
 
 
+def test_of_measured_candidates_only_those_that_became_the_best_won_over_their_parents() -> None:
+    run = RunView(1)
+    happened: list[EventData] = [
+        RunCreated("rmsnorm_cpu", "host", "c", "cpu", "rules"),
+        *(CandidateWritten(number, None if number == 1 else 1) for number in (1, 2, 3)),
+        CandidateEvaluated(1, 1, Status.PASSED, 1000.0, source="measured"),
+        CandidateEvaluated(2, 2, Status.PASSED, 990.0, source="measured"),
+        CandidateEvaluated(3, 3, Status.PASSED, 500.0, source="measured"),
+        BestChanged(3, 500.0, 2.0, source="measured"),
+    ]
+    for seq, data in enumerate(happened, 1):
+        run.apply(Event(data, 1, seq))
+    assert [number for number in run.candidates if run.gained(run.candidates[number])] == [3]
+    assert [number for number in run.candidates if run.is_win(run.candidates[number])] == [3]
+
+
 def test_what_is_judged_now_is_counted_with_its_time_and_a_leader_is_unconfirmed_until_the_strict_gate() -> None:
     run = RunView(1)
     happened: list[EventData] = [

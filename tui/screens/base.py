@@ -184,7 +184,8 @@ class ConsoleScreen(Screen[None]):
             text.append(f"  best {latency}", palette.text)
             speedup = best.speedup or (run.baseline_us or best.latency_us) / best.latency_us
             text.append(
-                f" {figures.speedup(speedup)}", palette.good if figures.is_win(speedup, best.source) else palette.text
+                f" {figures.speedup(speedup)}",
+                palette.good if figures.best_is_win(speedup, best.source) else palette.text,
             )
             if leader := run.leader:
                 text.append(f"  c{leader.id} {figures.speedup(run.speedup_of(leader))} unconfirmed", palette.warn)

@@ -12,7 +12,6 @@ from textual.containers import Container, Vertical
 from textual.timer import Timer
 
 from acceld import figures
-from acceld.model import Status
 from acceld.tui.beam import Folding, TreeLine, tree_lines
 from acceld.tui.palette import styled
 from acceld.tui.plots import PLOTS
@@ -221,11 +220,10 @@ class BeamScreen(ConsoleScreen):
             parent = run.candidates.get(node.parent or 0)
             if parent and parent.latency_us:
                 change = 100 * (parent.latency_us / node.latency_us - 1)
-                won = node.status is Status.PASSED and figures.is_win(1 + change / 100, run.source)
                 gain = f"  {change:+.1f} % over c{parent.id}"
                 if len(text.plain.splitlines()[-1]) + len(gain) > width:
                     gain = f"  {change:+.1f} %"
-                text.append(gain, palette.good if won else palette.muted)
+                text.append(gain, palette.good if run.gained(node) else palette.muted)
             text.append("\n")
         if node.percent_of_peak is not None:
             text.append(bar(node.percent_of_peak, 100, min(24, width - 16)), palette.primary)

@@ -203,7 +203,8 @@ class CandidateScreen(CandidateInView):
             text = styled(f"it{step['iteration']:<3} c{step['id']:<7}", palette.strong)
             text.append(f"{figures.duration(step.get('latency_us')):>9} {figures.speedup(step.get('speedup')):>6}")
             gain = step.get("parent_speedup")
-            won = figures.is_win(gain, step.get("source"))
+            node = self.run_view.candidates.get(step["id"]) if self.run_view else None
+            won = node is not None and self.run_view is not None and self.run_view.gained(node)
             shown = f" {100 * (gain - 1):+6.1f} % " if gain else "          "
             text.append(shown, palette.good if won else palette.muted)
             peak = step.get("percent_of_peak")

@@ -99,8 +99,14 @@ class ProfileScreen(CandidateInView):
         text.append(f"method    {profile.get('method') or ''}\n", palette.muted)
         for turn in (profile.get("details") or {}).get("paired") or ():
             low, high = turn["interval"]
+            news = figures.interleaved_news(turn)
+            word = {True: "faster", False: "slower", None: "a tie"}[news]
             text.append("paired    ", palette.accent)
-            text.append(f"{turn['ratio']:.2f}x ({low:.2f} – {high:.2f}), {turn['rounds']} rounds\n")
+            text.append(f"{turn['ratio']:.2f}x ({low:.2f} – {high:.2f}), {word}", palette.good if news else "")
+            sessions = turn.get("sessions", 1)
+            text.append(
+                f", {turn['rounds']} rounds in {sessions} session{'' if sessions == 1 else 's'}\n", palette.muted
+            )
         text.append("\n")
         if profile.get("engines_us"):
             text.append("modelled engine time\n", palette.accent)

@@ -108,7 +108,7 @@ class RunsScreen(ConsoleScreen):
             (f"{row.iteration}/{row.iterations}" if row.iterations else str(row.iteration), palette.muted),
             (figures.duration(row.baseline_us), palette.muted),
             (figures.duration(row.best_us), palette.text),
-            (figures.speedup(speedup), palette.good if figures.is_win(speedup, row.source) else palette.muted),
+            (figures.speedup(speedup), palette.good if figures.best_is_win(speedup, row.source) else palette.muted),
             (f"{row.percent_of_peak:.1f}" if row.percent_of_peak is not None else "—", palette.text),
             (str(row.candidates), palette.muted),
             (figures.usd(row.cost_usd) if row.cost_usd else "—", palette.muted),
@@ -139,7 +139,7 @@ class RunsScreen(ConsoleScreen):
             text.append(f"c{run.best.candidate}\n", palette.accent)
             text.append("speed-up  ", palette.muted)
             speedup = run.baseline_us / run.best.latency_us
-            won = figures.is_win(speedup, run.best.source)
+            won = figures.best_is_win(speedup, run.best.source)
             text.append(f"{figures.speedup(speedup)}{'' if won else ' tie'}\n", palette.good if won else palette.text)
             text.append("of peak   ", palette.muted).append(f"{figures.percent(_percent_of_peak(run))}\n\n")
             text.append(best_line(run, width), palette.good).append("\n")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -22,19 +24,19 @@ from acceld.devices.neuron.runtime.timing import (
     warmups_after,
 )
 from acceld.evaluate.case import Failed
-from acceld.evaluate.comparison import Paired, paired
+from acceld.evaluate.comparison import SESSIONS, Paired, paired
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import Trial, fresh_seed, search_trial
 from acceld.evaluate.simulated.children import Children
 from acceld.model import Gate, Kernel, Profile
 
-ROUNDS = 4
-"""Least number of rounds of each kernel where several are compared."""
+ROUNDS = 2
+"""Least number of rounds of each kernel in a session, where several are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rounds:
-    """Rounds of the kernel and then of each other one, these kernels, and the runtime that took them."""
+    """One session: rounds of the kernel and then of each other one, these kernels, and the runtime that took them."""
 
     rounds: list[list[Round]]
     others: list[Kernel]
@@ -54,6 +56,8 @@ class Stopwatch:
     async def time(self, case: NeuronCase) -> Profile | Failed:
         """Return the kernel's profile; at the strict gate, and for whoever asks for it, interleaved with its competitors.
 
+        Then in as many sessions as a win needs, each in a process of its own, on whatever core is free.
+
         When the clock has stopped at the strict gate it must be right on a fresh data set once more: outputs left from the executions
         that were timed would not be.
         """
@@ -63,7 +67,7 @@ class Stopwatch:
             assert data is not None, "a workload whose own distribution is refused raises"
             inputs = await inputs_of(data)
 
-        async def work(runner: NeuronRunner) -> _Rounds | Failed:
+        async def work(runner: NeuronRunner, last: bool) -> _Rounds | Failed:
             bad = await self._ready(case, runner, 0, case.build, inputs)
             if bad is not None:
                 return bad
@@ -75,20 +79,24 @@ class Stopwatch:
             rounds = await self._rounds(case, runner, [0, *(slot for slot, _ in there)])
             if isinstance(rounds, Failed):
                 return rounds
-            if strict:
+            if strict and last:
                 failed = await self._checker.attempt(case, runner, Trial(OWN, fresh_seed()), "after timing")
                 if failed is not None:
                     return failed
             return _Rounds(rounds, [kernel for _, kernel in there], runner.runtime, list(runner.reported))
 
+        count = SESSIONS if others else 1
+        sessions: list[_Rounds] = []
         with case.stage("time"):
-            found = await self._bench.on_core(case, timing=True, work=work)
-        if not isinstance(found, _Rounds):
-            return found
-        mine, *theirs = found.rounds
-        measured = choose(mine, case.request.chip, found.runtime)
-        pairs = [compared(mine, other, kernel.sha256) for other, kernel in zip(theirs, found.others, strict=True)]
-        return _profile(case, measured, pairs, found.reported)
+            for number in range(1, count + 1):
+                found = await self._bench.on_core(case, timing=True, work=partial(work, last=number == count))
+                if not isinstance(found, _Rounds):
+                    return found
+                sessions.append(found)
+        mine = [one for session in sessions for one in session.rounds[0]]
+        measured = choose(mine, case.request.chip, sessions[-1].runtime)
+        reported = list(dict.fromkeys(line for session in sessions for line in session.reported))
+        return _profile(case, measured, _pairs(sessions), reported)
 
     async def _others(self, case: NeuronCase) -> list[tuple[Kernel, Build]]:
         """The kernels it is held against that compile, each once."""
@@ -128,15 +136,31 @@ class Stopwatch:
         return rounds
 
 
-def compared(mine: list[Round], others: list[Round], other_sha256: str) -> Paired:
-    """Compare rounds with those of another kernel that were interleaved with them, by their means.
+def _pairs(sessions: Sequence[_Rounds]) -> list[Paired]:
+    """Compare the kernel with each other one that ran in every session."""
+    found = []
+    for kernel in sessions[0].others:
+        theirs = [dict(zip((one.sha256 for one in s.others), s.rounds[1:], strict=True)) for s in sessions]
+        if all(kernel.sha256 in session for session in theirs):
+            rounds = [session[kernel.sha256] for session in theirs]
+            found.append(compared([session.rounds[0] for session in sessions], rounds, kernel.sha256))
+    return found
+
+
+def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_sha256: str) -> Paired:
+    """Compare sessions of rounds with those of another kernel that were interleaved with them, by the rounds' means.
 
     ValueError where numbers or methods differ.
     """
-    if len(mine) != len(others) or not mine or {one.method for one in mine} != {one.method for one in others}:
+    flat = [one for session in mine for one in session]
+    other = [one for session in others for one in session]
+    numbers = [len(session) for session in mine]
+    if not flat or numbers != [len(session) for session in others] or len({one.method for one in (*flat, *other)}) > 1:
         raise ValueError("rounds are paired one to one, by one method")
-    resolution_us = max(one.resolution_us or 0.0 for one in (*mine, *others))
-    candidate_us, competitor_us = ([fmean(one.samples_us) for one in rounds] for rounds in (mine, others))
+    resolution_us = max(one.resolution_us or 0.0 for one in (*flat, *other))
+    candidate_us, competitor_us = (
+        [[fmean(one.samples_us) for one in session] for session in side] for side in (mine, others)
+    )
     return paired(candidate_us, competitor_us, resolution_us, other_sha256)
 
 

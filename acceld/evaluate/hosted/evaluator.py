@@ -19,6 +19,7 @@ from acceld.errors import UsageError, WorkloadError
 from acceld.evaluate import policy
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.case import Failed, Recent
+from acceld.evaluate.comparison import SESSIONS
 from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.checks import placed
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
@@ -44,7 +45,8 @@ log = logging.getLogger(__name__)
 _CALL_S = 10.0
 """Deadline of one call, where the configuration does not say."""
 SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2, call_s=_CALL_S)
-STRICT_TERMS = Terms(calls=24, least=11, budget_s=3.0, call_s=_CALL_S)
+COMPARED_TERMS = Terms(calls=8, least=5, budget_s=0.6, call_s=_CALL_S)
+"""Of each of the sessions that a win is measured in."""
 _LEAST_CALLS = 3
 """Fewest calls of a session, for which the input batches must have room; enough where a call is a median of several launches."""
 _AMPLE_BYTES = 1 << 30
@@ -163,19 +165,19 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return replace(stored, source_sha256=case.request.kernel.sha256, reused=True)
 
     async def measure(self, case: HostedCase) -> Failed | None:
-        """Time the kernel interleaved with its competitor, and check every timed call."""
-        built = case.artefact
-        layout = _layout(built)
-        terms = self._terms(STRICT_TERMS if case.request.gate is Gate.STRICT else SEARCH_TERMS, layout)
+        """Time the kernel interleaved with its competitor, and check every timed call; in several sessions where a win is at stake."""
+        layout = _layout(case.artefact)
+        decides = _decides(case.request)
+        terms = self._terms(COMPARED_TERMS if decides else SEARCH_TERMS, layout)
         competitor, other = await self._competitor(case) or (None, None)
-        draws = [Draw(OWN, fresh_seed()) for _ in range(terms.calls)]
+        draws = [Draw(OWN, fresh_seed()) for _ in range(terms.calls * (SESSIONS if decides else 1))]
         overhead = await self._overhead(layout, case.lease)
         conditions = [await asyncio.to_thread(self._driver.condition, case.lease)]
-        failed, timed, others = await self._graded(case, layout, draws, terms, other)
+        failed, sessions = await self._graded(case, layout, draws, terms, other)
         conditions.append(await asyncio.to_thread(self._driver.condition, case.lease))
         if failed is not None:
             return failed
-        case.measured = measured(timed, others, competitor.sha256 if competitor else "", overhead)
+        case.measured = measured(sessions, competitor.sha256 if competitor else "", overhead)
         case.profile = self._profile(case, case.measured)
         if any(conditions):
             details = {**case.profile.details, "condition": [dict(one) for one in conditions]}
@@ -225,11 +227,22 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
     async def _graded(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], terms: Terms, other: Artefact | None = None
-    ) -> tuple[Failed | None, Timed, Timed | None]:
-        """Run one session of calls and grade it; with its times, and those of the other artefact."""
-        timed, others, checked = await self._session(case, layout, draws, terms, other)
-        noise = await self._noise_of_baseline(case, layout, draws, checked)
-        return grade(case, self._floors, timed, draws, checked, noise), timed, others
+    ) -> tuple[Failed | None, list[tuple[Timed, Timed | None]]]:
+        """Run sessions of at most ``terms.calls`` and grade their calls; with the times of each, and of the other artefact."""
+        sessions: list[tuple[Timed, Timed | None]] = []
+        made: list[Draw] = []
+        checked: list[Checked] = []
+        for start in range(0, len(draws), terms.calls):
+            part = draws[start : start + terms.calls]
+            timed, others, found = await self._session(case, layout, part, terms, other)
+            sessions.append((timed, others))
+            made += part[: timed.calls]
+            checked += found
+            if timed.failed is not None:
+                break
+        noise = await self._noise_of_baseline(case, layout, made, checked)
+        unwritten = [one for timed, _ in sessions for one in timed.unwritten]
+        return grade(case, self._floors, sessions[-1][0].failed, unwritten, made, checked, noise), sessions
 
     async def _session(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], terms: Terms, other: Artefact | None
@@ -419,11 +432,17 @@ def _layout(built: Artefact) -> Layout:
     return lay_out(built.job["arguments"], built.job["outputs"])
 
 
+def _decides(request: EvaluationRequest) -> bool:
+    """Return True where a win may come of the request: at the strict gate, and where somebody asks for a comparison."""
+    return request.gate is Gate.STRICT or request.interleave or (not request.run and bool(request.against))
+
+
 def _asks_interleaved(request: EvaluationRequest, stored: Evaluation) -> bool:
     """Return True where a person asks for a comparison with a kernel that a stored evaluation was not compared with."""
     if request.run or not request.against or stored.profile is None:
         return False
-    return all(pair["against"] != request.against[0].sha256 for pair in stored.profile.details.get("paired", ()))
+    enough = [pair["against"] for pair in stored.profile.details.get("paired", ()) if pair["sessions"] >= SESSIONS]
+    return request.against[0].sha256 not in enough
 
 
 def _mutated(loaded: Workload) -> tuple[int, ...]:

@@ -74,17 +74,27 @@ def overhead_of(timed: Timed, clock: Clock) -> Overhead:
     return Overhead(middle_of(wall), middle_of(processor), spread(wall), spread(processor), used)
 
 
-def measured(timed: Timed, other: Timed | None, competitor_sha256: str, overhead: Overhead) -> Measured:
-    """Return the latency of a session in which every call was right, compared with the competitor's where there is one."""
-    samples = _net(timed, overhead)
+def measured(sessions: Sequence[tuple[Timed, Timed | None]], competitor_sha256: str, overhead: Overhead) -> Measured:
+    """Return the latency of sessions in which every call was right, compared with the competitor's where there is one."""
+    samples = [_net(timed, overhead) for timed, _ in sessions]
     latency = median(samples)
-    wall_us = middle_of(_after(timed.wall_us, overhead)) - overhead.wall_us
+    walls = [middle_of(_after(timed.wall_us, overhead)) - overhead.wall_us for timed, _ in sessions]
+    wall_us = middle_of(walls)
+    both = [
+        (mine, _net(other, overhead))
+        for mine, (_, other) in zip(samples, sessions, strict=True)
+        if other is not None and other.calls > overhead.warm_ups
+    ]
     comparison = None
-    if other is not None and other.calls > overhead.warm_ups:
-        comparison = paired(samples, _net(other, overhead), overhead.resolution_us, competitor_sha256)
-    return Measured(
-        latency, tuple(samples), overhead, wall_us, comparison, _complaint(timed, latency, wall_us, overhead)
+    if both:
+        mine, others = zip(*both, strict=True)
+        comparison = paired(mine, others, overhead.resolution_us, competitor_sha256)
+    complaints = (
+        _complaint(timed, middle_of(mine), wall, overhead)
+        for (timed, _), mine, wall in zip(sessions, samples, walls, strict=True)
     )
+    flat = tuple(one for session in samples for one in session)
+    return Measured(latency, flat, overhead, wall_us, comparison, next(filter(None, complaints), ""))
 
 
 def _after(samples: Sequence[float], overhead: Overhead) -> Sequence[float]:
@@ -107,16 +117,16 @@ def _net(timed: Timed, overhead: Overhead) -> list[float]:
     return [max(least, one - cost) for one in _after(raw, overhead)]
 
 
-def _complaint(timed: Timed, latency: Estimate, wall_us: float, overhead: Overhead) -> str:
-    if latency.middle < 2 * overhead.resolution_us:
+def _complaint(timed: Timed, latency_us: float, wall_us: float, overhead: Overhead) -> str:
+    if latency_us < 2 * overhead.resolution_us:
         return (
-            f"a call takes {latency.middle:.3g} us, which the clock (resolution {overhead.resolution_us:.3g} us) "
+            f"a call takes {latency_us:.3g} us, which the clock (resolution {overhead.resolution_us:.3g} us) "
             "can not tell from nothing"
         )
     if overhead.clock == "processor" and sum(timed.processor_us) > _MORE_THAN_ONE_CORE * sum(timed.wall_us):
         return "the kernel used more than one core"
-    if overhead.clock == "claimed" and latency.middle > max(wall_us, 0.0) + overhead.wall_us:
-        return f"the kernel's own clock says {latency.middle:.4g} us, the judge's {wall_us:.4g} us"
+    if overhead.clock == "claimed" and latency_us > max(wall_us, 0.0) + overhead.wall_us:
+        return f"the kernel's own clock says {latency_us:.4g} us, the judge's {wall_us:.4g} us"
     return ""
 
 

@@ -12,7 +12,7 @@ from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS
 from acceld.evaluate.correctness.gates import Trial, check_errors
 from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors
-from acceld.evaluate.hosted.bench import Artefact, Checked, Draw, Timed
+from acceld.evaluate.hosted.bench import Artefact, Checked, Draw
 from acceld.evaluate.hosted.driver import Lease
 from acceld.evaluate.hosted.profiles import Measured
 from acceld.model import Check, Failure, Gate, Status
@@ -36,12 +36,16 @@ class HostedCase(Case):
 def grade(
     case: HostedCase,
     floors: Floors,
-    timed: Timed,
+    ended: Failed | None,
+    unwritten: Sequence[int],
     draws: Sequence[Draw],
     checked: Sequence[Checked],
     baseline: dict[str, tuple[Errors, ...]],
 ) -> Failed | None:
-    """Record each variant's worst call; return the first failure of the session. WorkloadError where nothing can be checked."""
+    """Record each variant's worst call; return the first failure. WorkloadError where nothing can be checked.
+
+    ``ended`` says why there are no more calls; ``unwritten`` counts the elements that each call left as they were.
+    """
     worst: dict[str, tuple[Check, int]] = {}
     failure: Failure | None = None
     for number, (draw, one) in enumerate(zip(draws, checked, strict=False)):
@@ -68,15 +72,15 @@ def grade(
         )
         worst[check.name] = (check if worse else kept, count + 1)
         if failure is None and not check.passed:
-            missing = timed.unwritten[number]
+            missing = unwritten[number]
             text = f"elements of its outputs were never written ({missing})" if missing else check.detail
             failure = Failure("unwritten" if missing else "tolerance", f"{check.name}: {text}")
     case.checks += [
         bounded(replace(check, name=f"{name} ({count} calls)" if count > 1 else name))
         for name, (check, count) in worst.items()
     ]
-    if timed.failed is not None:
-        return timed.failed
+    if ended is not None:
+        return ended
     if failure is not None:
         return Failed(Status.INCORRECT_NUMERICAL, failure, case.correctness(Gate.SEARCH))
     if not checked:

@@ -44,20 +44,32 @@ def test_screening_ends_when_too_many_of_the_sample_were_wins() -> None:
     assert screen.plain() == {"on": False, "dropped": 0, "sampled": 3, "wrong": 2}
 
 
-def _rounds(*means_us: float, resolution_us: float = 0.001) -> list[Round]:
-    return [Round((mean,) * 10, "nrtpy device", resolution_us, None) for mean in means_us]
+def _rounds(*means_us: float, resolution_us: float = 0.001) -> list[list[Round]]:
+    """Five sessions of the same rounds."""
+    return [[Round((mean,) * 10, "nrtpy device", resolution_us, None) for mean in means_us]] * 5
 
 
 def test_a_win_is_beyond_the_interval_and_twice_the_resolution() -> None:
     clear = compared(_rounds(100, 101, 100, 101), _rounds(110, 111, 110, 111), "other")
     assert clear.win
     assert clear.speedup.low <= clear.speedup.middle <= clear.speedup.high
-    assert not compared(_rounds(100, 140, 90, 130), _rounds(110, 130, 100, 140), "other").win
+    mixed = (
+        [_rounds(mean)[0] for mean in (100, 140, 90, 130, 120)],
+        [_rounds(mean)[0] for mean in (110, 130, 100, 140, 125)],
+    )
+    assert not compared(*mixed, "other").win
     coarse = compared(
         _rounds(100, 100, 100, 100, resolution_us=6), _rounds(110, 110, 110, 110, resolution_us=6), "other"
     )
     assert coarse.band_percent == pytest.approx(12.0)
     assert not coarse.win
+
+
+def test_sessions_that_contradict_each_other_are_no_win() -> None:
+    theirs = _rounds(105, 105)
+    mine = [_rounds(mean, mean)[0] for mean in (100, 100, 107, 100, 107)]
+    assert compared(mine[:1] * 5, theirs, "other").win
+    assert not compared(mine, theirs, "other").win
 
 
 def test_drift_that_both_share_does_not_hide_a_win() -> None:
@@ -67,6 +79,6 @@ def test_drift_that_both_share_does_not_hide_a_win() -> None:
 
 
 def test_rounds_by_two_methods_are_not_held_together() -> None:
-    other = [Round((1.0,), "neuron-profile total_time", 55.56, None)]
+    other = [[Round((1.0,), "neuron-profile total_time", 55.56, None)]] * 5
     with pytest.raises(ValueError, match="one method"):
         compared(_rounds(1.0), other, "other")

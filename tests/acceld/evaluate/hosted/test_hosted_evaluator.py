@@ -15,6 +15,7 @@ from acceld.config import EvaluateConfig
 from acceld.devices.cpu.driver import CpuDriver
 from acceld.errors import DeviceError, UsageError
 from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.comparison import SESSIONS
 from acceld.evaluate.correctness.admission import Admission, Admissions
 from acceld.evaluate.hosted.evaluator import HostedEvaluator
 from acceld.evaluate.interface import EvaluationRequest
@@ -134,11 +135,19 @@ async def test_a_strict_gate_goes_by_parts_where_inputs_are_large(tmp_path: Path
 
 async def test_a_faster_kernel_is_timed_interleaved_with_the_baseline(evaluator: HostedEvaluator) -> None:
     text = ATTACKS["H01_row_order"].kernel.text
-    found = await _evaluated(evaluator, text, "c")
+    found = await _evaluated(evaluator, text, "c", gate=Gate.STRICT)
     assert found.status is Status.PASSED and found.profile is not None
     (pair,) = found.profile.details["paired"]
     assert pair["win"] and pair["ratio"] > 2
+    assert pair["sessions"] == SESSIONS and pair["rounds"] > SESSIONS
     assert pair["against"] == baseline_kernel(load_workload(WORKLOAD), "c").sha256
+
+
+async def test_the_search_gate_measures_one_session_which_is_no_win(evaluator: HostedEvaluator) -> None:
+    found = await _evaluated(evaluator, ATTACKS["H01_row_order"].kernel.text + "/* once */", "c")
+    assert found.status is Status.PASSED and found.profile is not None
+    (pair,) = found.profile.details["paired"]
+    assert pair["sessions"] == 1 and pair["ratio"] > 2 and not pair["win"]
 
 
 async def test_a_request_that_names_another_kernel_is_compared_with_that_one(evaluator: HostedEvaluator) -> None:
