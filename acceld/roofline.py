@@ -94,11 +94,11 @@ PAPER_PEAKS: Mapping[str, Peaks] = {
 """The paper's peaks. The narrow types are four times float32, as on the tensor engine."""
 
 
-def peak_name(chip: str) -> str:
-    """Name the peak that a chip's percentages refer to."""
+def peak_source(chip: str) -> str:
+    """Return the source of the peak that a chip's percentages refer to: those of two sources do not compare."""
     if chip in PAPER_PEAKS:
-        return "paper peak"
-    return "measured peak" if chip == HOST else "datasheet peak"
+        return "the paper's peak"
+    return "the peak measured here" if chip == HOST else "the datasheet's peak"
 
 
 FLOAT32_PASSES = 4

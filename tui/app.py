@@ -10,8 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+from rich.segment import Segment
+from rich.style import Style
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
@@ -52,6 +56,14 @@ SCREENS: tuple[type[ConsoleScreen], ...] = (
 PALETTE_RUNS, PALETTE_CANDIDATES = 200, 500
 """Most runs, and candidates of the run in view, that the palette offers."""
 RETRY_S = (1.0, 2.0, 4.0, 8.0)
+
+
+class Styled(LineFilter):
+    """Gives segments without a style an empty one."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return the segments, each with a style."""
+        return [Segment(text, style or Style.null(), control) for text, style, control in segments]
 
 
 class ConsoleApp(App[None]):
@@ -206,6 +218,10 @@ class ConsoleApp(App[None]):
         self.notify(last.text + more, title=last.title, severity="warning" if last.bad else "information")
         if self._driver is not None:
             self._driver.write(announcement(last, self._manner, in_tmux="TMUX" in os.environ))
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        # Without color, Textual's filter wants a style on every segment; those of plots have none where nothing is drawn.
+        return [Styled(), *super().get_line_filters()] if self.no_color else super().get_line_filters()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Yield screens, actions, themes, and the runs and candidates that one can jump to."""

@@ -123,7 +123,7 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "give_up", "Back", id="new.back"),
         Binding("s", "preset", "Preset", id="new.preset"),
-        Binding("o", "proposer", "Proposer", id="new.proposer"),
+        Binding("o", "proposer", "Proposals by", id="new.proposer"),
         Binding("c", "chip", "Chip", id="new.chip"),
         Binding("enter", "start", "Start", id="new.start", priority=True),
     ]
@@ -190,7 +190,7 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
 
     def _text(self) -> str:
         key, preset, proposer, chip = (str(self._spec[name]) for name in ("workload", "preset", "proposer", "chip"))
-        head = f"{key} · {chip} · preset {preset} · proposer {proposer}"
+        head = f"{key} · {chip} · preset {preset} · proposals by {proposer}"
         return f"{head}\n{estimate(self._workloads[key], preset, proposer, chip)}"
 
     def _say(self, text: str) -> None:

@@ -105,7 +105,7 @@ def sentence(event: Event) -> str:
     """An event in one line, without its time and run."""
     match event.data:
         case RunCreated() as run:
-            return f"run created: {run.workload} on {run.chip}, {run.proposer}, preset {run.preset}"
+            return f"run created: {run.workload} on {run.chip}, proposals by {run.proposer}, preset {run.preset}"
         case RunStateChanged(state, message):
             return f"run {state}" + (f": {message}" if message else "")
         case IterationStarted(iteration, beam):
@@ -157,7 +157,7 @@ def sentence(event: Event) -> str:
 def _verdict(evaluated: CandidateEvaluated) -> str:
     text = f"c{evaluated.candidate} {figures.status(evaluated.status)}"
     if evaluated.latency_us is not None:
-        text += f" {figures.duration(evaluated.latency_us)}"
+        text += f" {figures.brief_latency(evaluated.latency_us, evaluated.source or 'simulated')}"
     if evaluated.speedup is not None:
         text += f" {figures.speedup(evaluated.speedup)}"
     return f"{text}: {evaluated.failure}" if evaluated.failure else text

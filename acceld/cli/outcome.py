@@ -8,7 +8,7 @@ from typing import Any
 from acceld import figures
 from acceld.cli.output import print_pairs, say
 from acceld.model import OWN_ORACLE, Source
-from acceld.roofline import peak_name
+from acceld.roofline import peak_source
 
 REASONS_SHOWN = 2
 
@@ -46,8 +46,11 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         *([("interleaved", figures.paired(result["paired"]))] if result["paired"] else []),
         *([("measured by", result["method"])] if result["source"] == Source.MEASURED else []),
         *(
-            (f"of {name}", before_after(key))
-            for name, key in ((peak_name(result["chip"]), "percent_of_peak"), ("attainable", "percent_of_attainable"))
+            (f"of {name}", before_after(key) + note)
+            for name, key, note in (
+                ("peak", "percent_of_peak", f"  ({peak_source(result['chip'])})"),
+                ("attainable", "percent_of_attainable", ""),
+            )
             if result[f"{key}_before"] is not None or result[f"{key}_after"] is not None
         ),
         *([("bound by", " → ".join(bound))] if bound else []),

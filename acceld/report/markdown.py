@@ -21,7 +21,7 @@ def markdown(runs: Sequence[RunFacts]) -> str:
         rows = (
             ("latency", figures.duration(o["baseline_latency_us"]), figures.duration(o["best_latency_us"])),
             (
-                "of the roofline",
+                "of peak",
                 figures.percent(o["percent_of_peak_before"]),
                 figures.percent(o["percent_of_peak_after"]),
             ),

@@ -12,7 +12,7 @@ from acceld import figures
 from acceld.model import OWN_ORACLE
 from acceld.report import svg
 from acceld.report.facts import RunFacts
-from acceld.roofline import peak_name
+from acceld.roofline import peak_source
 
 STYLE = """
 :root { --paper: #fbfaf7; --ink: #23272e; --faint: #6b7480; --line: #e2ded5; --card: #f4f2ed; --good: #3b7a2c;
@@ -114,7 +114,7 @@ def _one(facts: RunFacts) -> Iterable[str]:
         (figures.speedup(o["speedup"]), "speed-up"),
         (
             f"{figures.percent(o['percent_of_peak_before'])} → {figures.percent(o['percent_of_peak_after'])}",
-            "of the roofline",
+            "of peak",
         ),
         (str(run["candidates"]), f"candidates, {run['passed']} passed"),
         (figures.usd(facts.costs.get("cost_usd")), f"model cost, {facts.costs.get('calls') or 0} calls"),
@@ -126,11 +126,11 @@ def _one(facts: RunFacts) -> Iterable[str]:
         + "</div>"
     )
     peaks = [
-        (f"of {peak_name(o['chip'])}", o["percent_of_peak_before"], o["percent_of_peak_after"]),
+        ("of peak", o["percent_of_peak_before"], o["percent_of_peak_after"]),
         ("of attainable", o["percent_of_attainable_before"], o["percent_of_attainable_after"]),
     ]
     if any(after is not None for _, _, after in peaks):
-        caption = f"Before (light) and after. Bound before: {o['bound_before'] or 'unknown'}; after: {o['bound_after'] or 'unknown'}."
+        caption = f"Before (light) and after, of {peak_source(o['chip'])}. Bound before: {o['bound_before'] or 'unknown'}; after: {o['bound_after'] or 'unknown'}."
         yield _section("Percent of peak", _figure(svg.peak_bars(peaks), caption))
     yield from _progress(facts)
     nodes = [

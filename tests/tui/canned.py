@@ -9,6 +9,7 @@ from typing import Any
 from acceld.errors import DaemonError
 from acceld.events import Event, event_json
 from acceld.tui.console import ConsoleView
+from acceld.tui.state import RunView
 from tests.tui.scene import events_of, renumbered
 
 
@@ -154,8 +155,9 @@ class CannedClient:
                     "iteration": view.candidates[n].iteration,
                     "latency_us": view.candidates[n].latency_us,
                     "speedup": view.candidates[n].speedup,
-                    "parent_speedup": None,
-                    "title": "",
+                    "parent_speedup": _step(view, n),
+                    "title": view.plans[made_by].title if (made_by := view.candidates[n].plan) else "",
+                    "source": "simulated",
                     "percent_of_peak": view.candidates[n].percent_of_peak,
                 }
                 for n in view.path(number)
@@ -313,3 +315,10 @@ ROWS = {
     ],
     "truncated": False,
 }
+
+
+def _step(view: RunView, candidate: int) -> float | None:
+    """The speed-up of a candidate over its parent."""
+    node = view.candidates[candidate]
+    parent = view.candidates.get(node.parent or 0)
+    return parent.latency_us / node.latency_us if parent and parent.latency_us and node.latency_us else None

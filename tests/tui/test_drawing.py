@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.style import Style
@@ -155,3 +156,17 @@ def test_a_call_that_was_answered_is_no_warning() -> None:
     answered, refused = Event(call, 1, 1), Event(replace(call, outcome="rate_limited"), 1, 2)
     assert level_of(answered) == "info" and sentence(answered).startswith("planner gpt-oss-120b: 1.2k in")
     assert level_of(refused) == "warning" and "rate_limited" in sentence(refused)
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "wanted"),
+    [
+        ("497 µs 1.63x", 12, "497 µs 1.63x"),
+        ("497 µs 1.63x", 10, "497 µs …"),
+        ("497 µs 1.63x more", 13, "497 µs 1.63x…"),
+        ("a long title", 7, "a long…"),
+        ("12345", 3, "…"),
+    ],
+)
+def test_a_text_is_cut_to_its_room_and_never_inside_a_number(text: str, width: int, wanted: str) -> None:
+    assert fitted(text, width) == wanted

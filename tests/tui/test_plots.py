@@ -9,6 +9,7 @@ from acceld.tui.palette import Palette
 from acceld.tui.plots import PLOTS, candidates, over_dollars, over_iterations, over_seconds, roofline
 from acceld.tui.state import Roof, RunView
 from acceld.tui.widgets.code import diff_lines
+from acceld.tui.widgets.plot import PowersOfTen
 from tests.tui.scene import events_of
 
 
@@ -71,3 +72,10 @@ def test_a_wide_difference_stands_in_two_columns() -> None:
     lines = [one.plain for one in diff_lines("a = 1\nb = 2\n", "a = 1\nb = 3\n", palette, width=160)]
     (row,) = [one for one in lines if "-b = 2" in one]
     assert row.index("+b = 3") > 78
+
+
+def test_a_short_logarithmic_axis_has_round_numbers_between_the_powers_of_ten() -> None:
+    axis = PowersOfTen()
+    ticks = axis.get_ticks(2.9, 4.4)
+    assert axis.get_labels_for_ticks(ticks) == ["1000", "2000", "5000", "10000", "20000"]
+    assert axis.get_labels_for_ticks(axis.get_ticks(0.5, 3.5)) == ["10", "100", "1000"]

@@ -168,3 +168,19 @@ async def test_a_table_opens_and_a_column_goes_into_the_statement() -> None:
         assert statement.text == "workload" and statement.has_focus
 
     await asked(press)(CannedClient())
+
+
+async def test_no_time_is_cut_and_the_columns_in_view_are_told() -> None:
+    async with ConsoleApp(CannedClient(), clock=now).run_test(size=(80, 24)) as pilot:
+        await pilot.press("9")
+        await idle(pilot)
+        await pilot.press("ctrl+r")
+        await idle(pilot)
+        rows = pilot.app.screen.query_one("#rows", LineList)
+        texts = [rows._draw(key, 52).plain for key in rows.keys]
+        assert not any("2026" in text for text in texts)
+        assert rows.border_subtitle == "columns 1 to 3 of 5, → for more"
+        await pilot.press("right", "right")
+        await idle(pilot)
+        assert any("2026-09-21T14:13:20.000Z" in rows._draw(key, 52).plain for key in rows.keys)
+        assert rows.border_subtitle.startswith("columns 3 to")

@@ -17,6 +17,7 @@ from acceld.tui.app import ConsoleApp
 from acceld.tui.modals import Confirm
 from acceld.tui.replay import Replay
 from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.state import Roof
 from acceld.tui.widgets.frame import Line
 from acceld.tui.widgets.lines import LineList
 from tests.tui.canned import CannedClient, history, now
@@ -43,6 +44,9 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "TEXTUAL_THEME", "SSH_CONNECTION", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Input, "cursor_blink", False)
+    # The made-up run's work: 33.1 % of peak at its baseline's 812 us.
+    roof = Roof(flops=5.38e9, hbm_bytes=1.8e7, flops_per_s=2e13, bytes_per_s=4e11)
+    monkeypatch.setattr("acceld.tui.session._roof", lambda *of_a_run: roof)
 
 
 def console(**more: Any) -> ConsoleApp:
@@ -115,9 +119,52 @@ def test_the_beam_reads_in_other_themes(snap_compare: Any, theme: str) -> None:
     assert snap_compare(console(theme=theme), terminal_size=(160, 50), run_before=pressing("2 B"))
 
 
-def test_the_beam_reads_without_color(snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_the_beam_reads_without_color(snap_compare: Any, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+    """At 120 columns it has a plot, whose empty cells have no style."""
     monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(console(), terminal_size=(80, 24), run_before=pressing("2 B"))
+    assert snap_compare(console(), terminal_size=SIZES[size], run_before=pressing("2 B"))
+
+
+@pytest.mark.parametrize("keys", ["2 B", "7"])
+def test_the_screens_read_in_the_terminals_own_colors(snap_compare: Any, keys: str) -> None:
+    assert snap_compare(console(theme="ansi-dark"), terminal_size=(80, 24), run_before=pressing(keys))
+
+
+async def shown(keys: str, size: tuple[int, int] = (80, 24)) -> list[str]:
+    """The lines on the screen after some keys."""
+    async with console().run_test(size=size) as pilot:
+        await pressing(keys)(pilot)
+        return ["".join(segment.text for segment in strip) for strip in pilot.app.screen._compositor.render_strips()]
+
+
+async def test_at_eighty_columns_a_profile_has_percent_of_peak_and_what_binds() -> None:
+    text = "\n".join(await shown("2 B 7"))
+    assert "73.7 % of peak" in text and "bound by  DMA 86 %" in text and "dve" in text
+
+
+async def test_at_eighty_columns_no_price_of_a_call_is_cut() -> None:
+    assert any("$0.0312" in line for line in await shown("2 B enter tab tab tab tab"))
+
+
+async def test_a_line_that_goes_on_says_so_and_no_number_is_cut_in_its_middle() -> None:
+    log = next(line for line in await shown("8") if "insight i5" in line)
+    assert "row loop (…" in log
+    code = next(line for line in await shown("2 B enter") if "out = nl.ndarray" in line)
+    assert "…" in code
+
+
+async def test_a_small_memory_screen_shows_the_whole_strategy() -> None:
+    assert any("fits." in line for line in await shown("5"))
+
+
+@pytest.mark.parametrize(("keys", "words"), [("1 n", "proposals by rules"), ("1", "proposals by llm")])
+async def test_who_proposes_has_one_word(keys: str, words: str) -> None:
+    assert any(words in line for line in await shown(keys, (120, 40)))
+
+
+async def test_an_event_labels_a_simulated_latency() -> None:
+    assert any("c2062 ✓ passed ≈ 497 µs sim" in line for line in await shown("8"))
 
 
 async def test_keys_steer_the_run_and_the_candidate_in_view() -> None:

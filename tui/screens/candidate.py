@@ -169,7 +169,7 @@ class CandidateScreen(CandidateInView):
         lines = []
         for call in self.facts.get("calls") or ():
             line = styled(f"{call['role']:<11}", self.palette.strong)
-            line.append(f"{call.get('model') or '':<22} {call.get('outcome') or 'under way':<12}")
+            line.append(f"{fitted(call.get('model') or '', 18):<19}{call.get('outcome') or 'under way':<10}")
             used = f"{tokens(call.get('input_tokens') or 0):>7} in {tokens(call.get('output_tokens') or 0):>7} out"
             line.append(f"{used}  {figures.usd(call.get('cost_usd')):>8}", self.palette.muted)
             lines.append(line)
@@ -248,7 +248,9 @@ class CandidateScreen(CandidateInView):
             where = f"line {facts['failure_line']}: " if facts.get("failure_line") else ""
             wrapped = Text(where + facts["failure_message"], style=palette.bad).wrap(self.app.console, width)
             text.append_text(Text("\n").join(list(wrapped)[:3])).append("\n")
-        text.append_text(engine_bars(profile, width, palette.primary, palette.muted))
+        engines = engine_bars(profile, width, palette.primary, palette.muted)
+        if height >= 12:
+            text.append_text(engines)
         checks = record.get("checks") or ()
         if checks:
             passed = sum(1 for check in checks if check["passed"])
@@ -261,7 +263,10 @@ class CandidateScreen(CandidateInView):
         cost = [call.get("cost_usd") for call in facts.get("calls") or ()]
         if cost:
             known = sum(value or 0.0 for value in cost)
-            text.append(f"{len(cost)} calls, {figures.usd(known)}{'+?' if None in cost else ''}\n", palette.muted)
+            text.append(
+                f"{len(cost)} call{'' if len(cost) == 1 else 's'}, {figures.usd(known)}{'+?' if None in cost else ''}\n",
+                palette.muted,
+            )
         children = len(facts.get("children") or ())
         text.append(f"parent c{facts['parent']}, " if facts.get("parent") else "", palette.muted)
         return text.append(

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from acceld import figures
-from acceld.tui.palette import styled
+from acceld.tui.palette import Palette, styled
 from acceld.tui.screens.candidate import engine_bars
 from acceld.tui.screens.in_view import CandidateInView
 from acceld.tui.session import Session
@@ -18,6 +18,9 @@ from acceld.tui.terminal import copy
 from acceld.tui.widgets.bars import bar
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
+
+FLAT = 60
+"""Cells from which on a figure and its range stand on one line: the pane is above the list then, and low."""
 
 
 class ProfileScreen(CandidateInView):
@@ -87,37 +90,35 @@ class ProfileScreen(CandidateInView):
         palette, profile, facts = self.palette, self.profile, self.facts
         if not profile:
             return styled(self._why_none(), palette.muted)
-        text = styled(f"c{facts['id']} on {profile['chip']}\n", palette.strong)
+        flat = width >= FLAT
+        text = styled(f"c{facts['id']} on {profile['chip']}", palette.strong)
+        method = profile.get("method") or ""
+        text.append(f"  {method}\n" if flat else "\n", palette.muted)
         simulated = profile["source"] == "simulated"
         band = profile.get("interval_percent")
         latency_us = profile.get("latency_us")
         text.append("predicted " if simulated else "measured  ", palette.accent)
-        text.append(figures.latency(latency_us, profile["source"], profile["chip"], band) + "\n")
+        text.append(figures.latency(latency_us, profile["source"], profile["chip"], band))
         if latency_us and band:
             low, high = latency_us * (1 - band / 100), latency_us * (1 + band / 100)
-            text.append(f"          {figures.duration(low)} to {figures.duration(high)}\n", palette.muted)
-        text.append(f"method    {profile.get('method') or ''}\n", palette.muted)
-        for turn in (profile.get("details") or {}).get("paired") or ():
-            low, high = turn["interval"]
-            news = figures.interleaved_news(turn)
-            word = {True: "faster", False: "slower", None: "a tie"}[news]
-            text.append("paired    ", palette.accent)
-            text.append(f"{turn['ratio']:.2f}x ({low:.2f} – {high:.2f}), {word}", palette.good if news else "")
-            sessions = turn.get("sessions", 1)
-            text.append(
-                f", {turn['rounds']} rounds in {sessions} session{'' if sessions == 1 else 's'}\n", palette.muted
-            )
+            text.append("  " if flat else f"\n{'':10}")
+            text.append(f"{figures.duration(low)} to {figures.duration(high)}", palette.muted)
         text.append("\n")
-        if profile.get("engines_us"):
-            text.append("modelled engine time\n", palette.accent)
-            text.append_text(engine_bars(profile, width, palette.primary, palette.muted))
-        if profile.get("engines_us") or profile.get("bound"):
-            text.append(f"bound     {profile.get('bound') or 'not known'}\n\n")
+        if not flat:
+            text.append(f"method    {method}\n", palette.muted)
+        for turn in (profile.get("details") or {}).get("paired") or ():
+            text.append_text(_interleaved(turn, palette))
+        text.append("" if flat else "\n")
         for name, title in (("percent_of_peak", "of peak"), ("percent_of_attainable", "of attainable")):
             value = facts.get(name)
             if value is not None:
                 text.append(bar(value, 100, max(8, min(24, width - 24))), palette.primary)
                 text.append(f" {value:5.1f} % {title}\n")
+        if profile.get("engines_us") or profile.get("bound"):
+            text.append("bound by  ", palette.muted).append(f"{profile.get('bound') or 'not known'}\n")
+        if profile.get("engines_us"):
+            text.append("" if flat else "\n").append("modelled engine time\n", palette.accent)
+            text.append_text(engine_bars(profile, width, palette.primary, palette.muted))
         return text
 
     def action_baseline(self) -> None:
@@ -130,3 +131,16 @@ class ProfileScreen(CandidateInView):
 
     def action_copy(self) -> None:
         copy(self.app, "\n".join(line.plain for line in self._drawn), "profile")
+
+
+def _interleaved(pair: Mapping[str, Any], palette: Palette) -> Text:
+    """Return the line of a comparison that was measured interleaved."""
+    news = figures.interleaved_news(pair)
+    word = {True: "faster", False: "slower", None: "a tie"}[news]
+    low, high = pair["interval"]
+    sessions = pair.get("sessions", 1)
+    text = styled("paired    ", palette.accent)
+    text.append(f"{pair['ratio']:.2f}x ({low:.2f} – {high:.2f}), {word}", palette.good if news else palette.text)
+    return text.append(
+        f", {pair['rounds']} rounds in {sessions} session{'' if sessions == 1 else 's'}\n", palette.muted
+    )

@@ -36,6 +36,8 @@ FIRST = "SELECT * FROM history ORDER BY id DESC LIMIT 100"
 WIDEST = 60
 """Cells of a column at most; a copied or exported value is whole."""
 ROWS = 1000
+POINTER = 2
+"""Cells of the mark beside the row under the cursor."""
 LEAST = 16
 """Cells that a text is cut to, where it is the last column that there is room for."""
 TIME_LIMIT_S = 30
@@ -116,6 +118,7 @@ class QueryScreen(ConsoleScreen):
         self._rows: list[list[Any]] = []
         self._widths: list[int] = []
         self._right: list[bool] = []
+        self._times: set[int] = set()
 
     def body(self) -> Iterable[Any]:
         with Container(id="split"):
@@ -149,9 +152,23 @@ class QueryScreen(ConsoleScreen):
         rows.first = min(rows.first, max(0, len(self._columns) - 1))
         header = (lambda width: self._cells(self._columns, width, header=True)) if self._columns else None
         rows.show(range(len(self._rows)), self._row, header=header)
-        rows.border_subtitle = f"from column {rows.first + 1} of {len(self._columns)}" if rows.first else ""
+        rows.border_subtitle = self._shown_columns(rows)
         self.query_one("#words").refresh()
         self.query_one("#sql").border_subtitle = "ctrl+r runs, tab completes, esc leaves"
+
+    def on_resize(self) -> None:
+        rows = self.query_one(Rows)
+        self.call_after_refresh(lambda: setattr(rows, "border_subtitle", self._shown_columns(rows)))
+
+    def _shown_columns(self, rows: Rows) -> str:
+        """Return the columns in view, where that is not all of them."""
+        count = len(self._columns)
+        last = rows.first + len(self._in_view(rows.scrollable_content_region.width - POINTER))
+        return (
+            f"columns {rows.first + 1} to {last} of {count}, → for more"
+            if count and (rows.first or last < count)
+            else ""
+        )
 
     # -- drawing -------------------------------------------------------------------------------------------------
 
@@ -163,8 +180,8 @@ class QueryScreen(ConsoleScreen):
         return styled(f"{mark} ", self.palette.muted).append(str(key[1]), self.palette.text)
 
     def _saved_line(self, key: Hashable, width: int) -> Text:
-        about = self._saved[str(key)][0]
-        return styled(str(key), self.palette.text).append(f"  {about or 'yours'}", self.palette.muted)
+        about = fitted(self._saved[str(key)][0] or "yours", max(1, width - len(str(key)) - 2))
+        return styled(str(key), self.palette.text).append(f"  {about}", self.palette.muted)
 
     def _next_words(self, width: int) -> Text:
         statement = self.query_one(Statement)
@@ -183,16 +200,24 @@ class QueryScreen(ConsoleScreen):
 
     def _cells(self, values: Sequence[Any], width: int, *, header: bool = False) -> Text:
         """Whole columns, as many as there is room for; of the first one at least a part."""
-        text, first = Text(), self.query_one(Rows).first
-        for place, value in enumerate(values[first:], first):
-            size, left = self._widths[place], width - text.cell_len
-            if place > first and size > left and (left < LEAST or self._right[place]):
-                break
-            size = min(size, max(1, left))
+        text = Text()
+        for place, size in self._in_view(width).items():
+            value = values[place]
             style = self.palette.muted if header or value is None else self.palette.text
             cell = fitted(figures.cell(value, WIDEST), size)
             text.append((cell.rjust(size) if self._right[place] else cell.ljust(size)) + "  ", style)
         return text
+
+    def _in_view(self, width: int) -> dict[int, int]:
+        """Return the columns that there is room for, with their cells; numbers and times are never cut."""
+        first, used, found = self.query_one(Rows).first, 0, {}
+        for place in range(first, len(self._columns)):
+            size, left = self._widths[place], width - used
+            if place > first and size > left and (left < LEAST or self._right[place] or place in self._times):
+                break
+            found[place] = min(size, max(1, left))
+            used += found[place] + 2
+        return found
 
     # -- answers -------------------------------------------------------------------------------------------------
 
@@ -210,7 +235,9 @@ class QueryScreen(ConsoleScreen):
 
     def _take_rows(self, answer: Mapping[str, Any]) -> None:
         self._columns = answer["columns"]
-        times = {place for place, name in enumerate(self._columns) if name == "at" or name.endswith("_at")}
+        times = self._times = {
+            place for place, name in enumerate(self._columns) if name == "at" or name.endswith("_at")
+        }
         self._rows = [
             [figures.moment(value) if place in times else value for place, value in enumerate(row)]
             for row in answer["rows"]

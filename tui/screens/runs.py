@@ -28,7 +28,7 @@ COLUMNS = (
     Column("state", 11, keep=8),
     Column("iter", 6, keep=5, right=True),
     Column("baseline", 8, keep=4, right=True),
-    Column("best", 8, keep=6, right=True),
+    Column("best", 7, keep=6, right=True),
     Column("x", 6, keep=9, right=True),
     Column("% peak", 6, keep=3, right=True),
     Column("cand", 6, keep=0, right=True),
@@ -126,7 +126,7 @@ class RunsScreen(ConsoleScreen):
             return styled(self.nothing("Choose a run."), palette.muted)
         text = Text()
         text.append(f"r{run.id} {run.workload}\n", palette.strong)
-        text.append(f"{run.chip} · {run.api} · {run.backend} · {run.proposer}\n\n", palette.muted)
+        text.append(f"{run.chip} · {run.api} · {run.backend}\nproposals by {run.proposer}\n\n", palette.muted)
         text.append(state_word(run.state), palette.state(run.state)).append("\n")
         if run.message:
             text.append(run.message + "\n", palette.muted)

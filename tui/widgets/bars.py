@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -30,6 +31,14 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def fitted(text: str, width: int) -> str:
-    """``text`` cut to ``width`` cells, with an ellipsis where something is missing."""
+    """``text`` cut to ``width`` cells, with an ellipsis where something is missing; never in the middle of a number."""
     text = text.replace("\n", " ")
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+    return text if len(text) <= width else text[: cut(text, width)] + "…"
+
+
+def cut(text: str, width: int) -> int:
+    """Return the number of characters to keep of a text that is too long, where an ellipsis is the last of ``width`` cells."""
+    end = max(0, width - 1)
+    if re.match(r"[\d.,][\d.,x%]", text[max(0, end - 1) :]) and (number := re.search(r"[\d.,]+$", text[:end])):
+        return number.start()
+    return end

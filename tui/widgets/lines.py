@@ -21,6 +21,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from acceld.tui.palette import palette_of
+from acceld.tui.widgets.bars import cut
 
 Draw = Callable[[Hashable, int], Text]
 """Draws the line of a key at a width."""
@@ -211,6 +212,7 @@ class LineList(ScrollView, can_focus=True):
         text.no_wrap = True
         text.end = ""
         left = self.scroll_offset.x
+        text = _ending(text, left + width, palette_of(self.app).muted)
         segments: list[Segment] = list(text.render(self.app.console))
         strip = Strip(segments).crop_extend(left, left + width, None)
         return strip.apply_style(self.rich_style + style)
@@ -270,3 +272,11 @@ class LineList(ScrollView, can_focus=True):
     def action_choose(self) -> None:
         if self.key is not None:
             self.post_message(self.Chosen(self, self.key))
+
+
+def _ending(text: Text, edge: int, style: Style) -> Text:
+    """Return a line that says where it goes on beyond ``edge`` cells; no number is cut in its middle."""
+    plain = text.plain.rstrip()
+    if len(plain) <= edge or text.cell_len != len(text.plain):
+        return text
+    return text[: cut(plain, edge)].append("…", style)

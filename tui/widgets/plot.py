@@ -27,15 +27,17 @@ class WholeNumbers(NumericAxisFormatter):
 
 
 class PowersOfTen(NumericAxisFormatter):
-    """Ticks at whole powers of ten of an axis that holds logarithms."""
+    """Ticks at powers of ten of an axis that holds logarithms; at 1, 2 and 5 of each where there are few."""
 
     def get_ticks(self, min_: float, max_: float, max_ticks: int = 8) -> list[float]:
-        """Return whole exponents inside the range."""
-        return [float(one) for one in range(math.ceil(min_), math.floor(max_) + 1)]
+        """Return the exponents of round numbers inside the range."""
+        exponents = range(math.floor(min_), math.floor(max_) + 1)
+        found = [one + math.log10(step) for one in exponents for step in ((1,) if max_ - min_ > 2 else (1, 2, 5))]
+        return [one for one in found if min_ <= one <= max_]
 
     def get_labels_for_ticks(self, ticks: Sequence[float]) -> list[str]:
-        """Return the powers themselves."""
-        return [f"{10**tick:g}" for tick in ticks]
+        """Return the numbers themselves."""
+        return [f"{round(10**tick, 9):g}" for tick in ticks]
 
 
 class PlotPane(Container):

@@ -13,7 +13,7 @@ from acceld.cli.commands.costs import usd
 from acceld.cli.connect import history_file
 from acceld.cli.output import print_json, print_table, say
 from acceld.model import PROPOSERS
-from acceld.roofline import peak_name
+from acceld.roofline import peak_source
 
 if TYPE_CHECKING:
     from acceld.search.comparison import Compared
@@ -89,10 +89,10 @@ def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
 
 
 def _peak(result: Outcome) -> str:
-    """Percent of peak, and of which peak where that is not the paper's: the two do not compare."""
+    """Percent of peak, and whose peak that is: those of two sources do not compare."""
     if result.percent_of_peak_after is None:
         return "—"
-    return f"{figures.percent(result.percent_of_peak_after)} of {peak_name(result.chip)}"
+    return f"{figures.percent(result.percent_of_peak_after)} ({peak_source(result.chip)})"
 
 
 def _repaired(rates: Sequence[RepairRate]) -> str:

@@ -6,7 +6,9 @@ import argparse
 import re
 import time
 from datetime import UTC, datetime
+from typing import Any
 
+from acceld import figures
 from acceld.cli.arguments import add_forms, count
 from acceld.cli.commands.query import show
 from acceld.cli.connect import history_file
@@ -15,11 +17,21 @@ from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.model import shown_state
 
-SHOWN = (
-    "id workload chip proposer state candidates baseline_latency_us best_latency_us speedup "
-    "percent_of_peak_after cost_usd source"
-).split()
-"""Columns of the table for people; --json, --jsonl and --csv have all."""
+SHOWN = {
+    "id": "run",
+    "workload": "workload",
+    "chip": "chip",
+    "proposer": "proposals by",
+    "state": "state",
+    "candidates": "candidates",
+    "baseline_latency_us": "baseline",
+    "best_latency_us": "best",
+    "speedup": "speed-up",
+    "percent_of_peak_after": "of peak",
+    "cost_usd": "USD",
+    "source": "source",
+}
+"""Columns of the table for people and their titles; --json, --jsonl and --csv have all columns, by name."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,8 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [(*row[:at], shown_state(row[at], False), *row[at + 1 :]) for row in rows]
     if not (arguments.saved or arguments.json or arguments.jsonl or arguments.csv):
         kept = [columns.index(name) for name in SHOWN if name in columns]
-        kept = kept if len(kept) > 4 else list(range(len(columns)))
-        columns, rows = tuple(columns[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
+        rows = [tuple(_told(columns[i], row[i]) for i in kept) for row in rows]
+        columns = tuple(SHOWN[columns[i]] for i in kept)
     show(arguments, columns, rows)
     if not rows:
         say(_why_empty(arguments))
@@ -82,12 +94,28 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _told(column: str, value: Any) -> Any:
+    """Return a value as the other tables of runs write it."""
+    match column:
+        case "id":
+            return f"r{value}"
+        case "baseline_latency_us" | "best_latency_us":
+            return figures.duration(value)
+        case "speedup":
+            return figures.speedup(value)
+        case "percent_of_peak_after":
+            return figures.percent(value)
+        case "cost_usd":
+            return figures.usd(value) if value else "—"
+    return value
+
+
 def _why_empty(arguments: argparse.Namespace) -> str:
     if arguments.saved:
         return f"nothing yet that {arguments.saved} could tell of; acceld runs lists what there is"
     asked = (arguments.where, arguments.workload, arguments.chip, arguments.model, arguments.since)
     if any(asked):
-        return "no run is like that; acceld history lists all, and the columns of --where"
+        return "no run is like that; acceld history lists all, acceld query --tables names the columns of history for --where"
     return "no runs yet: acceld optimize WORKLOAD starts one, acceld workloads lists what there is"
 
 

@@ -30,7 +30,7 @@ from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.nki.errors import KernelFailure
-from acceld.roofline import peak_name
+from acceld.roofline import peak_source
 from acceld.targets import SIMULATOR, choose
 from acceld.workloads import ArraySpec, Workload, load_workload, workload
 
@@ -265,7 +265,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
         pairs.append(("latency", _latency(profile, chip)))
         if evaluation.percent_of_peak is not None:
             of_peak = figures.percent(evaluation.percent_of_peak)
-            pairs.append((f"of {peak_name(chip)}", of_peak))
+            pairs.append(("of peak", f"{of_peak}  ({peak_source(chip)})"))
             pairs.append(("of attainable", figures.percent(evaluation.percent_of_attainable)))
         pairs.append(("bound by", profile.bound or "—"))
     print_pairs(pairs)

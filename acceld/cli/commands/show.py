@@ -13,7 +13,7 @@ from acceld.cli.outcome import print_outcome
 from acceld.cli.output import print_json, print_pairs, print_table
 from acceld.errors import UsageError
 from acceld.model import Source
-from acceld.roofline import peak_name
+from acceld.roofline import peak_source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -129,8 +129,10 @@ def _evaluation(found: dict[str, Any]) -> None:
         )
         if profile["source"] == Source.MEASURED:
             pairs.append(("measured by", ", ".join(filter(None, (profile["method"], profile["sdk"])))))
-        peaks = ((peak_name(profile["chip"]), "percent_of_peak"), ("attainable", "percent_of_attainable"))
-        pairs += [(f"of {name}", figures.percent(found[key])) for name, key in peaks if found[key] is not None]
+        if found["percent_of_peak"] is not None:
+            pairs.append(("of peak", f"{figures.percent(found['percent_of_peak'])}  ({peak_source(profile['chip'])})"))
+        if found["percent_of_attainable"] is not None:
+            pairs.append(("of attainable", figures.percent(found["percent_of_attainable"])))
         pairs.append(("bound by", profile["bound"] or "—"))
     failed = [check for check in found.get("checks", []) if not check["passed"]]
     passed = len(found.get("checks", [])) - len(failed)

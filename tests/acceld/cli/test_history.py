@@ -35,7 +35,7 @@ def test_runs_by_condition_in_every_form(home: Path, capsys: pytest.CaptureFixtu
     assert [row["id"] for row in found["rows"]] == [2, 1]
     assert len(printed(capsys, *where, "--jsonl").splitlines()) == 2
     assert next(csv.DictReader(io.StringIO(printed(capsys, *where, "--csv"))))["speedup"] == "1.25"
-    assert printed(capsys, *where).splitlines()[0].startswith("id")
+    assert printed(capsys, *where).splitlines()[0].startswith("run ")
     assert json.loads(printed(capsys, *where, "--workload", "no such", "--json"))["rows"] == []
 
 
@@ -211,3 +211,12 @@ def test_what_can_not_be_is_said_in_a_line_with_what_to_do(
 def test_every_argument_says_what_it_is(command: str) -> None:
     silent = [action.option_strings or action.dest for action in parser_of(command)._actions if not action.help]
     assert not silent
+
+
+def test_history_prints_runs_in_the_words_of_the_other_tables(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "history", "--home", str(home))
+    head = text.splitlines()[0]
+    for word in ("run", "proposals by", "baseline", "best", "speed-up", "of peak"):
+        assert word in head
+    assert "_us" not in head and "proposer" not in head
+    assert "r1 " in text
