@@ -425,7 +425,8 @@ class RunView:
         facts = {"candidate": row["id"]} | {name: value for name, value in row.items() if value is not None}
         self._written(convert(facts, CandidateWritten))
         phase = {"done": "evaluated"}.get(row.get("state") or "", row.get("state") or "written")
-        self._phase(row["id"], phase, row.get("device") or "", seq)
+        if self._phase(row["id"], phase, row.get("device") or "", seq) and phase == "running":
+            self.under_way[row["id"]] = row.get("started_at") or 0.0
         if row.get("status"):
             self._evaluated(convert({**facts, "failure": _failure(row)}, CandidateEvaluated), seq)
 

@@ -85,7 +85,8 @@ def _refused(refusals: list[dict[str, Any]]) -> str:
         title, reason = one["title"] or one["rule"] or "no code", one["reason"].splitlines()[0]
         place = title.rpartition(", ")[2]  # a title ends with its line, which the reason may begin with
         shown.append(f"{title}: {reason.removeprefix(f'{place}: ')}")
-    return "\n".join([f"{sum(one['count'] for one in refusals)} proposals without code, such as", *shown])
+    count = sum(one["count"] for one in refusals)
+    return "\n".join([f"{count} proposal{'' if count == 1 else 's'} without code, such as", *shown])
 
 
 def _rich_table(pairs: list[tuple[str, str]]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.style import Style
+from rich.text import Text
 
 from acceld.events import Event, EventData, LlmCallFinished
 from acceld.figures import STATUS_WORDS
@@ -17,7 +18,7 @@ from acceld.tui.estimate import at_most, estimate
 from acceld.tui.replay import Replay
 from acceld.tui.state import RunView
 from acceld.tui.widgets.bars import bar, fitted, sparkline
-from acceld.tui.widgets.columns import GAP, Column, fit, line
+from acceld.tui.widgets.columns import GAP, Column, fit, line, whole
 from acceld.tui.words import level_of, sentence
 from tests.acceld.event_records import event_data
 from tests.tui.scene import events_of
@@ -170,3 +171,10 @@ def test_a_call_that_was_answered_is_no_warning() -> None:
 )
 def test_a_text_is_cut_to_its_room_and_never_inside_a_number(text: str, width: int, wanted: str) -> None:
     assert fitted(text, width) == wanted
+
+
+def test_texts_beside_each_other_are_whole_or_left_out() -> None:
+    parts = [(Text("r1 silu"), 9), (Text(" trn1"), 0), (Text("  best 1.24 ms"), 4), (Text("  c2 1.28x unconfirmed"), 2)]
+    assert whole(parts, 60).plain == "r1 silu trn1  best 1.24 ms  c2 1.28x unconfirmed"
+    assert whole(parts, 45).plain == "r1 silu  best 1.24 ms  c2 1.28x unconfirmed"
+    assert whole(parts, 40).plain == "r1 silu  best 1.24 ms"

@@ -20,6 +20,7 @@ from acceld.tui.screens.base import ConsoleScreen
 from acceld.tui.state import Roof
 from acceld.tui.widgets.frame import Line
 from acceld.tui.widgets.lines import LineList
+from acceld.tui.widgets.plot import PlotPane
 from tests.tui.canned import CannedClient, history, now
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
@@ -488,3 +489,11 @@ async def test_before_there_is_a_connection_nothing_is_called_empty(monkeypatch:
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause(0.2)
         assert "no daemon runs for /tmp/x" in app.screen.query_one("#runs", LineList).empty
+
+
+async def test_a_plot_is_drawn_when_the_terminal_grows_though_nothing_happens() -> None:
+    async with console().run_test(size=(80, 24)) as pilot:
+        await pressing("2 B")(pilot)
+        await pilot.resize_terminal(120, 40)
+        await until(pilot, lambda: bool(pilot.app.screen.query(PlotPane)))
+        await until(pilot, lambda: str(pilot.app.screen.query_one(PlotPane).border_title) == "Best over iterations")

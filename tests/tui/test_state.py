@@ -198,6 +198,24 @@ def test_what_is_judged_now_is_counted_with_its_time_and_a_leader_is_unconfirmed
     assert run.doing(160.0) == "" and not run.unconfirmed(run.candidates[2])
 
 
+def test_a_console_opened_in_the_middle_knows_what_is_under_way_and_since_when() -> None:
+    run = RunView(1)
+    made = {"workload": "silu", "chip": "trn1", "api": "nki_legacy", "backend": "simulator", "proposer": "rules"}
+    run.load_run({"id": 1, "spec": made, "state": "running", "iteration": 1}, 40)
+    row = {
+        "id": 2,
+        "iteration": 1,
+        "status": "passed",
+        "gate": "search",
+        "latency_us": 60.0,
+        "evaluation": 5,
+        "started_at": 100.0,
+    }
+    run.load_candidate(row | {"state": "running"}, 40)
+    run.load_candidate(row | {"id": 3, "state": "done"}, 40)
+    assert run.doing(140.0) == "verifying c2, 40 s"
+
+
 def test_a_run_says_what_it_waits_for() -> None:
     run = RunView(1)
     seq = iter(range(1, 100))

@@ -22,6 +22,7 @@ from acceld.tui.session import Session
 from acceld.tui.state import RunView
 from acceld.tui.terminal import complain
 from acceld.tui.widgets.bars import sparkline
+from acceld.tui.widgets.columns import whole
 from acceld.tui.widgets.frame import Line, Tab, Tabs
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import state_word
@@ -171,24 +172,22 @@ class ConsoleScreen(Screen[None]):
             text.append("acceld", palette.strong).append(f"  {app.client.where}", palette.muted)
             return text
         row = app.state.runs.get(run.id)
-        text.append(f"r{run.id} ", palette.strong).append(run.workload, palette.strong)
-        text.append(f" {run.chip}", palette.muted)
-        text.append("  ").append(state_word(run.state), palette.state(run.state))
+        parts = [(styled(f"r{run.id} {run.workload}", palette.strong), 9), (styled(f" {run.chip}", palette.muted), 0)]
+        parts.append((styled(f"  {state_word(run.state)}", palette.state(run.state)), 8))
         if run.iterations:
-            text.append(f"  it {run.iteration}/{run.iterations}", palette.text)
+            parts.append((styled(f"  it {run.iteration}/{run.iterations}", palette.text), 3))
         if under_way := run.doing(app.now):
-            text.append(f"  {under_way}", palette.text)
-        best = run.best
-        if best:
-            latency = figures.latency(best.latency_us, run.source, run.chip).removesuffix(" unvalidated")
-            text.append(f"  best {latency}", palette.text)
+            parts.append((styled(f"  {under_way}", palette.text), 7))
+        if best := run.best:
+            latency = figures.brief_latency(best.latency_us, run.source, run.chip)
             speedup = best.speedup or (run.baseline_us or best.latency_us) / best.latency_us
-            text.append(
-                f" {figures.speedup(speedup)}",
-                palette.good if figures.best_is_win(speedup, best.source) else palette.text,
-            )
+            won = figures.best_is_win(speedup, best.source)
+            led = styled(f"  best {latency}", palette.text)
+            parts.append((led.append(f" {figures.speedup(speedup)}", palette.good if won else palette.text), 4))
             if leader := run.leader:
-                text.append(f"  c{leader.id} {figures.speedup(run.speedup_of(leader))} unconfirmed", palette.warn)
+                told = f"  c{leader.id} {figures.speedup(run.speedup_of(leader))} unconfirmed"
+                parts.append((styled(told, palette.warn), 2))
+        text.append_text(whole(parts, width - 1))
         right = styled(_money(run, row), palette.muted)
         room = width - text.cell_len - right.cell_len - 1
         return text.append(" " * room).append_text(right) if room >= 2 else text  # whole or not at all

@@ -57,3 +57,11 @@ def line(columns: Sequence[Column], cells: Sequence[tuple[str, Style]], width: i
         cell = fitted(cell, size)
         text.append(cell.rjust(size) if columns[i].right else cell.ljust(size), style)
     return text
+
+
+def whole(parts: Sequence[tuple[Text, int]], width: int) -> Text:
+    """Return texts one after another: those with the lowest numbers are left out until the rest fits, each whole or not at all."""
+    kept = list(parts)
+    while len(kept) > 1 and sum(text.cell_len for text, _ in kept) > width:
+        kept.remove(min(reversed(kept), key=lambda one: one[1]))
+    return Text.assemble(*(text for text, _ in kept))

@@ -64,8 +64,8 @@ class PlotPane(Container):
     def show(self, plot: Plot) -> None:
         """Draw a figure."""
         self._plot = plot
-        if not self.is_mounted:
-            return  # it is drawn then
+        if not self.query(PlotWidget):
+            return  # it is drawn when it is composed
         self.border_title = plot.title
         widget, words = self.query_one(PlotWidget), self.query_one("#words", Static)
         widget.display, words.display = not plot.empty, bool(plot.empty)
