@@ -21,6 +21,8 @@ OPEN = re.compile(rf"((?:{'|'.join(PACKAGES)})(?:\.\w+)+):")
 """The same where the function's name is put in later."""
 MODULE = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 """``package.module``, as ``python -m`` and scanners name it, or something of the module's."""
+QUOTED = re.compile(rf"[\"'](?:{'|'.join(PACKAGES)})\.\w")
+"""What a file holds that has such a text; others are not parsed."""
 FILES = re.compile(r"acceld\.(?:db|toml|log|service|sock|py)(?:\.\w+)*")
 """Files of a state folder or a project, which look the same."""
 ATTRIBUTES = ("telemetry.py", "test_telemetry.py")
@@ -38,7 +40,10 @@ def texts() -> Iterator[tuple[str, bool]]:
         for path in sorted((ROOT / package).rglob("*.py")):
             if {"adversarial", "kernels"} & set(path.relative_to(ROOT).parts) or path.name in ATTRIBUTES:
                 continue
-            tree = ast.parse(path.read_text("utf-8"))
+            source = path.read_text("utf-8")
+            if not QUOTED.search(source):
+                continue
+            tree = ast.parse(source)
             inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
             for node in ast.walk(tree):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 import pytest
 from aiohttp import web
-from anthropic.lib.aws._auth import _get_session
 
 from acceld.config import LlmConfig, ModelConfig
 from acceld.errors import ConfigError
@@ -133,6 +132,8 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_REGION", "us-west-2")
+    from anthropic.lib.aws._auth import _get_session  # the SDK takes seconds to import
+
     _get_session.cache_clear()  # type: ignore[attr-defined]  # the SDK keeps what it found for another test
     return monkeypatch
 
