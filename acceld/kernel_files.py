@@ -8,6 +8,7 @@ from pathlib import Path
 
 from acceld.errors import UsageError
 from acceld.model import Kernel
+from acceld.parsing import parse
 
 MAX_FILE_BYTES = 2 * 2**20
 MAX_CLOSURE_FILES = 200
@@ -66,7 +67,7 @@ def package_root(path: Path) -> Path:
 def syntax_error(text: str, path: Path) -> UsageError | None:
     """An error that names file, line and what is wrong, where the text is no Python."""
     try:
-        ast.parse(text, str(path))
+        parse(text, str(path))
     except SyntaxError as error:
         where = f"{path}:{error.lineno}" if error.lineno else str(path)
         shown = f"\n    {error.text.strip()}" if error.text else ""
@@ -95,7 +96,7 @@ def _closure(path: Path, text: str, root: Path) -> Iterator[tuple[str, str]]:
 def _imported(importer: Path, source: str, root: Path) -> Iterator[Path]:
     """Files below ``root`` that ``source`` imports, with the ``__init__.py`` of the packages on the way."""
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError):
         return
     for node in ast.walk(tree):

@@ -97,7 +97,7 @@ async def run(
         models, rules = ScriptedModels(answers), RulesProposer()
         proposers: dict[str, Proposer] = {"rules": rules, "llm": models, "both": BothProposer(models, rules)}
         clock = partial(_timed, evaluator, found, arguments.chip)
-        polisher = TunedRules(clock, "beam", limit=parameters.polish) if kind == "both" else None
+        polisher = TunedRules(clock, "promise", limit=parameters.polish) if kind == "both" else None
         problem = problem_of(found, arguments.chip, root.api)
         await Search(record, SearchParts(store, evaluator, proposers[kind], problem, root, polisher=polisher)).run()
         record, candidates = await store.read(load_run, record.id), await store.read(load_candidates, record.id)

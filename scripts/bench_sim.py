@@ -24,7 +24,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from scripts.simbench.tables import Table, markdown, write_document
 
 RESULTS = ROOT / "build" / "bench-sim"
 WIN_S = 120.0
+WIN_CHIPS = ("trn1", "trn2")
 
 
 @dataclass
@@ -101,14 +102,16 @@ def model(bench: Bench) -> dict[str, Table]:
 
 
 def wins(bench: Bench) -> dict[str, Table]:
-    """Measure the effect of each fitted constant on the gains of rules."""
+    """Measure what each rule gives on each chip, and the effect of each fitted constant on it."""
     path = bench.results / "wins.json"
     known: dict[str, Table] = json.loads(path.read_text()) if path.is_file() else {}
-    for label, kernel in bench.kernels():
-        if kernel.api != "nki_legacy" or (bench.resume and label in known):
-            continue
-        known[label] = rule_wins.rows(label, kernel, bench.win_s, say)
-        results.replace_file(path, json.dumps(known, indent=1))
+    for name, one in bench.kernels():
+        for chip in WIN_CHIPS if one.api == "nki_legacy" else ():
+            label, kernel = f"{name}, {chip}", replace(one, chip=chip)
+            if bench.resume and label in known:
+                continue
+            known[label] = rule_wins.rows(label, kernel, bench.win_s, say)
+            results.replace_file(path, json.dumps(known, indent=1))
     return {"wins": rule_wins.win_table(known.values())}
 
 

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from acceld.cluster.host import HostFacts
     from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 
-TUNING = {"tune": "beam", "evolve": "evolve"}
+TUNING = {"tune": "promise", "evolve": "evolve"}
 """The tuner's strategy for each of the search that tunes sequences of rewrites."""
 TIMED_A_PLAN = 20
 """Kernels that a tuner times for each plan of a parent."""
@@ -297,7 +297,7 @@ class Builder:
         """Rules that make models' kernels faster, where both propose and the simulator takes the run's API and chip."""
         if spec.proposer != "both" or not spec.search.polish or not _is_simulated(spec):
             return None
-        return self._tuner(spec, "beam", spec.search.polish)
+        return self._tuner(spec, "promise", spec.search.polish)
 
     def _tuner(self, spec: RunSpec, strategy: str, limit: int) -> TunedRules:
         from acceld.proposers.rules.proposer import TunedRules

@@ -14,6 +14,7 @@ from typing import TypeGuard
 
 from acceld.model import Failure
 from acceld.nki.frontend.session import Permitted
+from acceld.parsing import parse
 
 MODULES = frozenset(
     "numpy ml_dtypes math functools itertools operator typing dataclasses enum collections collections.abc abc "
@@ -111,7 +112,7 @@ def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = N
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
     try:
-        tree = ast.parse(text, filename)
+        tree = parse(text, filename)
     except SyntaxError as error:
         return Failure("syntax", f"SyntaxError: {error.msg}", error.lineno or 0)
     except (ValueError, RecursionError, MemoryError) as error:
@@ -128,7 +129,7 @@ def canonical(text: str) -> str:
     ValueError where it is no Python.
     """
     try:
-        return ast.dump(ast.parse(text), include_attributes=False)
+        return ast.dump(parse(text), include_attributes=False)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"no Python source: {error}") from error
 

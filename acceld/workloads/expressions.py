@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from acceld.errors import did_you_mean
+from acceld.parsing import parse_expression
 
 _LARGEST = 1 << 62
 
@@ -18,10 +19,10 @@ def evaluate(expression: str | int, values: Mapping[str, int]) -> int:
     if isinstance(expression, int):
         return int(expression)
     try:
-        tree = ast.parse(expression.strip(), mode="eval")
+        tree = parse_expression(expression.strip())
     except SyntaxError as error:
         raise ValueError(f"{expression!r} is no expression") from error
-    result = _value(tree.body, expression, values)
+    result = _value(tree, expression, values)
     if abs(result) > _LARGEST:
         raise ValueError(f"{expression!r} is too large")
     return result

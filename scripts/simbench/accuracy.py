@@ -183,8 +183,8 @@ def fitted_table() -> Table:
 FACTORS = (0.8, 1.2)
 
 
-def changes(programs: Iterable[Program]) -> dict[str, TimelineParams]:
-    """The parameters with each fitted constant lower and higher, where that can change a ratio of latencies.
+def changes(programs: Iterable[Program], params: TimelineParams = LEGACY) -> dict[str, TimelineParams]:
+    """``params`` with each fitted constant lower and higher, where that can change a ratio of latencies.
 
     ``latency_scale`` changes all latencies alike, ``narrow_transfer_factor`` only those of programs with 16-bit data.
     """
@@ -192,7 +192,7 @@ def changes(programs: Iterable[Program]) -> dict[str, TimelineParams]:
     if not any(DTYPE_BYTES[buffer.dtype] == 2 for program in programs for buffer in program.buffers):
         inert.add("narrow_transfer_factor")
     return {
-        f"{name} x{factor}": LEGACY.with_scaled(name, factor)
+        f"{name} x{factor}": params.with_scaled(name, factor)
         for name in FITTED
         if name not in inert
         for factor in FACTORS

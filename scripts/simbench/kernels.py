@@ -34,11 +34,18 @@ class Kernel:
     filename: str
     workload: Workload
     api: str = "nki_legacy"
+    chip: str = ""
+    """Empty: that of the API in :data:`CHIPS`."""
+
+    @property
+    def target(self) -> str:
+        """The chip that it is traced for."""
+        return self.chip or CHIPS[self.api]
 
     def program(self) -> Program:
         """The kernel traced at its workload's shapes. KernelFailure where it can not be."""
         return trace(
-            self.source, self.arguments, filename=self.filename, api=self.api, chip=CHIPS[self.api],
+            self.source, self.arguments, filename=self.filename, api=self.api, chip=self.target,
             entry=self.workload.entry, grid=self.workload.grid,
         )  # fmt: skip
 

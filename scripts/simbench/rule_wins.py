@@ -15,7 +15,7 @@ from acceld.errors import AcceldError
 from acceld.nki.frontend.tracing import TensorSpec
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Program
-from acceld.nki.timing.parameters import LEGACY, TimelineParams
+from acceld.nki.timing.parameters import PARAMS_VERSION, TimelineParams, default_params
 from acceld.nki.timing.timeline import timeline
 from acceld.proposers.rules.proposer import rewrite, suggestions
 from scripts.simbench.accuracy import changes
@@ -51,6 +51,7 @@ class Win:
         complete = "" if self.tried == self.changes else f" ({self.tried} of {self.changes} changes tried)"
         return {
             "kernel": self.kernel,
+            "model": PARAMS_VERSION,
             "rule": self.rule,
             "line": self.line,
             "speed-up": round(self.speedup, 3),
@@ -78,23 +79,23 @@ class _Clock:
 def wins(label: str, kernel: Kernel, budget_s: float) -> Iterator[Win]:
     """Each win of a rule on a kernel, the greatest first, within about ``budget_s`` of processor time."""
     ends = time.process_time() + budget_s
-    parent = _Clock(kernel.program())
-    before = parent.latency_us("", LEGACY)
+    parent, params = _Clock(kernel.program()), default_params(kernel.api, kernel.target)
+    before = parent.latency_us("", params)
     found: dict[tuple[str, int], tuple[float, _Clock]] = {}
     for rule, line, program in _rewritten(kernel, program_hash(parent.program)):
         child = _Clock(program)
-        speedup = before / child.latency_us("", LEGACY)
+        speedup = before / child.latency_us("", params)
         if speedup >= found.get((rule, line), (LEAST_GAIN, child))[0]:
             found[rule, line] = (speedup, child)
         if time.process_time() > ends:
             break
     for (rule, line), (speedup, child) in sorted(found.items(), key=lambda one: -one[1][0]):
         ratios: dict[str, float] = {}
-        every = changes([parent.program, child.program])
-        for change, params in every.items():
+        every = changes([parent.program, child.program], params)
+        for change, changed in every.items():
             if time.process_time() > ends and ratios:
                 break
-            ratios[change] = parent.latency_us(change, params) / child.latency_us(change, params)
+            ratios[change] = parent.latency_us(change, changed) / child.latency_us(change, changed)
         by = min(ratios, key=lambda change: ratios[change])
         yield Win(label, rule, line, speedup, ratios[by], by, len(ratios), len(every))
 
@@ -120,16 +121,15 @@ def rows(label: str, kernel: Kernel, budget_s: float, say: Callable[[str], None]
     started = time.process_time()
     found = [win.row for win in wins(label, kernel, budget_s)]
     say(f"{label}: {len(found)} wins ({time.process_time() - started:.1f} s)")
-    return found or [_row(kernel=label, rule="no win")]
+    return found or [_row(kernel=label, model=PARAMS_VERSION, rule="no win")]
 
 
 def win_table(found: Iterable[Table]) -> Table:
-    """Gains of acceld's rules under changed constants, and how many survive."""
+    """Gains of acceld's rules under changed constants, and how many of those tried with every change survive."""
     table = [row for one in found for row in one]
-    gains = [row for row in table if row["speed-up"]]
-    survivors = sum(str(row["survives"]).startswith("yes") for row in gains)
-    return [*table, _row(kernel="all", survives=f"{survivors} of {len(gains)}")]
+    whole = [row["survives"] for row in table if row["survives"] in ("yes", "no")]
+    return [*table, _row(kernel="tried in full", survives=f"{whole.count('yes')} of {len(whole)}")]
 
 
 def _row(**values: object) -> dict[str, object]:
-    return dict.fromkeys("kernel rule line speed-up least with survives".split(), "") | values
+    return dict.fromkeys("kernel model rule line speed-up least with survives".split(), "") | values

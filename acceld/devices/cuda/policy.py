@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from acceld.model import Failure
+from acceld.parsing import parse
 
 MODULES = frozenset("torch triton triton.language triton.language.extra math __future__ typing".split())
 _BUILTINS = frozenset(
@@ -19,7 +20,7 @@ def refused_triton(text: str, filename: str = "kernel_triton.py") -> Failure | N
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
     try:
-        tree = ast.parse(text, filename)
+        tree = parse(text, filename)
     except SyntaxError as error:
         return Failure("syntax", f"SyntaxError: {error.msg}", error.lineno or 0)
     except (ValueError, RecursionError, MemoryError) as error:

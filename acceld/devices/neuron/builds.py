@@ -14,6 +14,7 @@ from acceld.evaluate.case import Failed
 from acceld.model import Failure, Kernel, Status
 from acceld.nki.errors import KernelFailure
 from acceld.nki.frontend.tracing import find_entry
+from acceld.parsing import parse
 from acceld.workloads import ArraySpec, Workload
 
 
@@ -59,7 +60,7 @@ def compile_request(machine: Machine, kernel: Kernel, loaded: Workload) -> Compi
 
 def _parameters(text: str, entry: str) -> list[str]:
     """Names of a kernel function's parameters; none where the file does not define it by ``def``."""
-    for node in ast.parse(text).body:
+    for node in parse(text).body:
         if isinstance(node, ast.FunctionDef) and node.name == entry:
             return [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
     return []

@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from acceld.parsing import parse
+
 CHANGE_CLASSES = ("loop_order", "tile_width", "fusion", "engine", "dma", "spill", "mixed")
 
 _THOUGHT = re.compile(r"<(think|thinking|thought|reasoning|analysis)>.*?</\1>", re.DOTALL | re.IGNORECASE)
@@ -165,7 +167,7 @@ def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
 def _defines(text: str, entry: str) -> bool | None:
     """Return whether the text defines the entry; None where it seems to, but is no Python that parses (C never is)."""
     try:
-        tree = ast.parse(text)
+        tree = parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         name = re.escape(entry) if entry else r"\w+"
         python = rf"^\s*(?:async\s+)?def\s+{name}\s*\("

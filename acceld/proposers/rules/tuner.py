@@ -12,10 +12,10 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-_WIDTH = 4
-"""Kernels that a round of the beam goes on from."""
-_MOVES = 6
-"""Moves of each of them that a round tries."""
+_FRONT = 16
+"""Kernels whose moves are weighed against each other."""
+_ROUND = 8
+"""Moves that are tried before they are weighed again."""
 _POPULATION = 16
 _GENERATION = 24
 
@@ -143,17 +143,22 @@ def _rank(one: Tuned) -> tuple[float, int, str]:
     return one.latency_us, len(one.steps), one.timed.program_sha256
 
 
-async def beam(tuner: Tuner, root: Tuned) -> None:
-    """Try the most promising moves left of the fastest kernels that have any, a few of a few kernels a round."""
+async def promise(tuner: Tuner, root: Tuned) -> None:
+    """Try the moves that promise the least latency, over the fastest kernels that have any left.
+
+    A move promises its kernel's latency less the share that its rule expects. So one of little effect never keeps a kernel that is
+    slower, but from which much is expected, out of its turn.
+    """
     while tuner.left > 0:
-        front = [one for one in tuner.fastest() if one.is_open][:_WIDTH]
+        front = [one for one in tuner.fastest() if one.is_open][:_FRONT]
         if not front:
             return
-        tries = []
-        for one in front:
-            left = [place for place in range(len(await tuner.moves(one))) if place not in one.tried]
-            tries += [(one, place) for place in left[:_MOVES]]
-        await tuner.time(tries)
+        tries: list[tuple[float, int, int]] = []
+        for number, one in enumerate(front):
+            for place, move in enumerate(await tuner.moves(one)):
+                if place not in one.tried:
+                    tries.append((one.latency_us * (1.0 - move.benefit), number, place))
+        await tuner.time([(front[number], place) for _, number, place in sorted(tries)[:_ROUND]])
 
 
 async def evolve(tuner: Tuner, root: Tuned) -> None:
@@ -194,4 +199,4 @@ async def _one_step(tuner: Tuner, lines: Sequence[tuple[Tuned, Sequence[str]]]) 
     return [(one, rest) for one, rest in (*found, *passed_over) if one is not None and rest]
 
 
-STRATEGIES: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {"beam": beam, "evolve": evolve}
+STRATEGIES: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {"promise": promise, "evolve": evolve}

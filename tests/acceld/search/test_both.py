@@ -226,7 +226,7 @@ async def test_a_search_by_both_is_judged_for_real_and_replays(
     parts = SearchParts(
         store, evaluator, BothProposer(models, RulesProposer()), problem_of(silu, "trn1", "nki_legacy"), root
     )
-    await Search(run, replace(parts, polisher=TunedRules(time, "beam", limit=8))).run()
+    await Search(run, replace(parts, polisher=TunedRules(time, "promise", limit=8))).run()
 
     record = await store.read(load_run, run.id)
     candidates, plans = await store.read(load_candidates, run.id), await store.read(load_plans, run.id)

@@ -27,6 +27,7 @@ from acceld.devices.cuda.rules.reading import (
     returns_early,
     walk,
 )
+from acceld.parsing import parse_expression
 
 _BY_ELEMENT = frozenset(
     (
@@ -154,7 +155,7 @@ class _Given:
 
     def expanded(self, node: ast.AST | None) -> str:
         """The expression in terms of what the launch passes and of program numbers; names known once are replaced."""
-        return "" if node is None else ast.dump(_Expansion(self).visit(ast.parse(ast.unparse(node), mode="eval").body))
+        return "" if node is None else ast.dump(_Expansion(self).visit(parse_expression(ast.unparse(node))))
 
 
 class _Expansion(ast.NodeTransformer):
@@ -166,7 +167,7 @@ class _Expansion(ast.NodeTransformer):
         if node.id in self._seen:
             return ast.Name(f"{given.function.name}:{node.id}")
         if node.id in given.meaning and node.id not in given.passed:
-            value = ast.parse(ast.unparse(given.meaning[node.id]), mode="eval").body
+            value = parse_expression(ast.unparse(given.meaning[node.id]))
             inner: ast.AST = _Expansion(given, self._seen | {node.id}).visit(value)
             return inner
         if node.id in given.bound:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from acceld.parsing import parse
 from acceld.proposers.rules.editing import SourceText, lines_of
 from acceld.proposers.rules.records import RuleRefused
 
@@ -50,7 +51,7 @@ class TritonModule(SourceText):
         super().__init__(source)
         self.api, self.shapes = api, shapes
         try:
-            self.tree = ast.parse(source)
+            self.tree = parse(source)
         except (SyntaxError, ValueError) as error:
             raise RuleRefused(f"the source is no Python: {error}") from error
         self._lines = lines_of(source)

@@ -82,7 +82,7 @@ async def test_a_kernel_that_can_not_be_timed_is_gone_on_from_by_nobody() -> Non
     tuner = Tuner(nothing, letters, limit=50)
     root = await tuner.root("")
     assert root is not None
-    await STRATEGIES["beam"](tuner, root)
+    await STRATEGIES["promise"](tuner, root)
     assert tuner.fastest() == [root] and tuner.left == 50 - 4
 
 
@@ -93,7 +93,7 @@ async def simulated(kernel: Kernel) -> Timed | None:
 
 
 def tuned(limit: int = 20, time: Callable[[Kernel], Awaitable[Timed | None]] = simulated) -> TunedRules:
-    return TunedRules(time, "beam", limit=limit)
+    return TunedRules(time, "promise", limit=limit)
 
 
 def request(index: int, earlier: Sequence[Plan] = ()) -> PlanRequest:
@@ -125,7 +125,7 @@ async def test_a_run_with_little_time_is_given_what_was_tuned_in_half_of_it() ->
         passed_s += 1.0
         return await simulated(kernel)
 
-    proposer = TunedRules(slow, "beam", limit=1000, within_s=10.0, now=lambda: passed_s)
+    proposer = TunedRules(slow, "promise", limit=1000, within_s=10.0, now=lambda: passed_s)
     assert await proposer.plan(asked) is not None
     assert 5.0 <= passed_s < 10.0
 

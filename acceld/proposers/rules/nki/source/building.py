@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import libcst as cst
 
+from acceld.parsing import parse
 from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.nki.source.reading import KernelModule
@@ -87,7 +88,7 @@ def _names_once(source: str) -> set[str]:
     """Return the names that stand once in a source. RuleRefused where it does not parse."""
     # Reading it with libcst takes a hundred times as long, and most rewrites leave no buffer unused.
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except SyntaxError as error:
         raise RuleRefused(f"the source does not parse: {error}") from error
     counts = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
