@@ -72,22 +72,27 @@ def configuration_page() -> str:
 
 def surface_page() -> str:
     """Return the page that lists every documented function of both APIs and its support here."""
-    from acceld.nki.frontend.current.surface import surface
+    from acceld.nki.frontend.current.surface import ENDING, LATER_ARGUMENTS, since, surface
     from acceld.nki.frontend.legacy.surface import SURFACE
 
     lines = [
         "# NKI functions in the simulator",
         "",
-        "Every documented function of the two API generations. A function that is not supported is refused by name, with",
-        "the kernel's line.",
+        "Every documented function of the two API generations: `neuronxcc.nki` as of SDK 2.26, `nki` as of NKI 0.6 (SDK 2.32), and",
+        "what the public pages of NKI 0.7 (SDK 2.33) name beyond it. A function that is not supported is refused by name, with the",
+        "kernel's line. The last column has the version of NKI that names a function first, where that is not its first one.",
     ]
     for module, states in {**SURFACE, **surface()}.items():
         supported = sorted(name for name, state in states.items() if state == "supported")
         refused = {name: state for name, state in sorted(states.items()) if state != "supported"}
         lines += ["", f"## {module}", "", f"{len(supported)} of {len(states)} supported.", ""]
-        lines += ["| function | state |", "|---|---|"]
-        lines += [f"| `{name}` | supported |" for name in supported]
-        lines += [f"| `{name}` | {state} |" for name, state in refused.items()]
+        lines += ["| function | state | since |", "|---|---|---|"]
+        current = not module.startswith("neuronxcc")
+        for name, state in (dict.fromkeys(supported, "supported") | refused).items():
+            version = f"{since(name)} {ENDING.get(name, '')}".strip() if current else ""
+            lines.append(f"| `{name}` | {state} | {version} |")
+        if module in LATER_ARGUMENTS:
+            lines += ["", LATER_ARGUMENTS[module]]
     return "\n".join(lines) + "\n"
 
 

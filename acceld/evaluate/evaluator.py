@@ -232,7 +232,10 @@ class OrderedEvaluator(ABC, Generic[C]):
         """Return why the latency can not be true; by default, where it is below what the declared work takes at least."""
         latency_us = case.profile.latency_us if case.profile else None
         least_us = floor_us(case.workload, case.request.chip)
-        if latency_us is None or least_us is None or latency_us >= least_us:
+        if latency_us is None or least_us is None:
+            return None
+        least_us /= case.request.kernel.lnc  # of one core
+        if latency_us >= least_us:
             return None
         return Failed(
             Status.SUSPECT, below_floor(latency_us, least_us, "moving, multiplying and element-wise work take")

@@ -47,17 +47,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = kept.read(options.against or options.results)
     trials = [trial for trial in _trials(scratch, options.only) if _named(trial, options.only, options.kernels)]
     found: list[Outcome] = []
+    kept_before = {(one.repository, one.kernel): one for one in kept.read(options.results)}
     for outcome in kept.results([guarded(trial) for trial in trials], options.jobs):
         found.append(outcome)
+        kept_before[outcome.repository, outcome.kernel] = outcome
+        kept.write(options.results, sorted(kept_before.values(), key=lambda one: (one.repository, one.kernel)))
         print(f"{len(found)}/{len(trials)} {outcome.state:14} {outcome.seconds:7.1f} s  {outcome.repository} "
               f"{outcome.kernel}: {outcome.reason[:180]}", flush=True)  # fmt: skip
     for line in changes(before, found):
         print(line)
-    tried = {(one.repository, one.kernel) for one in found}
-    every = sorted([*found, *(one for one in kept.read(options.results) if (one.repository, one.kernel) not in tried)],
-                   key=lambda one: (one.repository, one.kernel))  # fmt: skip
-    kept.write(options.results, every)
-    text = rows(table(every))
+    text = rows(table(kept.read(options.results)))
     print(text)
     if options.write:
         document = ROOT / "docs" / "simulator-measured.md"

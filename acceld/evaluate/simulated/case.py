@@ -15,6 +15,8 @@ class Known:
 
     checks: dict[Gate, Correctness] = field(default_factory=dict)
     failed: dict[Gate, Failed] = field(default_factory=dict)
+    on_chip: str = ""
+    """What is expected of it on the chip, in words."""
 
 
 @dataclass(slots=True)

@@ -182,6 +182,8 @@ class Checker:
                 if near(verdict.check):
                     floors = await self._floors_here(loaded, trial)
                     verdict = check_errors(loaded, trial, tried.errors, floors or data.floors, noise)
+        if tried.on_chip is not None and verdict.check.passed:
+            case.known.on_chip = told_on_chip(max(tried.on_chip, default=0.0), loaded.tolerance)
         hint = (
             "The performance model leaves out or merges work that the outputs need."
             if trial.as_timed
@@ -222,3 +224,13 @@ class Checker:
             return self._config.check_s
         own = self._own_seconds.get(loaded.hash)
         return _FIRST_CHECK_S if own is None else max(_LEAST_CHECK_S, _OWN_TIMES * own)
+
+
+def told_on_chip(error: float, tolerance: float) -> str:
+    """Say how a kernel that passes here would fare on the chip, whose scalar engine approximates its functions."""
+    verdict = "it would pass there" if error <= tolerance else "it would fail there"
+    near = ", near the limit" if tolerance / 2 < error <= tolerance else ""
+    return (
+        f"with the scalar engine's functions as far off as published ones, the relative L2 error is {error:.2g} of the "
+        f"{tolerance:.2g} that the chip's published gate allows: {verdict}{near} (modelled)"
+    )

@@ -74,10 +74,12 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Errors of each output on one data set."""
+    """Errors of each output on one data set. ``on_chip``: their relative L2 with functions as far off as the chip's,
+    where that was asked and the program calls such functions."""
 
     errors: tuple[Errors, ...]
     seconds: dict[str, float]
+    on_chip: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,7 @@ class Children:
             "shuffle": data.seed if trial.shuffled else None,
             "float64": float64,
             "as_timed": trial.as_timed,
+            "chip_functions": trial.shuffled,
         }
         header["max_bytes"] = self._memory_bytes
         outcome, reply = await self._judge.run(
@@ -212,7 +215,9 @@ class Children:
             Errors(*(float("inf") if one is None else one for one in found), place=place)
             for found, place in zip(raw["errors"], raw["places"], strict=True)
         )
-        return Tried(errors, raw["seconds"])
+        on_chip = raw["on_chip"]
+        modelled = None if on_chip is None else tuple(math.inf if one is None else one for one in on_chip)
+        return Tried(errors, raw["seconds"], modelled)
 
     @asynccontextmanager
     async def data_set(

@@ -33,7 +33,7 @@ def _grid(program: Program) -> Claim | None:
     """Loops over the launch grid are those of the grid that was asked for; without one it is a logical core's own cores."""
     grid = program.grid or (program.lnc,)
     for loop in program.loops.values():
-        if loop.kind is LoopKind.SPMD and loop.trips not in grid:
+        if loop.kind is LoopKind.SPMD and loop.trips not in grid and not (program.lnc > 1 and loop.trips == 1):
             return Claim("forged_program", f"a loop claims {loop.trips} cores; the grid is {grid}", loop.line)
     return None
 

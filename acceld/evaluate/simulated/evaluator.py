@@ -123,6 +123,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         failed = await self._check(case, gate)
         if failed is None and gate is Gate.STRICT and not case.request.kernel.trusted:
             failed = await running(self._work).checker.read_again(case)
+        if failed is None and gate is Gate.STRICT:
+            self._noted(case)
         return failed
 
     async def _check(self, case: TracedCase, gate: Gate) -> Failed | None:
@@ -147,6 +149,11 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             verdict = await checker.published(case)
             known.checks[gate] = replace(known.checks[gate], accelopt_verdict=verdict)
         return None
+
+    def _noted(self, case: TracedCase) -> None:
+        """Add what is expected on the chip to the profile's notes."""
+        if case.known.on_chip and case.profile is not None and case.known.on_chip not in case.profile.notes:
+            case.profile = replace(case.profile, notes=(*case.profile.notes, case.known.on_chip))
 
     def correctness(self, case: TracedCase) -> Correctness:
         """Return the record of the strictest gate that the program passed."""

@@ -23,6 +23,7 @@ from acceld.evaluate.simulated import simulator
 from acceld.evaluate.simulated.claims import false_claim
 from acceld.model import Status
 from acceld.nki.errors import KernelFailure, MissingRule, ProgramError
+from acceld.nki.execute.activations import approximates
 from acceld.nki.ir.codec import decode, program_hash
 from acceld.nki.ir.operations import RANDOM
 from acceld.nki.ir.program import Program
@@ -93,6 +94,7 @@ def attempt(request: bytes, reply: int) -> None:
         found = datasets.measure(folder, outputs)
         errors, places = [one.plain() for one in found], [one.place for one in found]
         seconds["check"] = time.monotonic() - started
+        on_chip = _on_chip(program, arrays, header, folder) if header["chip_functions"] else None
     except (KernelFailure, UsageError) as error:
         send(reply, {**failure_record(error), "status": _running_status(error).value})
     except MemoryError:
@@ -102,7 +104,18 @@ def attempt(request: bytes, reply: int) -> None:
         send(reply, {**_defect(error, "running"), "status": Status.RUNTIME_ERROR.value})
     else:
         finite = [[value if math.isfinite(value) else None for value in one] for one in errors]
-        send(reply, {"errors": finite, "places": places, "seconds": seconds})
+        send(reply, {"errors": finite, "places": places, "seconds": seconds, "on_chip": on_chip})
+
+
+def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder: Path) -> list[float | None] | None:
+    """Each output's relative L2 error with functions as far off as the chip's; None where the program calls none."""
+    if not approximates(program):
+        return None
+    outputs = simulator.run(
+        program, arrays, shuffle=None, float64=False, max_bytes=header["max_bytes"], chip_functions=True
+    )
+    errors = [one.rel_l2 for one in datasets.measure(folder, outputs)]
+    return [error if math.isfinite(error) else None for error in errors]
 
 
 def _readable(program: Program) -> Program:

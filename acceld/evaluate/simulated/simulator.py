@@ -81,7 +81,14 @@ def run(
     float64: bool,
     max_bytes: int,
     turns: Mapping[int, Sequence[int]] | None = None,
+    chip_functions: bool = False,
 ) -> list[NDArray[Any]]:
     """Execute the program on arrays in the kernel's layout, all of it or what ``turns`` says. KernelFailure where it fails."""
-    options = ExecuteOptions(float64=float64, shuffle_affine=shuffle, max_bytes=max_bytes, turns=turns or {})
+    options = ExecuteOptions(
+        float64=float64,
+        shuffle_affine=shuffle,
+        max_bytes=max_bytes,
+        turns=turns or {},
+        chip_functions=chip_functions,
+    )
     return execute(program, inputs, options)

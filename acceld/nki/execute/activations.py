@@ -1,7 +1,7 @@
 """The scalar engine's functions of one value, in float32 or float64 by the type of their argument.
 
 ``f(x, out)`` writes to ``out`` where one is given (``x`` itself may be it) and returns the result. The formulas are
-the usual definitions; the engine's own tables are coarser and not public.
+the usual definitions; the engine's own tables are coarser and not public. :func:`as_on_chip` models how far off they are.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from acceld.nki.ir.numerics import Array, negated
+from acceld.nki.ir.program import Program
 
 Activation = Callable[[Array, "Array | None"], Array]
 
@@ -134,6 +135,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "tanh": _ufunc(np.tanh),
     "sigmoid": sigmoid,
     "relu": _relu,
+    "prelu": _relu,
     "silu": _silu,
     "silu_dx": _formula(_silu_dx),
     "gelu": _formula(lambda x: np.asarray(x * _normal_cdf(x))),
@@ -158,9 +160,44 @@ ACTIVATIONS: dict[str, Activation] = {
     "trunc": _ufunc(np.trunc),
     "logical_not": _formula(lambda x: np.asarray(x == 0, x.dtype)),
 }
-"""Functions of reals by name. ``invert`` is missing: it is a bit operation, done on integers."""
+"""Functions of reals by name, ``prelu`` without a slope. ``invert`` is missing: it is a bit operation, done on integers."""
 
 
 def activate(name: str, x: Any) -> Array:
     """One function of :data:`ACTIVATIONS` applied to ``x``, as a new array of its type."""
     return ACTIVATIONS[name](np.array(x), None)
+
+
+CHIP_ERRORS = {"exp": 2.6e-6, "rsqrt": 1.46e-5} | dict.fromkeys(
+    "log sqrt tanh sigmoid silu silu_dx gelu gelu_dx gelu_apprx_sigmoid gelu_apprx_sigmoid_dx gelu_apprx_tanh softplus mish "
+    "erf erf_dx sin cos tan arctan reciprocal".split(),
+    1e-5,
+)
+"""Relative error (root mean square) of functions of trn2's scalar engine.
+
+``rsqrt`` and ``exp`` from errors published with measured kernels of a norm and a softmax (KDA for Trainium, 2026: 1.46e-5,
+2.6e-6; the simulator's own are 4.8e-7, 1.3e-8); for the others none is published, and 1e-5 is assumed."""
+
+
+def as_on_chip(name: str, function: Activation) -> Activation:
+    """``function`` with the engine's error: the same for the same argument, without a bias, evenly spread."""
+    spread = np.float32(math.sqrt(3.0) * CHIP_ERRORS.get(name, 0.0))
+    if not spread:
+        return function
+
+    def apply(x: Array, out: Array | None) -> Array:
+        bits = np.ascontiguousarray(x, np.float32).view(np.uint32) * np.uint32(2654435761)
+        mixed = (bits ^ (bits >> np.uint32(15))) * np.uint32(2246822519)
+        result = function(x, out)
+        error = (mixed >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1.0)
+        error *= spread
+        error += np.float32(1.0)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.multiply(result, error, out=result))
+
+    return apply
+
+
+def approximates(program: Program) -> bool:
+    """Tell whether a program calls a function that the chip only approximates."""
+    return any(one.op in ("activation", "activate2") and one.attr("func") in CHIP_ERRORS for one, _ in program.walk())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from acceld.nki.execute.elementwise import crop
 from acceld.nki.execute.machine import Env, crash
 from acceld.nki.execute.windows import Window
 from acceld.nki.ir.numerics import ALU, BITWISE, NUMPY_DTYPES, Array
+from acceld.nki.ir.program import Engine
 
 
 def _register(context: Context, name: str = "register") -> int:
@@ -116,18 +118,75 @@ def random(context: Context) -> Step:
     dst = context.dst()
     low = context.reader(0) if context.has_src(0) else None
     high = context.reader(1) if context.has_src(1) else None
+    engine = Engine.VECTOR if context.instruction.engine is Engine.UNKNOWN else context.instruction.engine
 
     def run(env: Env, window: Window) -> None:
         shape = context.space.shape
-        if low is None and dst.integer:
+        words = context.machine.generators.get(engine)
+        if words is not None:
+            drawn = xorwow(words[: shape[0]], prod(shape[1:])).reshape(shape)
+        if low is None and dst.integer and words is not None:
+            values: Array = drawn.astype(dst.numpy_dtype)
+        elif low is None and dst.integer:
             info = np.iinfo(dst.numpy_dtype) if dst.numpy_dtype.kind in "iu" else None
             least, most = (int(info.min), int(info.max)) if info is not None else (0, 1)
-            values: Array = context.machine.random.integers(least, most, shape, endpoint=True)
+            values = context.machine.random.integers(least, most, shape, endpoint=True)
         else:
             start = low(env, None) if low is not None else 0.0
             end = high(env, None) if high is not None else 1.0
-            values = start + (end - start) * context.machine.random.random(shape)
+            unit = context.machine.random.random(shape) if words is None else drawn / 2.0**32
+            values = start + (end - start) * unit
         dst.put(env, window, crop(values, window))
+
+    return run
+
+
+def xorwow(words: Array, count: int) -> Array:
+    """Draw ``count`` 32-bit numbers a row and leave the rows' new state in ``words``.
+
+    Six words are one generator (Marsaglia, Xorshift RNGs, 2003); those of a row take turns.
+    """
+    turns = words.shape[1] // 6
+    out = np.empty((words.shape[0], -(-count // turns), turns), np.uint32)
+    state = words.reshape(words.shape[0], turns, 6)
+    for at in range(out.shape[1]):
+        x, last = state[..., 0] ^ (state[..., 0] >> 2), state[..., 4].copy()
+        state[..., 0:4] = state[..., 1:5].copy()
+        state[..., 4] = last ^ (last << 4) ^ x ^ (x << 1)
+        state[..., 5] += np.uint32(362437)
+        out[:, at] = state[..., 4] + state[..., 5]
+    return out.reshape(words.shape[0], -1)[:, :count]
+
+
+WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
+"""Words of state a partition."""
+
+
+def _generators(context: Context) -> Array:
+    """The words of the engine's generators, drawn at random where nothing has set them."""
+    engine, machine = context.instruction.engine, context.machine
+    if engine not in machine.generators:
+        machine.generators[engine] = machine.random.integers(0, 2**32, (machine.partitions, WORDS[engine]), np.uint32)
+    return machine.generators[engine]
+
+
+def random_state_load(context: Context) -> Step:
+    """State of the engine's generators = the row of each partition."""
+    data = context.src(0)
+
+    def run(env: Env, window: Window) -> None:
+        rows = data.raw(env, window)
+        _generators(context)[: rows.shape[0]] = rows.reshape(rows.shape[0], -1)
+
+    return run
+
+
+def random_state_store(context: Context) -> Step:
+    """dst = state of the engine's generators."""
+    dst = context.dst()
+
+    def run(env: Env, window: Window) -> None:
+        dst.put(env, window, _generators(context)[: dst.shape[0]].reshape(dst.shape))
 
     return run
 
@@ -207,6 +266,8 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
     "register_alu": register_alu,
     "random_seed": random_seed,
     "random": random,
+    "random_state_load": random_state_load,
+    "random_state_store": random_state_store,
     "dropout": dropout,
     "barrier": nothing,
     "print": nothing,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.execute.activations import ACTIVATIONS
+from acceld.nki.execute.activations import ACTIVATIONS, as_on_chip
 from acceld.nki.execute.context import Context, Reader, Step, write_result
 from acceld.nki.execute.machine import Env, crash, pattern_values
 from acceld.nki.execute.reductions import fold_sink, folding_registers
@@ -207,6 +207,8 @@ def activation(context: Context) -> Step:
     function = ACTIVATIONS.get(name)
     if function is None:
         crash(f"{name!r} is no activation function", "operation", context.instruction.line)
+    if context.machine.chip_functions:
+        function = as_on_chip(name, function)
     data = context.reader(0)
     bias, scale = context.reader(1), context.reader(2)
     scaled = not _is_number(context, 2, 1.0)
@@ -241,7 +243,9 @@ def activate2(context: Context) -> Step:
     function = ACTIVATIONS.get(name)
     if function is None:
         crash(f"{name!r} is no activation function", "operation", context.instruction.line)
-    slope = context.attr("relu_param")
+    if context.machine.chip_functions:
+        function = as_on_chip(name, function)
+    slope = context.reader(3) if name == "prelu" and context.has_src(3) else None
     data = context.reader(0)
     stages = [
         _stage(context, context.text(op) or "bypass", context.flag(reverse), context.reader(number))
@@ -253,10 +257,11 @@ def activate2(context: Context) -> Step:
         value = data(env, window)
         for stage in stages:
             value = stage(env, window, value, None)
-        if name == "relu" and isinstance(slope, int | float) and slope:
-            result = np.where(value > 0, value, value * value.dtype.type(slope))
+        if slope is None:
+            result: Array = function(np.array(value), None)
         else:
-            result = function(np.array(value), None)
+            negative = np.multiply(value, slope(env, window), dtype=value.dtype)
+            result = np.asarray(np.where(value > 0, value, negative))
         dst.put(env, window, result)
         if sink is not None:
             sink(env, window, result, False)

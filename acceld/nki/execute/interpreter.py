@@ -27,9 +27,10 @@ from acceld.nki.execute.blas import one_thread
 from acceld.nki.execute.buffers import Layout, Planner, Store, check_total, copy_in, is_whole
 from acceld.nki.execute.context import Context, Step
 from acceld.nki.execute.kernels import build
-from acceld.nki.execute.machine import Env, Machine, crash
+from acceld.nki.execute.machine import Env, Machine, Member, crash
 from acceld.nki.execute.pair import Pair
 from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
+from acceld.nki.execute.races import Races
 from acceld.nki.execute.timed import Timed
 from acceld.nki.execute.windows import Nothing, Window, window_function
 from acceld.nki.ir.def_use import Use, reduce_command, uses_of
@@ -48,7 +49,7 @@ class ExecuteOptions:
     holds. ``shuffle_affine``: a seed to run affine loops in random order. ``check_onezero``: fail where an operand
     hinted to hold only 0 and 1 does not. ``deadline_s`` and ``max_bytes`` bound time and memory. ``turns``: by number of an
     instruction in program order, which of its executions are done, left out or taken from others (:mod:`acceld.nki.ir.turns`);
-    not with ``shuffle_affine``.
+    not with ``shuffle_affine``. ``chip_functions``: the scalar engine's functions are as far off as published ones.
     """
 
     float64: bool = False
@@ -59,6 +60,7 @@ class ExecuteOptions:
     max_bytes: int = 8 * 1024**3
     random_seed: int = 0
     turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    chip_functions: bool = False
 
 
 DEFAULT_OPTIONS = ExecuteOptions()
@@ -66,20 +68,26 @@ DEFAULT_OPTIONS = ExecuteOptions()
 Run = Callable[[Env], None]
 
 
-def execute(program: Program, inputs: Sequence[Array], options: ExecuteOptions = DEFAULT_OPTIONS) -> list[Array]:
+def execute(
+    program: Program,
+    inputs: Sequence[Array],
+    options: ExecuteOptions = DEFAULT_OPTIONS,
+    *,
+    member: Member | None = None,
+) -> list[Array]:
     """The program's outputs for ``inputs``, arrays of the input buffers' shapes (any numeric dtype, rounded to the
     buffer's), in the order of ``program.inputs``. Inputs are never written to.
 
     KernelCrash or LimitExceeded where the program fails, UnsupportedCall for what the simulator can not run,
-    UsageError for inputs that do not fit.
+    UsageError for inputs that do not fit. ``member``: the rank that runs (:mod:`acceld.nki.execute.ranks`).
     """
-    return _Execution(program, options).run(inputs)
+    return _Execution(program, options, member).run(inputs)
 
 
 class _Execution:
     """One program compiled for one run."""
 
-    def __init__(self, program: Program, options: ExecuteOptions) -> None:
+    def __init__(self, program: Program, options: ExecuteOptions, member: Member | None = None) -> None:
         self.program, self.options = program, options
         self.loops = program.loops
         self.trips = {number: loop.trips for number, loop in self.loops.items()}
@@ -103,6 +111,7 @@ class _Execution:
             if program.buffers[number].role is Role.SCRATCH and found:
                 self.first.setdefault(found[0].position, []).append(self.stores[number])
                 self.last.setdefault(found[-1].position, []).append(self.stores[number])
+        self.changed: dict[int, Array] = {}
         self.written = {number for number, found in uses.items() if any(use.writes for use in found)}
         env: Env = [0] * len(self.loops)
         shuffled = options.shuffle_affine is not None
@@ -119,6 +128,8 @@ class _Execution:
             registers=[0] * program.registers,
             order=[0] * len(self.loops) if shuffled else env,
             random=np.random.default_rng(options.random_seed),
+            chip_functions=options.chip_functions and not options.float64,
+            member=member,
         )
         self.order_random = np.random.default_rng(options.shuffle_affine or 0)
         self.refills: dict[int, list[Store]] = {}
@@ -298,8 +309,8 @@ class _Execution:
             step = build(context)
             if self._is_timed(instruction):
                 step = self.timed.step(*self.places[id(instruction)], context, step)
-        except KernelFailure:
-            raise
+        except KernelFailure as failure:
+            raise _placed(instruction, failure) from failure.__cause__
         except _NUMPY_ERRORS as error:
             raise _translated(instruction, error) from error
         return self._guarded(instruction, step, context)
@@ -314,6 +325,8 @@ class _Execution:
             def plain(env: Env) -> None:
                 try:
                     step(env, None)
+                except KernelFailure as failure:
+                    raise _placed(instruction, failure) from failure.__cause__
                 except _NUMPY_ERRORS as error:
                     raise _translated(instruction, error) from error
 
@@ -325,6 +338,8 @@ class _Execution:
                 found: Window | Nothing = window(env)
                 if not isinstance(found, Nothing):
                     step(env, found)
+            except KernelFailure as failure:
+                raise _placed(instruction, failure) from failure.__cause__
             except _NUMPY_ERRORS as error:
                 raise _translated(instruction, error) from error
 
@@ -337,6 +352,9 @@ class _Execution:
         if loop.id in self.lockstep and not _is_lone_core(loop):
             return self._in_step([loop], list(loop.body))
         children = [self._compile(node) for node in loop.body]
+        if self.program.lnc > 1 and loop.kind is LoopKind.SPMD and loop.id not in self.lockstep:
+            races = Races(self.program, self.stores, loop, self.changed)
+            children = [races.begin, *children, races.end]
         return self._iterate(loop, children)
 
     def _iterate(self, loop: Loop, children: list[Run]) -> Run:
@@ -499,6 +517,13 @@ _NUMPY_ERRORS = (
     MemoryError,
     AttributeError,
 )
+
+
+def _placed(instruction: Instruction, failure: KernelFailure) -> KernelFailure:
+    """The failure with where in files of helpers its instruction was made."""
+    if instruction.place and not failure.message.endswith(f"({instruction.place})"):
+        failure.message = f"{failure.message} ({instruction.place})"
+    return failure
 
 
 def _translated(instruction: Instruction, error: Exception) -> KernelFailure:

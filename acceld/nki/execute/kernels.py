@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from acceld.nki.errors import MissingRule
-from acceld.nki.execute import control, elementwise, moves, products, reductions, search
+from acceld.nki.execute import collectives, control, elementwise, moves, products, reductions, search
 from acceld.nki.execute.context import Context, Step
 
 BUILDERS: dict[str, Callable[[Context], Step]] = {
@@ -15,6 +15,7 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
     **reductions.BUILDERS,
     **search.BUILDERS,
     **control.BUILDERS,
+    **collectives.BUILDERS,
 }
 
 

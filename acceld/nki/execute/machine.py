@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import numpy as np
 
@@ -14,10 +14,25 @@ from acceld.nki.errors import KernelCrash, LimitExceeded
 from acceld.nki.execute.buffers import Store
 from acceld.nki.execute.pair import Pair
 from acceld.nki.ir.numerics import REAL, Array
-from acceld.nki.ir.program import Affine, Pattern
+from acceld.nki.ir.program import Affine, Engine, Pattern
 
 Env = list[int]
 """Iteration of each loop, by slot."""
+
+
+class Meeting(Protocol):
+    """Where ranks meet."""
+
+    def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
+        """Return what each rank brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of several ranks."""
+
+    rank: int
+    ranks: Meeting
 
 
 @dataclass
@@ -38,7 +53,11 @@ class Machine:
     registers: list[int | float]
     order: list[int]
     random: np.random.Generator
+    chip_functions: bool = False
+    member: Member | None = None
     folds: dict[str, Array] = field(default_factory=dict)
+    generators: dict[Engine, Array] = field(default_factory=dict)
+    """By engine, a row of XORWOW's words for each partition, where a program has asked for them or set them."""
     pair: Pair | None = None
     """The two cores that now run beside each other, where their programs differ."""
 

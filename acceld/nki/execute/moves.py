@@ -53,7 +53,7 @@ def bitcast(context: Context) -> Step:
         if window is not None:
             raise context.unsupported("a mask")
         values = np.ascontiguousarray(src.raw(env, None).astype(was, copy=False))
-        rows = values.reshape(values.shape[0], -1)
+        rows = values.reshape(values.shape[0] if values.shape[:1] == dst.shape[:1] else 1, -1)
         if rows.shape[1] * was.itemsize % becomes.itemsize:
             crash(f"{rows.shape[1]} {src.dtype} are no whole number of {dst.dtype}", "shape", line)
         dst.put(env, None, rows.view(becomes).reshape(dst.shape))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import sys
+import sysconfig
 import time
 from bisect import bisect_right
 from collections.abc import Callable
@@ -18,7 +19,13 @@ from acceld.nki.ir.builder import ProgramBuilder
 from acceld.nki.ir.program import MAX_INSTRUCTIONS
 
 PACKAGE = str(Path(__file__).parents[1])
+LIBRARY = (sysconfig.get_path("stdlib"), "<")
+"""How the names of files that are no kernel's begin: Python's own library, text that is no file."""
+SHOWN_CALLS = 4
+"""Calls that a message names at most."""
 
+Call = tuple[str, str, int]
+"""A function that runs: its file, its name, its line."""
 Site = tuple[str, str, int, int]
 """A place in source code: file, function, its first line, byte code offset. The same in each trace of a source."""
 
@@ -103,6 +110,33 @@ class Session:
                 return frame.f_lineno
             frame = frame.f_back
         return 0
+
+    def place(self) -> str:
+        """Name the calls that run in other files than the kernel's own, the innermost first; empty where none does."""
+        frame: FrameType | None = sys._getframe(1)
+        calls: list[Call] = []
+        while frame is not None and frame.f_code.co_filename != self.filename:
+            if not frame.f_code.co_filename.startswith(PACKAGE):
+                calls.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
+            frame = frame.f_back
+        return "" if frame is None or not calls else self.named(tuple(calls))
+
+    def named(self, calls: tuple[Call, ...]) -> str:
+        """Calls in words, the innermost first, without those of Python's own library."""
+        root = self.options.source_root
+        return _named(calls, "" if root is None else str(root.resolve()))
+
+
+@lru_cache(maxsize=4096)
+def _named(calls: tuple[Call, ...], root: str) -> str:
+    words = []
+    for filename, function, line in calls:
+        path = Path(filename)
+        inside = bool(root) and path.is_relative_to(root)
+        if inside or not filename.startswith(LIBRARY):
+            shown = path.relative_to(root).as_posix() if inside else path.name
+            words.append(f"{shown}:{line} in {function}")
+    return ", called at ".join(words[:SHOWN_CALLS])
 
 
 def caller() -> FrameType | None:

@@ -27,7 +27,7 @@ from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
 from acceld.nki.frontend.guarded import Guard
 from acceld.nki.frontend.protocol import IS, WHILE, FrontEnd
-from acceld.nki.frontend.session import LaunchedWhileLoading, Session, TraceOptions
+from acceld.nki.frontend.session import PACKAGE, Call, LaunchedWhileLoading, Session, TraceOptions
 from acceld.nki.frontend.shims import imports
 from acceld.nki.frontend.tracing_types import Argument, TensorSpec
 from acceld.nki.ir.operations import DTYPE_BYTES
@@ -85,6 +85,9 @@ def _traced(
     except KernelFailure as failure:
         if not failure.line:
             failure.line = session.last_line or _line_of(failure.__traceback__, filename)
+        place = _place_of(failure.__traceback__, session)
+        if place:
+            failure.message = f"{failure.message} ({place})"
         raise
     except (AcceldError, KeyboardInterrupt, _Expired):
         raise
@@ -98,7 +101,9 @@ def _traced(
         ) from error
     except BaseException as error:  # whatever a kernel raises, SystemExit too
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise KernelCrash(text[:2000], rule="exception", line=_line_of(error.__traceback__, filename)) from error
+        place = _place_of(error.__traceback__, session)
+        text = f"{text[:2000]} ({place})" if place else text[:2000]
+        raise KernelCrash(text, rule="exception", line=_line_of(error.__traceback__, filename)) from error
     finally:
         session.running = False
 
@@ -317,6 +322,20 @@ def _line_of(traceback: TracebackType | None, filename: str) -> int:
             line = traceback.tb_lineno
         traceback = traceback.tb_next
     return line
+
+
+def _place_of(traceback: TracebackType | None, session: Session) -> str:
+    """Name the calls in files beside the kernel's own that raised an error, the innermost first."""
+    calls: list[Call] = []
+    inside = False
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if code.co_filename == session.filename:
+            calls, inside = [], True
+        elif inside and not code.co_filename.startswith(PACKAGE):
+            calls.append((code.co_filename, code.co_name, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    return session.named(tuple(reversed(calls))) if calls else ""
 
 
 class _Expired(BaseException):

@@ -54,7 +54,7 @@ def encode(program: Program) -> bytes:
 
 
 def program_hash(program: Program) -> str:
-    """Return the SHA-256 (hex) of the encoding without names, lines and notices.
+    """Return the SHA-256 (hex) of the encoding without names, lines, places and notices.
 
     Two sources that differ in comments, names or formatting have the same hash.
     """
@@ -106,7 +106,7 @@ def _operand(value: Operand) -> Any:
     return value
 
 
-def _node(node: Node, canonical: bool) -> dict[str, Any]:
+def _node(node: Node, canonical: bool, places: dict[str, int]) -> dict[str, Any]:
     out: dict[str, Any]
     if isinstance(node, Loop):
         out = {"loop": node.id, "n": node.trips, "k": node.kind.value}
@@ -114,7 +114,7 @@ def _node(node: Node, canonical: bool) -> dict[str, Any]:
             out["r"] = node.trips_register
         if not canonical:
             out |= {"name": node.name, "line": node.line}
-        return out | {"body": [_node(child, canonical) for child in node.body]}
+        return out | {"body": [_node(child, canonical, places) for child in node.body]}
     out = {"op": node.op, "e": node.engine.value, "w": [_access(dst) for dst in node.dsts]}
     if node.srcs:
         out["r"] = [_operand(src) for src in node.srcs]
@@ -126,6 +126,8 @@ def _node(node: Node, canonical: bool) -> dict[str, Any]:
         out["p"] = _pattern(node.pattern)
     if not canonical:
         out["l"] = node.line
+        if node.place:
+            out["f"] = places.setdefault(node.place, len(places))
     return out
 
 
@@ -153,6 +155,7 @@ def _buffer(buffer: Buffer, canonical: bool) -> dict[str, Any]:
 
 
 def _plain(program: Program, *, canonical: bool) -> dict[str, Any]:
+    places: dict[str, int] = {}
     out: dict[str, Any] = {
         "schema": program.schema,
         "api": program.api,
@@ -163,10 +166,12 @@ def _plain(program: Program, *, canonical: bool) -> dict[str, Any]:
         "inputs": list(program.inputs),
         "outputs": list(program.outputs),
         "buffers": [_buffer(buffer, canonical) for buffer in program.buffers],
-        "body": [_node(node, canonical) for node in program.body],
+        "body": [_node(node, canonical, places) for node in program.body],
     }
     if not canonical:
         out |= {"entry": program.entry, "notices": [[notice.line, notice.text] for notice in program.notices]}
+    if places:
+        out["places"] = list(places)
     return out
 
 
@@ -209,6 +214,7 @@ class _Decoder:
         if raw["schema"] != SCHEMA_VERSION:
             _refuse(f"program schema {str(raw['schema'])[:20]} is not {SCHEMA_VERSION}")
         self.registers = _int(raw["registers"], 0, 100_000)
+        self.places = [_text(place) for place in _list(raw.get("places", []), MAX_INSTRUCTIONS)]
         self.buffers = [self.buffer(i, b) for i, b in enumerate(_list(raw["buffers"], MAX_BUFFERS))]
         body = self.body(raw["body"], 0)
         for buffer in self.buffers:
@@ -336,6 +342,7 @@ class _Decoder:
             mask=tuple(self.pattern(p) for p in _list(raw.get("m", []), 16)),
             pattern=self.pattern(raw["p"]) if "p" in raw else None,
             line=_int(raw["l"], 0),
+            place=self.places[_int(raw["f"], 0, len(self.places) - 1)] if "f" in raw else "",
         )
 
     def register(self, value: Any) -> int:

@@ -30,7 +30,7 @@ UNARY_ALU_OPS = frozenset({"rsqrt", "abs", "square", "relu"})
 LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4, "square": 4, "relu": 4}
 """ALU functions that the first NeuronCores lack, with the first that has them."""
 
-RANDOM = frozenset({"dropout", "random"})
+RANDOM = frozenset({"dropout", "random", "random_state_store"})
 """Operations that give other numbers each time."""
 
 REDUCE_OPS = frozenset(
@@ -40,9 +40,9 @@ REDUCE_OPS = frozenset(
 ACTIVATION_FUNCTIONS = frozenset(
     "copy identity exp log sqrt rsqrt square tanh sigmoid relu silu silu_dx gelu gelu_dx gelu_apprx_sigmoid "
     "gelu_apprx_sigmoid_dx gelu_apprx_tanh softplus mish erf erf_dx sin cos tan arctan abs sign reciprocal "
-    "negative floor ceil trunc invert logical_not".split()
+    "negative floor ceil trunc invert logical_not prelu".split()
 )
-"""Functions of one value; ``func(data * scale + bias)`` on the scalar engine."""
+"""Functions of one value; ``func(data * scale + bias)`` on the scalar engine. Only activate2 has the slope of ``prelu``."""
 
 
 class Kind(StrEnum):
@@ -200,8 +200,8 @@ OPS: dict[str, Operation] = {
     ),
     "bitcast": _op(
         "dst = the bits of src as a type of another width: the last axis is longer or shorter by as much. No "
-        "instruction on the chip",
-        "dst", "src:tile", traits="whole packed gathers",
+        "instruction on the chip; in HBM a view of all of a tensor",
+        "dst", "src:tile", memory="any", traits="whole packed gathers",
     ),
     "memset": _op(
         "dst = value; lazy: no instruction on the chip, the first write initialises",
@@ -242,9 +242,9 @@ OPS: dict[str, Operation] = {
         traits="whole elementwise rounds in_place",
     ),
     "activate2": _op(
-        "dst = func((data op0 operand0) op1 operand1)",
-        "dst reduce_res?", "data:tile operand0:scalar operand1:scalar",
-        attrs="func! op0 op1 reverse0 reverse1 relu_param reduce_op reduce_cmd", engines="S",
+        "dst = func((data op0 operand0) op1 operand1); prelu multiplies negative values by slope",
+        "dst reduce_res?", "data:tile operand0:scalar operand1:scalar slope?:scalar",
+        attrs="func! op0 op1 reverse0 reverse1 reduce_op reduce_cmd", engines="S",
         traits="whole elementwise rounds", generation=4,
     ),
     "tensor_tensor": _op(
@@ -373,6 +373,14 @@ OPS: dict[str, Operation] = {
         "uniform values in [low, high)",
         "dst", "low? high?", memory="any", traits="whole",
     ),
+    "random_state_load": _op(
+        "state of the engine's generators (XORWOW, six words each) = the row of each partition",
+        "", "data:tile", space="src", engines="GV", memory="sbuf", traits="control", generation=3,
+    ),
+    "random_state_store": _op(
+        "dst = state of the engine's generators",
+        "dst", "", engines="GV", traits="whole control", generation=3,
+    ),
     # microscaling
     "quantize_mx": _op(
         "to MXFP8 data and their exponents",
@@ -402,6 +410,15 @@ OPS: dict[str, Operation] = {
     "exchange": _op(
         "dst = src of the other core of the pair, while that core gets this one's",
         "dst", "src:tile", engines="SGDY", memory="sbuf", traits="whole elementwise across", generation=3,
+    ),
+    "collective": _op(
+        "dst = what ranks make of their tiles together; ranks holds lists of `members` each, or pairs",
+        "dst", "src:tile other?:tile", attrs="kind! ranks! members! axis op", engines="D", memory="dma",
+        traits="across packed gathers", generation=3,
+    ),
+    "register_rank": _op(
+        "register = the rank that runs, or the one so many steps before it in its list",
+        "", "steps", attrs="register! ranks! members!", space="src", traits="control",
     ),
     "print": _op(
         "prints a tile; no effect on values",

@@ -189,7 +189,8 @@ class Instruction:
     """One operation of :data:`acceld.nki.ir.operations.OPS`.
 
     ``mask`` is a conjunction of patterns over the operation's iteration space; an element outside it is neither
-    computed nor written.
+    computed nor written. ``place`` says where in files beside the kernel's own it was made, the innermost call first;
+    empty where its own file made it.
     """
 
     op: str
@@ -200,6 +201,7 @@ class Instruction:
     mask: tuple[Pattern, ...] = ()
     pattern: Pattern | None = None
     line: int = 0
+    place: str = ""
 
     def attr(self, name: str, default: Attr = None) -> Attr:
         """The attribute's value, ``default`` where the instruction does not set it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from acceld.chips import VECTOR_TRANSPOSE, ChipSpec
-from acceld.nki.errors import MissingRule
+from acceld.nki.errors import MissingRule, UnsupportedCall
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Operand, Space
 from acceld.nki.timing.parameters import TimelineParams
@@ -68,6 +68,12 @@ class CostModel:
         ``handed_over``: the compiler leaves a tensor-tensor's operand, or a broadcast's result, in PSUM.
         """
         op = instruction.op
+        if op in ("collective", "register_rank"):
+            raise UnsupportedCall(
+                f"the latency of nki.collectives ({instruction.attr('kind') or 'rank_id'}): none is published",
+                line=instruction.line,
+                hint="their values are simulated by acceld.nki.execute.ranks",
+            )
         if op in DMA_OPS:
             return self._dma(instruction, shape)
         if op in FREE_OPS or (op == "memset" and instruction.attr("lazy")):
@@ -330,7 +336,7 @@ class CostModel:
 _SCALAR_OPS = frozenset({"activation", "activate2", "copy", "tensor_scalar", "reciprocal", "loop_reduce", "memset"})
 _VECTOR_SINGLE = frozenset(
     "copy tensor_scalar activation activate2 transpose shuffle bn_stats dropout range_select max8 find_index8 "
-    "match_replace8 tensor_scalar_cumulative exponential random".split()
+    "match_replace8 tensor_scalar_cumulative exponential random random_state_load random_state_store".split()
 )
 _GPSIMD_RULES: dict[str, float] = {
     "iota": 1.0,

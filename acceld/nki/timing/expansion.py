@@ -19,7 +19,13 @@ from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, Cost, CostMo
 Engines = Callable[[Instruction, CostModel], Engine]
 """Places an instruction on an engine."""
 
-UNSHARED = frozenset({"random", "memset", "barrier", "exchange", "print", "dropout"}) | FREE_OPS | REGISTER_OPS
+UNSHARED = (
+    frozenset(
+        {"random", "memset", "barrier", "exchange", "print", "dropout", "random_state_load", "random_state_store"}
+    )
+    | FREE_OPS
+    | REGISTER_OPS
+)
 """Operations value numbering leaves alone."""
 
 _SKIPPED_LANE = 255

@@ -46,8 +46,11 @@ class Schedule:
     """Additional busy time of the tensor engine at half its rate, in microseconds."""
 
 
-def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedule:
-    """Place every operation of ``machine`` in time."""
+def schedule(
+    machine: Machine, params: TimelineParams, chip: ChipSpec, not_before: Mapping[int, float] | None = None
+) -> Schedule:
+    """Place every operation of ``machine`` in time, those in ``not_before`` (by number) no earlier than that."""
+    held = not_before or {}
     count = len(machine.engine)
     start, end, cause = [0.0] * count, [0.0] * count, [-1] * count
     engines = len(ENGINES)
@@ -79,6 +82,8 @@ def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedu
                 when += semaphore
             if when > ready:
                 ready, why = when, wait
+        if number in held and held[number] > ready:
+            ready, why = held[number], -1
         choice = choices.get(number)
         if choice is not None:
             other, there = choice

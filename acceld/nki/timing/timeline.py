@@ -16,7 +16,7 @@ from typing import Any
 from acceld.chips import ChipSpec, chip_spec
 from acceld.nki.ir.program import Loop, Node, Program
 from acceld.nki.ir.turns import LEFT_OUT, OWN, made, taken
-from acceld.nki.timing import compiler_current, compiler_legacy, uncertainty
+from acceld.nki.timing import compiler_current, compiler_legacy, cores, uncertainty
 from acceld.nki.timing.cost import CostModel
 from acceld.nki.timing.expansion import Prepared, prepare, shape_variants
 from acceld.nki.timing.list_schedule import Schedule, schedule
@@ -165,6 +165,8 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
     max_events = max_events or MAX_EVENTS
     if params is None:
         params = default_params(program.api, program.chip)
+    if program.lnc == cores.CORES:
+        params = replace(params, eliminate_dead=False)  # the other core may need it
     if params.fuse_loops:
         program = fuse(program)
     model = CostModel(chip, params, program.buffers)
@@ -173,26 +175,27 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
     full = {number: loop.trips for number, loop in loops.items()}
     for loop in dynamic:
         full[loop.id] = min(loop.trips, 1 if params.dynamic_trips is None else params.dynamic_trips)
-    total = _executions(program.body, full)
-    if total <= max_events:
-        run = _run(program, model, full)
-        figures = run.figures
-    else:
-        short = _shorter(program, full, max_events // 3)
-        longer = {
-            number: min(full[number], 2 * trips) if trips < full[number] else trips for number, trips in short.items()
-        }
-        first, run = _run(program, model, short), _run(program, model, longer)
-        counts = _executions(program.body, short), _executions(program.body, longer)
-        figures = _extended(first.figures, run.figures, (total - counts[0]) / max(1, counts[1] - counts[0]))
-    found = _assemble(program, chip, params, run, figures, full, bool(dynamic), total > max_events)
-    if not run.machine.dropped or found.extrapolated or found.latency_us is None:
+    parts = [
+        cores.Part(part.program, {number: min(full[number], trips) for number, trips in part.trips.items()})
+        for part in cores.parts(program)
+    ] or [cores.Part(program, full)]
+    ran = [_extended_run(part, model, max_events) for part in parts]
+    extended = any(one.extended for one in ran)
+    if len(ran) > 1 and not extended:
+        ran = _together(ran, model)
+    slowest = max(range(len(ran)), key=lambda core: ran[core].figures["total_us"])
+    part, run = parts[slowest], ran[slowest]
+    found = _assemble(part.program, chip, params, run, run.figures, part.trips, bool(dynamic), extended)
+    if program.lnc == cores.CORES:
+        found = replace(found, warnings=(_side_by_side(ran, slowest), *found.warnings))
+    dropped = run.machine.dropped
+    if not dropped or found.extrapolated or found.latency_us is None:
         return found
     whole = timeline(program, replace(params, eliminate_dead=False), max_events=max_events).latency_us
-    count = len(run.machine.dropped)
+    count = len(dropped)
     text = f"{count} instruction{'s' * (count > 1)} whose results reach no output {'are' if count > 1 else 'is'} left out: "
     warning = f"{text}{found.latency_us:.4g} us, {whole:.4g} us with them"
-    return replace(found, dropped=run.machine.dropped, with_dropped_us=whole, warnings=(warning, *found.warnings))
+    return replace(found, dropped=dropped, with_dropped_us=whole, warnings=(warning, *found.warnings))
 
 
 def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
@@ -202,6 +205,8 @@ def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
     count is not there. None is there where the model leaves out and merges nothing, or can not time the program in full.
     """
     params = default_params(program.api, program.chip)
+    if program.lnc == cores.CORES:
+        params = replace(params, eliminate_dead=False)
     if params.fuse_loops:
         program = fuse(program)
     loops = program.loops.values()
@@ -230,6 +235,57 @@ class _Run:
     machine: Machine
     schedule: Schedule
     figures: dict[str, float]
+    extended: bool = False
+
+
+MEETINGS = frozenset({"exchange", "barrier"})
+"""Operations at which the cores of a launch wait for each other."""
+_ROUNDS = 20
+"""Times that two cores' schedules are made again because one waits for the other; times found by then stand."""
+
+
+def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
+    """One core's run; figures extended from the first executions where there are too many."""
+    program, full = part.program, part.trips
+    total = _executions(program.body, full)
+    if total <= max_events:
+        return _run(program, model, full)
+    short = _shorter(program, full, max_events // 3)
+    longer = {
+        number: min(full[number], 2 * trips) if trips < full[number] else trips for number, trips in short.items()
+    }
+    first, run = _run(program, model, short), _run(program, model, longer)
+    counts = _executions(program.body, short), _executions(program.body, longer)
+    figures = _extended(first.figures, run.figures, (total - counts[0]) / max(1, counts[1] - counts[0]))
+    return replace(run, figures=figures, extended=True)
+
+
+def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
+    """The cores' runs side by side: who comes first to an exchange or a barrier waits for the other."""
+    meetings = [[at for at, kind in enumerate(run.machine.kind) if kind in MEETINGS] for run in ran]
+    common = min(map(len, meetings))
+    meetings = [numbers[:common] for numbers in meetings]
+    held: list[dict[int, float]] = [{} for _ in ran]
+    for _ in range(_ROUNDS if common else 0):
+        times = [[run.schedule.start_us[at] for at in numbers] for run, numbers in zip(ran, meetings, strict=True)]
+        both = [max(pair) for pair in zip(*times, strict=True)]
+        again = [dict(zip(numbers, both, strict=True)) for numbers in meetings]
+        if again == held:
+            break
+        held = again
+        made = [schedule(run.machine, model.params, model.chip, wait) for run, wait in zip(ran, held, strict=True)]
+        ran = [
+            replace(run, schedule=times, figures=_figures(run.machine, times))
+            for run, times in zip(ran, made, strict=True)
+        ]
+    return ran
+
+
+def _side_by_side(ran: Sequence[_Run], slowest: int) -> str:
+    if len(ran) == 1:
+        return "timed as on one core: a core reads what the other writes, or the launch is not one of two cores"
+    times = " and ".join(f"{run.figures['total_us']:.4g}" for run in ran)
+    return f"the two cores take {times} us beside each other; every figure is core {slowest}'s"
 
 
 def _run(program: Program, model: CostModel, trips: Mapping[int, int]) -> _Run:

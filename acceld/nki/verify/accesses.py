@@ -154,7 +154,7 @@ class Accesses:
                 continue
             self.report.add(
                 "out_of_bounds",
-                instruction.line,
+                instruction,
                 f"Out-of-bound access for tensor {buffer.name or f'buffer {buffer.id}'} on dimension {d}: index range "
                 f"[{low}, {high}] exceed dimension size of {size}",
                 "check the index, or mask the elements beyond the edge",
@@ -212,7 +212,7 @@ class Accesses:
         return low, high
 
     def _partitions(self, instruction: Instruction, access: Access, engine: bool) -> None:
-        buffer, line = self.report.buffer(access), instruction.line
+        buffer, line = self.report.buffer(access), instruction
         axis = buffer.partition_axis
         first = access.dims[0] if access.dims else None
         count = first.count if first is not None else 1
@@ -271,7 +271,7 @@ class Accesses:
             allowed = {32: "0, 32, 64 or 96", 64: "0 or 64", 128: "0"}[step]
             self.report.add(
                 "start_partition",
-                instruction.line,
+                instruction,
                 f"{self.report.name(access)} starts at partition {wrong}; a tile of {count} partitions starts at "
                 f"{allowed}",
                 "move the data to a legal start partition, or use more partitions",
@@ -301,7 +301,7 @@ class Accesses:
                 listed = "; ".join(f"{self.report.name(access)}: {size} bytes" for access, size in tiles.items())
                 self.report.add(
                     f"{space.value}_capacity",
-                    instruction.line,
+                    instruction,
                     f"{instruction.op} accesses {total} bytes per partition of {space.value.upper()}, which has "
                     f"{capacity} ({listed})",
                     "use smaller tiles",

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.ir.program import Access, Buffer, Program
+from acceld.nki.ir.program import Access, Buffer, Instruction, Program
 
 MAX_FINDINGS = 50
 
@@ -27,9 +27,12 @@ class Report:
     findings: dict[tuple[str, int, str], LegalityError] = field(default_factory=dict)
     noted: int = 0
 
-    def add(self, rule: str, line: int, message: str, hint: str = "") -> None:
-        """Note a finding. TooMany once there are enough of them."""
+    def add(self, rule: str, where: int | Instruction, message: str, hint: str = "") -> None:
+        """Note a finding at a line or an instruction. TooMany once there are enough of them."""
         self.noted += 1
+        line = where if isinstance(where, int) else where.line
+        if isinstance(where, Instruction) and where.place:
+            message = f"{message} ({where.place})"
         self.findings.setdefault((rule, line, message), LegalityError(message, rule=rule, line=line, hint=hint))
         if len(self.findings) >= MAX_FINDINGS:
             raise TooMany

@@ -7,7 +7,7 @@ from math import prod
 
 from acceld.chips import BN_STATS_ELEMENTS, MAX8_ELEMENTS, STATIONARY_COLUMNS, TENSOR_TRANSPOSE
 from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
-from acceld.nki.ir.program import Access, Affine, Instruction, Space
+from acceld.nki.ir.program import Access, Affine, Instruction, Role, Space
 from acceld.nki.ir.spaces import free_elements, iteration_space, reduced_axes
 from acceld.nki.verify.findings import Report
 from acceld.nki.verify.limits import RuleBook
@@ -32,7 +32,7 @@ class Checker:
         return access.start[buffer.partition_axis] if buffer.space is not Space.HBM else None
 
     def _add(self, rule: str, instruction: Instruction, message: str, hint: str = "") -> None:
-        self.report.add(rule, instruction.line, message, hint)
+        self.report.add(rule, instruction, message, hint)
 
 
 class Operations(Checker):
@@ -69,10 +69,13 @@ class Operations(Checker):
         src, dst = instruction.srcs[0], instruction.dsts[0]
         if not isinstance(src, Access):
             return
+        if self._space(src) is self._space(dst) is Space.HBM:
+            self._bits_in_hbm(instruction, src, dst)
+            return
         sizes = [free_elements(one.shape) * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if src.shape[:1] != dst.shape[:1] or sizes[0] != sizes[1]:
             self._add("shape", instruction, f"{sizes[0]} bytes of each partition read as {sizes[1]}")
-        if self._space(src) is not self._space(dst) or self._space(src) is Space.HBM:
+        if self._space(src) is not self._space(dst):
             spaces = f"{self._space(src).value} and {self._space(dst).value}"
             self._add("address_space", instruction, f"a view moves nothing, but lies in {spaces}", "copy the tile")
         strides = [self.report.buffer(one).strides for one in (src, dst)]
@@ -83,6 +86,23 @@ class Operations(Checker):
         ]
         if any(step != 1 for step in steps):
             self._add("access_pattern", instruction, "a view reads elements that are no neighbors", "copy the tile")
+
+    def _bits_in_hbm(self, instruction: Instruction, src: Access, dst: Access) -> None:
+        """A view in HBM is of all of a tensor, in its order, and no result: it moves nothing."""
+        sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
+        if sizes[0] != sizes[1]:
+            self._add("shape", instruction, f"{sizes[0]} bytes read as {sizes[1]}")
+        if not (self._all_in_order(src) and self._all_in_order(dst)):
+            self._add("access_pattern", instruction, "a view of a tensor in HBM is of all of it", "copy the tensor")
+        if self.report.buffer(dst).role is not Role.SCRATCH or dst.buffer in self.report.program.outputs:
+            self._add("address_space", instruction, "a view in HBM is no argument and no result", "copy the tensor")
+
+    def _all_in_order(self, access: Access) -> bool:
+        """Tell whether an access is all of its buffer, axis by axis."""
+        return access.shape == self.report.buffer(access).shape and all(
+            dim.count == 1 or dim.steps == tuple(int(d == axis) for d in range(len(access.dims)))
+            for axis, dim in enumerate(access.dims)
+        )
 
     def _matmul(self, instruction: Instruction) -> None:
         stationary, moving = instruction.srcs[0], instruction.srcs[1]

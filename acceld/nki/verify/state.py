@@ -90,7 +90,7 @@ class State:
     def _stale(self, use: Use, what: str) -> None:
         self.report.add(
             "view_written",
-            use.instruction.line,
+            use.instruction,
             f"{what} is written to",
             "take the view again after the write, or copy the tile first",
         )
@@ -114,7 +114,7 @@ class State:
             return True
         self.report.add(
             "local_scope",
-            use.instruction.line,
+            use.instruction,
             f"Local variable '{buffer.name or buffer.id}' is referenced outside of its parent scope",
             "declare it before the loop",
         )
@@ -127,7 +127,7 @@ class State:
             if use.writes:
                 self.report.add(
                     "input_written",
-                    use.instruction.line,
+                    use.instruction,
                     f"{buffer.role.value} {buffer.name or buffer.id} is written",
                     "write to an output of its own, or return the argument to update it in place",
                 )
@@ -167,7 +167,7 @@ class State:
             if not fine:
                 self.report.add(
                     "undefined_read",
-                    use.instruction.line,
+                    use.instruction,
                     f"{self.report.name(use.access)} is read by {use.instruction.op} but never written before",
                     "write or initialize it first",
                 )
@@ -181,7 +181,7 @@ class State:
         if adding and filled and not started:
             self.report.add(
                 "psum_accumulate",
-                adding[0].instruction.line,
+                adding[0].instruction,
                 "a product is accumulated on data that no product wrote, which is undefined on this chip",
                 "write the first product with accumulate=False",
             )
@@ -232,7 +232,7 @@ class State:
     def _overlap(self, use: Use, what: str) -> None:
         self.report.add(
             "output_dependency",
-            use.instruction.line,
+            use.instruction,
             f"Unexpected output dependencies, {what} (writing {self.report.name(use.access)})",
             "index the destination with the loop variable, or use nl.sequential_range",
         )

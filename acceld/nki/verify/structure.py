@@ -92,7 +92,6 @@ _ATTRIBUTES: dict[str, Check] = {
     "cmp1": _one_of(_COMPARISONS),
     "reduce_op": _REDUCE,
     "reduce_cmd": _one_of(_COMMANDS),
-    "relu_param": _number,
     "range_start": _number,
     "on_false": _number,
     "reduce_init": _number,
@@ -106,6 +105,10 @@ _ATTRIBUTES: dict[str, Check] = {
     "source": lambda value: value is None or _whole(value),
     "operand": lambda value: value is None or _whole(value),
     "text": _text,
+    "kind": _text,
+    "ranks": _wholes,
+    "members": _whole,
+    "axis": lambda value: value is None or _whole(value),
 }
 _REDUCING = frozenset(("tensor_reduce", "loop_reduce", "partition_reduce"))
 

@@ -14,6 +14,7 @@ from acceld.config import EvaluateConfig
 from acceld.errors import DeviceError, WorkloadError
 from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
 from acceld.evaluate.sandbox.jail import Level
+from acceld.evaluate.simulated.checking import told_on_chip
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Evaluation, Gate, Kernel, Status
 from acceld.workloads import ArraySpec, load_workload
@@ -295,3 +296,23 @@ async def test_a_candidate_is_the_program_of_its_text_whatever_the_policy_missed
         assert one.status is (Status.REJECTED if rule else Status.PASSED)
         assert (one.failure.rule if one.failure else "") == rule
     assert given.status is Status.PASSED
+
+
+async def test_the_strict_gate_says_how_a_kernel_of_approximated_functions_would_fare_on_the_chip(
+    evaluator: SimulatedEvaluator,
+) -> None:
+    found = await evaluator.evaluate(request(name="st_softmax", gate=Gate.STRICT))
+    assert found.status is Status.PASSED and found.profile is not None and found.correctness is not None
+    (note,) = [note for note in found.profile.notes if "functions as far off" in note]
+    assert "it would pass there" in note and "(modelled)" in note
+    assert found.correctness.rel_l2 < 2e-6, "the verdict is of the exact run"
+    again = await evaluator.evaluate(request(name="st_softmax", gate=Gate.STRICT))
+    assert again.reused and again.profile is not None and note in again.profile.notes
+    product = await evaluator.evaluate(request(gate=Gate.STRICT))
+    assert product.profile is not None and not [note for note in product.profile.notes if "as far off" in note]
+
+
+def test_a_kernel_near_the_chips_gate_is_called_so() -> None:
+    assert "it would pass there (" in told_on_chip(4e-6, 2e-5)
+    assert "it would pass there, near the limit (" in told_on_chip(1.5e-5, 2e-5)
+    assert "it would fail there (" in told_on_chip(2.1e-5, 2e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from acceld.nki.errors import KernelCrash
+from acceld.nki.execute.activations import CHIP_ERRORS, approximates
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.execute.kernels import BUILDERS
 from acceld.nki.ir.numerics import NUMPY_DTYPES
@@ -214,7 +216,9 @@ def test_activate2_select_exponential_and_predicated_copy() -> None:
     x, y, p = reals(4, 6), reals(4, 6), (reals(4, 6) > 0).astype(np.uint8)
     (out,) = run_op("activate2", [x, 2.0, 1.0], (4, 6), func="square", op0="multiply", op1="subtract")
     assert np.allclose(out, (x * 2 - 1) ** 2, rtol=1e-6)
-    (out,) = run_op("activate2", [x, 1.0, 0.0], (4, 6), func="relu", op0="multiply", op1="add", relu_param=0.5)
+    (out,) = run_op("activate2", [x, 1.0, 0.0], (4, 6), func="relu", op0="multiply", op1="add")
+    assert np.array_equal(out, np.maximum(x, 0))
+    (out,) = run_op("activate2", [x, 1.0, 0.0, 0.5], (4, 6), func="prelu", op0="multiply", op1="add")
     assert np.array_equal(out, np.where(x > 0, x, x * np.float32(0.5)))
     (out,) = run_op("select", [p, x, -1.0], (4, 6))
     assert np.array_equal(out, np.where(p, x, np.float32(-1)))
@@ -521,3 +525,32 @@ def test_a_transpose_through_the_array_needs_an_identity(mode: str) -> None:
     assert raised.value.rule == "transpose_identity"
     (moved,) = execute(kernel.finish(), [values, np.eye(32, dtype=np.float32)])
     np.testing.assert_array_equal(moved, values.T * (1 if mode == "no" else 2))
+
+
+@pytest.mark.parametrize("name", sorted(CHIP_ERRORS))
+def test_functions_are_as_far_off_as_on_the_chip_where_that_is_asked(name: str) -> None:
+    kernel = Kernel()
+    x, y = kernel.loaded((64, 256)), kernel.sbuf((64, 256))
+    kernel.op("activation", [at(y)], [at(x), 0.0, 1.0], func=name)
+    kernel.store(kernel.output((64, 256)), y)
+    program = kernel.finish()
+    assert approximates(program)
+    data = np.abs(reals(64, 256)) + np.float32(0.5)
+    exact = execute(program, [data])[0].astype(np.float64)
+    modelled = [execute(program, [data], ExecuteOptions(chip_functions=True))[0] for _ in range(2)]
+    assert np.array_equal(modelled[0], modelled[1])
+    off = np.sqrt(np.mean((modelled[0] / exact - 1) ** 2))
+    assert off == pytest.approx(CHIP_ERRORS[name], rel=0.05)
+    assert abs(np.mean(modelled[0] / exact - 1)) < CHIP_ERRORS[name] / 20
+    wide = ExecuteOptions(float64=True)
+    assert np.array_equal(execute(program, [data], replace(wide, chip_functions=True)), execute(program, [data], wide))
+
+
+def test_functions_that_the_chip_computes_exactly_stay_as_they_are() -> None:
+    kernel = Kernel()
+    x, y = kernel.loaded((64, 32)), kernel.sbuf((64, 32))
+    kernel.op("activation", [at(y)], [at(x), 1.0, 2.0], func="relu")
+    kernel.store(kernel.output((64, 32)), y)
+    program, data = kernel.finish(), reals(64, 32)
+    assert not approximates(program)
+    assert np.array_equal(execute(program, [data], ExecuteOptions(chip_functions=True)), execute(program, [data]))

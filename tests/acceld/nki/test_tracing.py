@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from acceld.nki.errors import KernelCrash, KernelFailure, LegalityError, LimitEx
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, find_entry, trace
 from acceld.nki.ir.codec import decode, encode, program_hash
+from acceld.nki.ir.program import Instruction, Program
+from acceld.nki.verify.verifier import verify
 
 SPEC = TensorSpec((64, 16), "float32")
 BODY = """
@@ -327,3 +331,79 @@ def test_the_same_kernel_in_other_words_has_the_same_hash() -> None:
 
 def test_tracing_twice_gives_the_same_program() -> None:
     assert trace(kernel(), [SPEC]) == trace(kernel(), [SPEC])
+
+
+LIBRARY_KERNEL = """import nki
+import nki.isa as nisa
+import nki.language as nl
+from parts.outer import through
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    through(out, x)
+    return out
+"""
+OUTER = "from parts.inner import work\n\ndef through(out, x):\n    work(out, x)\n"
+INNER = """import nki.isa as nisa
+import nki.language as nl
+
+def work(out, x):
+    t = nl.ndarray((64, 16), dtype=nl.float32)
+    {line}
+    nisa.dma_copy(out, t)
+"""
+PLACE = "(parts/inner.py:6 in work, called at parts/outer.py:4 in through)"
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Callable[[str], Program]:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "outer.py").write_text(OUTER)
+
+    def traced(line: str) -> Program:
+        (folder / "inner.py").write_text(INNER.format(line=line))
+        options = TraceOptions(source_root=tmp_path)
+        return trace(LIBRARY_KERNEL, [SPEC], filename=str(tmp_path / "k.py"), api="nki", chip="trn2", options=options)
+
+    return traced
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nisa.dma_copy(t, x[0:32])",
+        "nisa.tensor_copy(t, x)",
+        "raise ValueError('no')",
+        "nisa.unknown_call(t)",
+        "t[0, 'a']",
+    ],
+)
+def test_a_failure_in_a_file_of_helpers_says_which_and_who_called_it(
+    library: Callable[[str], Program], line: str
+) -> None:
+    with pytest.raises(KernelFailure) as caught:
+        library(line)
+    assert caught.value.message.endswith(PLACE)
+    assert caught.value.line == 9
+
+
+def test_a_finding_and_a_crash_in_a_file_of_helpers_say_where_it_was_made(library: Callable[[str], Program]) -> None:
+    unread = library("nisa.tensor_scalar(t, t, nl.add, 1.0)")
+    (finding,) = verify(decode(encode(unread)))
+    assert (finding.rule, finding.line) == ("undefined_read", 9)
+    assert finding.message.endswith(PLACE)
+    outside = "i = nl.ndarray((64, 1), dtype=nl.int32); nisa.memset(i, 99); nisa.dma_copy(t, x.vector_select(0, i))"
+    program = library(outside)
+    assert decode(encode(program)) == program
+    with pytest.raises(KernelFailure) as caught:
+        execute(program, [np.zeros((64, 16), np.float32)])
+    assert caught.value.message.endswith(PLACE)
+    moved = replace(program, body=tuple(replace(one, place="") for one in program.body if isinstance(one, Instruction)))
+    assert program_hash(moved) == program_hash(program)
+
+
+def test_what_the_kernels_own_file_does_needs_no_place() -> None:
+    assert all(not one.place for one, _ in trace(kernel(), [SPEC]).walk())

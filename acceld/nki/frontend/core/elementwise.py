@@ -10,20 +10,21 @@ import numpy as np
 
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes, names
-from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.index import Expr, Predicate, as_number
-from acceld.nki.frontend.core.placement import declare, fresh, mark_produced, rename
+from acceld.nki.frontend.core.placement import declare, fresh, mark_produced, rename, whole_access
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import ParDim, Tensor, on_chip
 from acceld.nki.frontend.core.views import conform, expand
 from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
-from acceld.nki.ir.program import Affine, Attr, Engine, Pattern, Space
+from acceld.nki.ir.program import Affine, Attr, Engine, Pattern, Space, TileDim
 
 COMPARING = frozenset(
     "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not".split()
 )
 BITWISE = frozenset("bitwise_and bitwise_or bitwise_xor left_shift right_shift invert".split())
 GPSIMD_ONLY = frozenset(["power"])
+INDIRECT = "a view by .indirect()"
 
 
 def operand(value: object, name: str, call: str) -> Tensor:
@@ -246,10 +247,7 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
     """The bits of ``tile`` as a type of another width, which may be read only."""
     trace = current()
     if tile.space is Space.HBM:
-        unsupported(
-            f"a view of a tensor in HBM as {dtype}, which is not as wide as {tile.dtype_name}",
-            "load it first, and take the view of the tile",
-        )
+        return _bits_in_hbm(tile, dtype)
     size = tile.shape[-1] * DTYPE_BYTES[tile.dtype_name]
     if tile.ndim < 2 or size % DTYPE_BYTES[dtype]:
         refuse("shape", f"{size} bytes of {tile.label} are no whole number of {dtype}")
@@ -260,8 +258,51 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
     order = [axis, *(k for k in range(tile.ndim) if k != axis)]
     src, dst = (t.like(replace(t.access, dims=tuple(t.access.dims[k] for k in order))) for t in (tile, made))
     trace.emit("bitcast", Engine.SYNC, [dst], [src])
-    trace.read_only.add(made.access.buffer)
+    trace.read_only[made.access.buffer] = "a view of another width"
     return made
+
+
+def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
+    """The elements of each partition at the offsets that sixteen partitions share, which may be read only."""
+    trace = current()
+    offsets = index if index.dtype_name == "uint16" else copy(index, dtype="uint16")
+    made = declare(trace, [ParDim(tile.shape[0]), count], tile.dtype_name, Space.SBUF)
+    attrs: dict[str, Attr] = {"elements_per_index": 1, "valid": count}
+    trace.emit("local_gather", Engine.GPSIMD, [made], [moved_to_sbuf(tile), offsets], attrs=attrs)
+    trace.read_only[made.access.buffer] = INDIRECT
+    return made
+
+
+def _bits_in_hbm(view: Tensor, dtype: str) -> Tensor:
+    """The same place of a tensor in HBM, all of which is read as another type."""
+    trace = current()
+    buffer, access = view.declared, view.access
+    was, becomes = DTYPE_BYTES[view.dtype_name], DTYPE_BYTES[dtype]
+    wide, narrow = max(1, becomes // was), max(1, was // becomes)
+
+    def scaled(number: int) -> int:
+        if number % wide:
+            refuse("shape", f"elements of {view.label} do not begin at whole {dtype}", "take the view of the tensor")
+        return number // wide * narrow
+
+    def linear(steps: tuple[int, ...]) -> int:
+        return sum(step * stride for step, stride in zip(steps, buffer.strides, strict=True))
+
+    if access.indirect or not access.dims or linear(access.dims[-1].steps) != 1:
+        refuse(
+            "access_pattern", f"the last axis of {view.label} is not contiguous", "take the view of the tensor first"
+        )
+    first = Affine()
+    for index, stride in zip(access.start, buffer.strides, strict=True):
+        first = first + index.scale(stride)
+    made = declare(trace, [scaled(buffer.elements)], dtype, Space.HBM)
+    whole = trace.tensor(replace(whole_access(buffer), dtype=access.dtype), view.scope)
+    trace.emit("bitcast", Engine.SYNC, [made], [whole])
+    trace.read_only[made.access.buffer] = "a view of another width"
+    start = Affine(scaled(first.const), tuple((loop, scaled(coef)) for loop, coef in first.terms))
+    dims = [TileDim(dim.count, (scaled(linear(dim.steps)),)) for dim in access.dims[:-1]]
+    dims.append(TileDim(scaled(access.dims[-1].count), (1,)))
+    return made.like(replace(made.access, start=(start,), dims=tuple(dims)))
 
 
 def copy(src: object, *, mask: object = None, dtype: object = None) -> Tensor:

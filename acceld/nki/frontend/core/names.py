@@ -55,6 +55,7 @@ class ReduceCommand(IntEnum):
     reset = 1
     reduce = 2
     reset_reduce = 3
+    load_reduce = 4
 
 
 ENGINES = {

@@ -9,7 +9,7 @@ from typing import Any
 from acceld.chips import STATIONARY_COLUMNS, TENSOR_TRANSPOSE, VECTOR_TRANSPOSE
 from acceld.nki.frontend.core import dtypes
 from acceld.nki.frontend.core.context import refuse, unsupported
-from acceld.nki.frontend.core.elementwise import masked, moved_to_sbuf, operand, result
+from acceld.nki.frontend.core.elementwise import INDIRECT, masked, moved_to_sbuf, operand, result
 from acceld.nki.frontend.core.index import Predicate, value_of
 from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.placement import fresh, mark_produced
@@ -65,6 +65,8 @@ def in_sbuf(tensor: Tensor, name: str, call: str) -> None:
             f"'{tensor.space.value}' instead.",
             "copy it to SBUF with nl.copy first",
         )
+    if current().read_only.get(tensor.access.buffer) == INDIRECT:
+        unsupported(f"{INDIRECT} as '{name}' of '{call}', whose offsets are shared by 32 partitions", "copy it first")
 
 
 def nc_matmul(

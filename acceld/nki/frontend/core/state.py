@@ -35,8 +35,8 @@ class Trace(LoopContext):
         self.writes: dict[int, list[tuple[int, Access]]] = {}
         self.aliases: dict[int, list[Alias]] = {}
         """By buffer, the renamed results that were read in a loop they were not made in."""
-        self.read_only: set[int] = set()
-        """Buffers that hold other tensors' bits."""
+        self.read_only: dict[int, str] = {}
+        """Buffers that hold what other tensors hold, and what their views are."""
         self.written_inputs: set[int] = set()
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
@@ -113,7 +113,17 @@ class Trace(LoopContext):
             self._warn_of_rounding(srcs[0].dtype_name, dsts[0].dtype_name)
         kept = tuple((key, value) for key, value in (attrs or {}).items() if value is not None)
         return self.builder.emit(
-            Instruction(op, engine, accesses, tuple(operands), tuple(sorted(kept)), mask, pattern, self.line())
+            Instruction(
+                op,
+                engine,
+                accesses,
+                tuple(operands),
+                tuple(sorted(kept)),
+                mask,
+                pattern,
+                self.line(),
+                self.session.place(),
+            )
         )
 
     def _warn_of_rounding(self, source: str, target: str) -> None:
@@ -174,8 +184,8 @@ class Trace(LoopContext):
         """Note that ``op`` writes ``access`` here; Retrace where a renamed result is still needed in a later iteration."""
         if access.buffer in self.read_only:
             unsupported(
-                "a write through a view of another width",
-                "declare the tensor with the narrower type, or write the tile before taking the view",
+                f"a write through {self.read_only[access.buffer]}",
+                "write the tensor itself, before taking the view",
             )
         for alias in self.aliases.get(access.buffer, ()):
             opened = set(self.scope) - set(alias.scope)

@@ -20,10 +20,13 @@ def activation(
     reduce_op: object = None,
     reduce_res: object = None,
     reduce_cmd: object = None,
+    engine: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = op(data * scale + bias), optionally folded along the free axes."""
+    """dst = op(data * scale + bias), optionally folded along the free axes (``engine`` is of NKI 0.7)."""
     target, tile = matched(dst, "activation", data=data)
+    if activation_function(op) == "prelu":
+        refuse("activation_function", "prelu in 'activation', which has no slope", "use nisa.activate2 with relu_param")
     srcs: list[Tensor | Number | Pattern] = [
         tile,
         scalar(0.0 if bias is None else bias, "bias", "activation", tile),
@@ -32,7 +35,16 @@ def activation(
     attrs: dict[str, Attr] = {"func": activation_function(op)}
     if reduce_res is not None or (reduce_op is not None and word_of(reduce_cmd) not in (None, "idle")):
         attrs |= {"reduce_op": "add" if reduce_op is None else fold(reduce_op), "reduce_cmd": word_of(reduce_cmd)}
-    emit("activation", Engine.SCALAR, [target, *reduced(reduce_res, "activation")], srcs, pattern=None, **attrs)
+    chosen = _activating(engine)
+    emit("activation", chosen, [target, *reduced(reduce_res, "activation")], srcs, pattern=None, **attrs)
+
+
+def _activating(engine: object) -> Engine:
+    """The engine of an activation, the scalar engine where none is named."""
+    chosen = engine_of(engine)
+    if chosen is Engine.GPSIMD:
+        unsupported("an activation on GpSimd (NKI 0.7, trn3): its cost is not published", "leave engine out")
+    return Engine.SCALAR if chosen is Engine.UNKNOWN else chosen
 
 
 def activation_reduce(
@@ -63,24 +75,25 @@ def activate2(
     reduce_op: object = None,
     reduce_res: object = None,
     reduce_cmd: object = None,
+    engine: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = op((data op0 imm0) op1 imm1) (trn3)."""
+    """dst = op((data op0 imm0) op1 imm1) (trn3; ``engine`` is of NKI 0.7)."""
     target, tile = matched(dst, "activate2", data=data)
-    slope = as_number(relu_param)
-    if slope is None:
-        unsupported("a tile as relu_param", "pass a number")
+    func = activation_function(op)
+    srcs = [tile, scalar(imm0, "imm0", "activate2", tile), scalar(imm1, "imm1", "activate2", tile)]
+    if func == "prelu":
+        srcs.append(scalar(relu_param, "relu_param", "activate2", tile))
     emit(
         "activate2",
-        Engine.SCALAR,
+        _activating(engine),
         [target, *reduced(reduce_res, "activate2")],
-        [tile, scalar(imm0, "imm0", "activate2", tile), scalar(imm1, "imm1", "activate2", tile)],
-        func=activation_function(op),
+        srcs,
+        func=func,
         op0=alu_op(op0),
         op1=alu_op(op1),
         reverse0=bool(reverse0),
         reverse1=bool(reverse1),
-        relu_param=float(slope),
         reduce_op=None if reduce_op is None else fold(reduce_op),
         reduce_cmd=word_of(reduce_cmd),
     )
@@ -210,9 +223,14 @@ def scalar_tensor_tensor(
     operand1: object,
     reverse0: bool = False,
     reverse1: bool = False,
+    reduce_cmd: object = None,
+    reduce_op: object = None,
+    reduce_res: object = None,
     name: str | None = None,
 ) -> None:
     """dst = (data op0 operand0) op1 operand1, operand0 a number or (P, 1) tile, operand1 a tile."""
+    if reduce_op is not None or reduce_res is not None:
+        unsupported("scalar_tensor_tensor that also reduces (NKI 0.7)", "reduce with nisa.tensor_reduce")
     target, tile, other = matched(dst, "scalar_tensor_tensor", data=data, operand1=operand1)
     emit(
         "scalar_tensor_tensor",

@@ -13,7 +13,7 @@ from acceld.nki.errors import LimitExceeded
 from acceld.nki.frontend.core.context import Retrace, activate, deactivate
 from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs
 from acceld.nki.frontend.core.placement import declare
-from acceld.nki.frontend.current import isa, language
+from acceld.nki.frontend.current import collectives, isa, language
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
 from acceld.nki.frontend.current.sampling import SAMPLE_AFTER
 from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
@@ -51,10 +51,10 @@ class CurrentFrontEnd:
         constants = ApiModule("nki.isa.constants", session, isa.namespace())
         names: dict[str, object] = {**isa.namespace(), "constants": constants}
         nisa = ApiModule("nki.isa", session, names, frozenset(ISA_FUNCTIONS))
-        collectives = ApiModule("nki.collectives", session, {}, frozenset(COLLECTIVES))
-        names = {"jit": Launcher("jit"), "language": nl, "isa": nisa, "collectives": collectives}
+        ncc = ApiModule("nki.collectives", session, collectives.namespace(), frozenset(COLLECTIVES))
+        names = {"jit": Launcher("jit"), "language": nl, "isa": nisa, "collectives": ncc}
         nki = ApiModule("nki", session, names)
-        return {module.__name__: module for module in (nki, nl, nisa, constants, collectives)}
+        return {module.__name__: module for module in (nki, nl, nisa, constants, ncc)}
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
         """Trace, again without renaming where a result must keep its own buffer, and roll loops."""

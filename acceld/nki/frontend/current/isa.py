@@ -20,9 +20,10 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     arithmetic.tensor_scalar, arithmetic.tensor_scalar_cumulative, arithmetic.tensor_scalar_reduce,
     arithmetic.tensor_tensor, get_nc_version, folds.bn_aggr, folds.bn_stats, folds.tensor_partition_reduce,
     folds.tensor_reduce, folds.tensor_tensor_scan, moves.dma_compute, moves.dma_copy, moves.dma_transpose,
-    moves.memset, moves.nc_stream_shuffle, moves.sendrecv, moves.tensor_copy, moves.tensor_copy_predicated, positions.affine_select,
-    positions.iota, positions.local_gather, positions.max8, positions.nc_find_index8, positions.nc_match_replace8,
+    moves.memset, moves.nc_stream_shuffle, moves.sendrecv, moves.tensor_copy, moves.tensor_copy_predicated,
+    positions.affine_select, positions.iota, positions.local_gather, positions.max8, positions.nc_find_index8, positions.nc_match_replace8,
     positions.nc_n_gather, positions.nonzero_with_count, positions.quantize_mx, positions.rand2,
+    positions.rand_get_state, positions.rand_set_state,
     positions.range_select, positions.rng, positions.sequence_bounds, positions.set_rng_seed, positions.topk,
     products.nc_matmul, products.nc_matmul_mx, products.nc_transpose, registers.core_barrier,
     registers.get_nc_sub_version, registers.register_alloc, registers.register_load, registers.register_move,
@@ -77,4 +78,5 @@ def namespace() -> dict[str, object]:
         "unknown_engine": EngineName.unknown,
     }
     functions = {function.__name__: _instruction(function) for function in FUNCTIONS}
-    return {**functions, **enums, "VirtualRegister": Register, "NkiInstruction": NkiInstruction}
+    classes = {"VirtualRegister": Register, "NkiScalar": Register, "NkiInstruction": NkiInstruction}
+    return {**functions, **enums, **classes}

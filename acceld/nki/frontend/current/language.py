@@ -229,6 +229,7 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
         "NKIObject": NKIObject,
         "NkiTensor": NkiTensor,
         "bypass": "bypass",
+        "prelu": "prelu",
         "sbuf": memory.SBUF,
         "psum": memory.PSUM,
         "hbm": memory.HBM,

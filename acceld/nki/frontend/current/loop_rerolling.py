@@ -63,7 +63,7 @@ def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Pro
     """
     scopes = _narrowed_scopes(program)
     buffers = [replace(b, scope=scopes[b.id]) for b in program.buffers]
-    body = _Roller(buffers, samples or {}).body(program.body)
+    body = _Roller(buffers, samples or {}, program.lnc).body(program.body)
     return _renumbered(replace(program, buffers=tuple(buffers), body=body))
 
 
@@ -95,8 +95,9 @@ def _narrowed_scopes(program: Program) -> list[tuple[int, ...]]:
 class _Roller:
     """Works from the innermost iterations outwards."""
 
-    def __init__(self, buffers: list[Buffer], samples: Mapping[int, Sample]) -> None:
+    def __init__(self, buffers: list[Buffer], samples: Mapping[int, Sample], lnc: int = 1) -> None:
         self.buffers = buffers
+        self.lnc = lnc
         self.samples = samples
         self.local: dict[int, list[int]] = {}
         for buffer in buffers:
@@ -156,7 +157,7 @@ class _Roller:
         at = 0
         while at < len(run):
             length, steps = _stretch(forms[at:])
-            if length == 1 and run[at].kind is LoopKind.SPMD and _exchanges(run[at]):
+            if length == 1 and run[at].kind is LoopKind.SPMD and (self.lnc > 1 or _exchanges(run[at])):
                 yield replace(run[at], name=run[at].name.removeprefix(MARK))  # a core of its own
             elif length == 1:
                 yield from run[at].body

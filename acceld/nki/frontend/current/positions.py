@@ -219,6 +219,44 @@ def set_rng_seed(src_seeds: object, name: str | None = None) -> None:
     emit("random_seed", Engine.VECTOR, [], [operand(src_seeds, "src_seeds", "set_rng_seed")])
 
 
+def rand_set_state(src_seeds: object, engine: object = None, name: str | None = None) -> None:
+    """Sets the state of an engine's generators: six words a partition on GpSimd, 24 on the vector engine (trn3)."""
+    chosen = _generator(engine, "rand_set_state")
+    tile = _state(operand(src_seeds, "src_seeds", "rand_set_state"), chosen, "rand_set_state")
+    emit("random_state_load", chosen, [], [tile])
+
+
+def rand_get_state(dst: object, engine: object = None, name: str | None = None) -> None:
+    """Stores the state of an engine's generators."""
+    chosen = _generator(engine, "rand_get_state")
+    emit("random_state_store", chosen, [_state(destination(dst, "rand_get_state"), chosen, "rand_get_state")])
+
+
+def _generator(engine: object, call: str) -> Engine:
+    """The engine whose generators are meant, GpSimd where none is named."""
+    chosen, trace = engine_of(engine), current()
+    if chosen is Engine.UNKNOWN:
+        chosen = Engine.GPSIMD
+    if chosen not in STATE_WORDS or (chosen is Engine.VECTOR and trace.chip.generation < 4):
+        refuse("engine", f"'{call}' of the {chosen.value} engine of {trace.chip.name}", "use nisa.engine.gpsimd")
+    if chosen is Engine.VECTOR:
+        trace.builder.notice(
+            trace.line(), "the order in which the vector engine's generators take turns is not documented"
+        )
+    return chosen
+
+
+def _state(tile: Tensor, engine: Engine, call: str) -> Tensor:
+    words = STATE_WORDS[engine]
+    if tile.dtype_name != "uint32" or tile.shape[1:] != (words,):
+        refuse("operand_shape", f"the state of '{call}' is {words} uint32 a partition, not {tile!r}")
+    return tile
+
+
+STATE_WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
+"""Words of state a partition: of one generator, of four."""
+
+
 def quantize_mx(dst: object, src: object, dst_scale: object, name: str | None = None) -> None:
     """To microscaled FP8 data and exponents (trn3)."""
     dsts = [destination(dst, "quantize_mx"), operand(dst_scale, "dst_scale", "quantize_mx")]

@@ -1,8 +1,8 @@
-"""The functions of the current API as documented (``nki`` 0.6), and what the simulator makes of each."""
+"""The functions of the current API as documented (``nki`` 0.6 and 0.7), and what the simulator makes of each."""
 
 from __future__ import annotations
 
-from acceld.nki.frontend.current import isa, language
+from acceld.nki.frontend.current import collectives, isa, language
 
 ISA_FUNCTIONS = tuple(
     "get_nc_sub_version get_nc_version dma_copy tensor_copy memset tensor_copy_predicated nc_matmul nc_matmul_mx "
@@ -22,23 +22,41 @@ LANGUAGE_FUNCTIONS = tuple(
     "rms_norm where dropout ones full zeros_like empty_like random_seed expand_dims broadcast_to transpose matmul "
     "no_reorder load_transpose2d gather_flattened ds affine_range sequential_range static_range dynamic_range "
     "fori_loop while_loop ndarray zeros load store program_id num_programs program_ndim shared_constant "
-    "shared_identity_matrix device_print rand".split()
+    "shared_identity_matrix device_print rand prelu".split()
 )
 COLLECTIVES = tuple(
     "all_reduce all_gather all_gather_v reduce_scatter all_to_all all_to_all_v collective_permute "
     "collective_permute_implicit collective_permute_implicit_reduce "
     "collective_permute_implicit_current_processing_rank_id rank_id".split()
 )
-REASONS = {
-    "rand_set_state": "the generator's state is not modelled",
-    "rand_get_state": "the generator's state is not modelled",
+
+
+SINCE = {
+    "0.2": "nonzero_with_count exponential no_reorder all_reduce all_gather reduce_scatter all_to_all collective_permute "
+    "collective_permute_implicit collective_permute_implicit_reduce "
+    "collective_permute_implicit_current_processing_rank_id rank_id",
+    "0.3": "all_to_all_v",
+    "0.4": "abs_max abs_min activate2 prelu",
+    "0.6": "topk all_gather_v fori_loop while_loop",
+    "0.7": "scalar_load scalar_store",
 }
-"""Why a documented function is refused."""
+"""Functions by the version of NKI whose release notes or pages name them first; the others are as old as ``nki``."""
+ENDING = {"dynamic_range": "replaced by fori_loop in 0.6"}
+LATER_ARGUMENTS = {
+    "nki.isa": "NKI 0.7 adds `engine` to `activation` and `activate2` (GpSimd, trn3: its cost is not published, so it is "
+    "refused), and `reduce_op`, `reduce_res` and `reduce_cmd` to `scalar_tensor_tensor` (refused).",
+    "nki.collectives": "NKI 0.7 adds `ReplicaGroup.from_partition_op` and `rg_partition_op` (supported). Ranks are simulated by "
+    "`acceld.nki.execute.ranks.execute_ranks`; no latency is published, so a kernel with a collective has none.",
+}
+"""What a version adds beside functions, in words for the page."""
+
+
+def since(name: str) -> str:
+    """Return the version of NKI that has the function first, empty for those from its beginning."""
+    return next((version for version, names in SINCE.items() if name in names.split()), "")
 
 
 def _state(name: str, offered: frozenset[str]) -> str:
-    if name in REASONS:
-        return f"unsupported: {REASONS[name]}"
     return "supported" if name in offered else "unsupported: not simulated yet"
 
 
@@ -48,5 +66,5 @@ def surface() -> dict[str, dict[str, str]]:
     return {
         "nki.isa": {name: _state(name, isa_names) for name in ISA_FUNCTIONS},
         "nki.language": {name: _state(name, language_names) for name in LANGUAGE_FUNCTIONS},
-        "nki.collectives": dict.fromkeys(COLLECTIVES, "unsupported: one core has nobody to talk to"),
+        "nki.collectives": {name: _state(name, frozenset(collectives.namespace())) for name in COLLECTIVES},
     }

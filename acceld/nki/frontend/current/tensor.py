@@ -9,13 +9,16 @@ from math import prod
 from typing import Any, Self, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core import dtypes, methods
+from acceld.nki.frontend.core import dtypes, elementwise, methods
 from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
 from acceld.nki.frontend.core.placement import whole_access
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Space, TileDim
+
+GROUP = 16
+"""Partitions that share the offsets of ``.indirect()``: those of one GpSimd core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +214,24 @@ class NkiTensor(methods.Tensor):
         return ordered.reshape(tuple(prod(sizes[name] for name in group) for group in targets))
 
     def indirect(self, index: object, num_elem: int | None = None) -> Tensor:
-        """Tensor indirection (trn3)."""
-        unsupported(".indirect(), tensor indirection of trn3")
+        """Elements of each partition at run-time offsets, to be read (trn3).
+
+        Offset ``i`` of sixteen partitions is ``index[i % 16, i // 16]`` of theirs. Here a gather of its own makes the
+        tile, which takes longer than the chip, whose engines gather while they read.
+        """
+        trace = current()
+        if trace.chip.generation < 4:
+            refuse("chip", f".indirect() on {trace.chip.name}, which has no tensor indirection", "trace it for trn3")
+        if not isinstance(index, Tensor) or index.dtype_name in FLOAT_DTYPES or index.shape[:1] != self.shape[:1]:
+            refuse("index_type", "the index of .indirect() is a tile of integers of as many partitions")
+        if self.space is Space.HBM or index.space is not Space.SBUF:
+            refuse("address_space", ".indirect() is for tiles on the chip, with the index in SBUF")
+        most = GROUP * prod(index.shape[1:])
+        count = min(index.size, most) if num_elem is None else operator.index(num_elem)
+        if not 0 < count <= most:
+            refuse("shape", f"num_elem={count} of .indirect(): the index holds {most} offsets for sixteen partitions")
+        trace.builder.notice(trace.line(), ".indirect() is timed as a gather of its own")
+        return elementwise.gathered(self, index, count)
 
     def reinterpret_cast(self, dtype: object) -> Tensor:
         """``view``."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from acceld.nki.frontend.core import dtypes, products, reductions
 from acceld.nki.frontend.core.context import refuse, unsupported
@@ -172,6 +173,37 @@ def tensor_scalar_reduce(
     return dst
 
 
+def tensor_scalar_cumulative(
+    *,
+    src: object,
+    op0: object,
+    op1: object,
+    imm0: object,
+    imm1: object = None,
+    reduce_cmd: object = ReduceCommand.reset_reduce,
+    dtype: object = None,
+    mask: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.tensor_scalar_cumulative``: a running fold with op1 of src op0 imm0, as a new tile."""
+    call = "tensor_scalar_cumulative"
+    tile = operand(src, "src", call)
+    command = ReduceCommand(operator.index(cast("Any", reduce_cmd)))
+    if (imm1 is not None) is not (command is ReduceCommand.load_reduce):
+        refuse(
+            "reduce_init",
+            f"imm1 of '{call}' is what reduce_cmd.load_reduce starts from, and only that",
+            "pass both, or neither",
+        )
+    if masked(mask, tile.shape):
+        unsupported(f"nisa.{call} with a mask", "slice the tile")
+    srcs: list[Any] = [tile, scalar_operand(imm0, "imm0", call, tile.shape[0])]
+    if imm1 is not None:
+        srcs.append(scalar_operand(imm1, "imm1", call, tile.shape[0]))
+    attrs: dict[str, Attr] = {"op0": alu_op(op0), "op1": alu_op(op1), "reduce_cmd": command.name}
+    return result(call, Engine.VECTOR, tile.shape, _kind(dtype, tile), srcs, attrs=attrs)
+
+
 def scalar_tensor_tensor(
     *,
     data: object,
@@ -273,7 +305,7 @@ def _refused(name: str) -> Callable[..., object]:
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     activation, activation_reduce, tensor_tensor, tensor_scalar, tensor_scalar_reduce, scalar_tensor_tensor,
-    tensor_tensor_scan, reciprocal, dropout, get_nc_version, memory.memset, products.nc_matmul, products.nc_transpose,
+    tensor_scalar_cumulative, tensor_tensor_scan, reciprocal, dropout, get_nc_version, memory.memset, products.nc_matmul, products.nc_transpose,
     tensor_reduce, positions.iota, positions.affine_select, positions.range_select, positions.select_reduce,
     positions.max8, positions.nc_find_index8, positions.nc_match_replace8, positions.local_gather,
     positions.sequence_bounds, transfers.dma_copy, transfers.dma_transpose, transfers.tensor_copy_predicated,

@@ -113,6 +113,8 @@ def reducing(
     trace = current()
     dsts = [dst]
     command = ReduceCommand.idle if reduce_cmd is None else ReduceCommand(operator.index(cast("Any", reduce_cmd)))
+    if command is ReduceCommand.load_reduce:
+        refuse("reduce_cmd", f"load_reduce in '{call}', which has no value to load", "use reduce_cmd.reset_reduce")
     if fold is not None and (reduce_res is not None or command is not ReduceCommand.idle):
         attrs["reduce_op"] = reduce_op(fold)
         attrs["reduce_cmd"] = command.name

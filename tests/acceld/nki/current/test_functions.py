@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.current.surface import surface
 from acceld.nki.frontend.tracing import TensorSpec, trace
@@ -240,8 +241,12 @@ def test_instructions_agree_with_numpy(body: str, expected: NDArray[np.generic])
     [
         ("nisa.activate2(r, nl.relu, x, 2.0, 1.0, nl.multiply, nl.add)\nr", np.maximum(2 * X + 1, 0)),
         (
-            "nisa.activate2(r, nl.relu, x, 2.0, 0.0, nl.bypass, nl.bypass, relu_param=0.25)\nr",
+            "nisa.activate2(r, nl.prelu, x, 2.0, 0.0, nl.bypass, nl.bypass, relu_param=0.25)\nr",
             np.where(X > 0, X, X / 4),
+        ),
+        (
+            "nisa.activate2(r, nl.prelu, x, 2.0, 0.0, nl.multiply, nl.bypass, relu_param=y[:, 0:1])\nr",
+            np.where(X > 0, 2 * X, 2 * X * Y[:, :1]),
         ),
         ("nisa.exponential(r, x, 0.5)\nr", np.exp(X - 0.5)),
         (
@@ -291,6 +296,66 @@ def test_random_numbers_lie_in_their_range_and_follow_their_seed() -> None:
     drawn = ran("nisa.rand2(r, 2.0, 3.0)\nr", chip="trn3")
     assert 2 <= drawn.min() < 2.1
     assert 2.9 < drawn.max() < 3
+
+
+def test_the_state_of_random_numbers_is_set_stored_and_drawn_from_as_published() -> None:
+    words = np.random.default_rng(3).integers(0, 2**32, (32, 6), np.uint32)
+    source = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(words):
+    seeds, drawn, after = (nl.ndarray(shape, dtype=nl.uint32) for shape in ((32, 6), (32, 5), (32, 6)))
+    nisa.dma_copy(seeds, words)
+    nisa.rand_set_state(seeds)
+    nisa.rng(drawn, engine=nisa.engine.gpsimd)
+    nisa.rand_get_state(after)
+    outs = [nl.ndarray(tile.shape, dtype=nl.uint32, buffer=nl.shared_hbm) for tile in (drawn, after)]
+    nisa.dma_copy(outs[0], drawn)
+    nisa.dma_copy(outs[1], after)
+    return tuple(outs)
+"""
+    program = trace(source, [TensorSpec((32, 6), "uint32")], api="nki", chip="trn2")
+    assert verify(program) == ()
+    drawn, after = execute(program, [words])
+    for row, row_drawn, row_after in zip(words.tolist(), drawn.tolist(), after.tolist(), strict=True):
+        state = list(row)
+        for number in row_drawn:
+            t = state[0] ^ (state[0] >> 2)
+            v = state[4]
+            state = [*state[1:5], (v ^ (v << 4) ^ t ^ (t << 1)) % 2**32, (state[5] + 362437) % 2**32]
+            assert number == (state[4] + state[5]) % 2**32
+        assert row_after == state
+    with pytest.raises(LegalityError, match="vector engine of trn2"):
+        trace(
+            source.replace("(seeds)", "(seeds, engine=nisa.engine.vector)"),
+            [TensorSpec((32, 6), "uint32")],
+            api="nki",
+            chip="trn2",
+        )
+
+
+def test_prelu_is_an_activation_with_a_slope_only() -> None:
+    with pytest.raises(LegalityError, match="has no slope"):
+        ran("nisa.activation(r, nl.prelu, x)\nr", chip="trn3")
+
+
+def test_tensor_indirection_gathers_by_offsets_that_sixteen_partitions_share() -> None:
+    body = """
+w = nl.ndarray((32, 2), dtype=nl.uint16)
+nisa.tensor_scalar(w, j[:, 0:2], nl.bitwise_and, 15)
+g = nl.ndarray((32, 20), dtype=nl.float32)
+nisa.tensor_scalar(g, x.indirect(w, 20), nl.add, 1.0)
+g
+"""
+    offsets = np.stack([(J & 15)[rows : rows + 16, :2].T.reshape(-1)[:20] for rows in (0, 16)]).repeat(16, axis=0)
+    assert np.array_equal(ran(body, chip="trn3"), np.take_along_axis(X, offsets, axis=1) + 1)
+    with pytest.raises(LegalityError, match="no tensor indirection"):
+        ran(body)
+    with pytest.raises(UnsupportedCall, match=r"write through a view by .indirect"):
+        ran("w = nl.full((32, 1), 3, dtype=nl.uint16)\nnisa.tensor_copy(x.indirect(w, 4), y[:, 0:4])\nx", chip="trn3")
 
 
 def test_every_supported_function_stands_in_a_test() -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import ml_dtypes
 import numpy as np
+import pytest
+from numpy.typing import NDArray
 
+from acceld.nki.errors import UnsupportedCall
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.ir.program import Access, Buffer, Engine, Space
 from acceld.nki.verify.verifier import verify
 from tests.acceld.nki.current.test_current import PRELUDE, drawn, ran, traced
+from tests.acceld.nki.programs import Kernel, at
 
 
 def test_a_pattern_of_a_reshaped_tensor_counts_in_its_flat_order() -> None:
@@ -103,3 +111,82 @@ def kernel(a, b, sa, sb):
     weights = [np.repeat(2.0 ** (s.astype(np.float64) - 127), 8, axis=0)[..., None] for s in scales]
     expected = np.einsum("kiq,kjq->ij", left * weights[0], right * weights[1])
     np.testing.assert_allclose(execute(program, arrays)[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind", "view"),
+    [
+        (np.uint8, "uint32", "x.view(nl.uint32)"),
+        (np.uint8, "uint32", "x.view(nl.uint32).slice(1, 8, 24)"),
+        (np.uint8, "uint16", "x[:, 8:24, 4:8].view(nl.uint16)"),
+        (np.float32, "uint8", "x[:, 8:24].view(nl.uint8)"),
+        (np.uint8, "uint32", "x.view(nl.uint32).reshape((4, 64)).ap([[64, 4], [4, 16], [1, 2]])"),
+    ],
+)
+def test_a_tensor_in_hbm_is_read_as_a_wider_or_narrower_type(dtype: type, kind: str, view: str) -> None:
+    x: NDArray[Any] = np.random.default_rng(2).integers(0, 200, (4, 32, 8)).astype(dtype)
+    body = f"""
+@nki.jit
+def kernel(x):
+    w = {view}
+    tile = nl.ndarray(w.shape, dtype=nl.{kind}, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=w)
+    out = nl.ndarray(w.shape, dtype=nl.{kind}, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+    program = trace(PRELUDE + body, [TensorSpec(x.shape, x.dtype.name)], api="nki", chip="trn2")
+    assert verify(program) == ()
+    (found,) = execute(program, [x])
+    wide = x.view(np.uint32) if "slice" in view or "ap(" in view or view == "x.view(nl.uint32)" else x
+    if "ap(" in view:
+        flat = wide.reshape(-1)
+        expected = flat[np.arange(4)[:, None, None] * 64 + np.arange(16)[:, None] * 4 + np.arange(2)]
+    elif "slice" in view:
+        expected = wide[:, 8:24]
+    elif wide is x:
+        expected = np.ascontiguousarray(x[:, 8:24, 4:8] if kind == "uint16" else x[:, 8:24]).view(kind)
+    else:
+        expected = wide
+    assert np.array_equal(found, expected)
+
+
+def test_a_view_in_hbm_is_not_written_through_and_not_read_after_a_write_to_the_tensor() -> None:
+    body = """
+@nki.jit
+def kernel(x):
+    kept = nl.ndarray((32, 8), dtype=nl.float32, buffer=nl.private_hbm)
+    nisa.dma_copy(dst=kept, src=x)
+    w = kept.view(nl.uint16)
+    LINE
+    tile = nl.ndarray(w.shape, dtype=nl.uint16, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=w)
+    out = nl.ndarray(w.shape, dtype=nl.uint16, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+    spec = [TensorSpec((32, 8), "float32")]
+    legal, stale = (
+        trace(PRELUDE + body.replace("LINE", line), spec, api="nki", chip="trn2")
+        for line in ("pass", "nisa.dma_copy(dst=kept, src=x)")
+    )
+    assert verify(legal) == ()
+    assert [finding.rule for finding in verify(stale)] == ["view_written"]
+    with pytest.raises(UnsupportedCall, match="write through a view of another width"):
+        trace(PRELUDE + body.replace("LINE", "nisa.dma_copy(dst=w, src=w)"), spec, api="nki", chip="trn2")
+
+
+def test_a_program_can_not_call_a_rearrangement_in_hbm_or_a_result_a_view() -> None:
+    def rules(source: Access, *, result: bool = False) -> set[str]:
+        kernel = Kernel()
+        x = kernel.input((8, 4))
+        out = kernel.output((8, 8), "uint16")
+        view = out if result else kernel.hbm((8, 8), "uint16")
+        kernel.op("bitcast", at(view), replace(source, buffer=x.id), engine=Engine.SYNC)
+        return {finding.rule for finding in verify(kernel.finish())}
+
+    whole = at(Buffer(0, "x", Space.HBM, "float32", (8, 4)))
+    assert not rules(whole) & {"access_pattern", "address_space", "shape"}
+    turned = replace(whole, dims=whole.dims[::-1])
+    assert "access_pattern" in rules(turned)
+    assert "address_space" in rules(whole, result=True)

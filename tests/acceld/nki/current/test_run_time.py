@@ -171,7 +171,7 @@ def kernel(x):
 
 def test_a_call_that_nki_has_and_the_simulator_lacks_is_not_taken_for_another() -> None:
     with pytest.raises(KernelFailure, match="NKI has it"):
-        elementwise("nisa.rand_get_state(dst=made)")
+        elementwise("nki.collectives.all_to_all_v([made], [made], None, made)")
 
 
 @pytest.mark.parametrize("width", [1, 2])

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tests.acceld.nki.current.test_current import drawn, ran, traced
+from acceld.evaluate.simulated.claims import false_claim
+from acceld.nki.errors import KernelCrash
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.timing.timeline import Timeline, timeline
+from acceld.nki.verify.verifier import verify
+from tests.acceld.nki.current.test_current import PRELUDE, drawn, ran, traced
 
 PRODUCTS = """
 @nki.jit
@@ -41,3 +49,134 @@ def test_a_psum_tile_of_each_iteration_starts_empty_on_both_cores(address: str, 
     body = PRODUCTS.format(cores=2, row="k + nl.program_id(0) * n", **places)
     found = ran(traced(body, x.shape, w.shape, grid=(2,), lnc=2), [x, w])
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+def halves(line: str = "pass", tail: str = "") -> str:
+    return f"""
+@nki.jit
+def kernel(x):
+    core = nl.program_id(0)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    kept = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(8):
+        t = nl.ndarray((128, 512), dtype=x.dtype)
+        nisa.dma_copy(dst=t, src=x[nl.ds(core * 1024 + i * 128, 128), :])
+        nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(dst=kept[nl.ds(core * 1024 + i * 128, 128), :], src=t)
+    {line}
+    for i in range(8):
+        t = nl.ndarray((128, 512), dtype=x.dtype)
+        nisa.dma_copy(dst=t, src=kept[nl.ds({{rows}} + i * 128, 128), :])
+        nisa.dma_copy(dst=out[nl.ds(core * 1024 + i * 128, 128), :], src=t)
+    {tail}
+    return out
+"""
+
+
+def timed(source: str, lnc: int = 2) -> Timeline:
+    program = trace(PRELUDE + source, [TensorSpec((2048, 512), "float32")], api="nki", chip="trn2", lnc=lnc)
+    assert verify(program) == ()
+    return timeline(program)
+
+
+def test_two_cores_that_share_nothing_are_timed_beside_each_other() -> None:
+    both = timed(halves().replace("{rows}", "core * 1024"))
+    assert both.warnings[0].startswith("the two cores take ")
+    one_after_the_other = timed(halves().replace("{rows}", "(1 - core) * 1024"))
+    assert "timed as on one core" in one_after_the_other.warnings[0]
+    assert both.latency_us is not None and one_after_the_other.latency_us is not None
+    assert both.latency_us < 0.6 * one_after_the_other.latency_us
+
+
+def test_cores_that_read_each_others_tensors_are_timed_in_turn_also_behind_a_barrier() -> None:
+    source = halves("nisa.core_barrier(kept, (0, 1))").replace("{rows}", "(1 - core) * 1024")
+    assert "timed as on one core" in timed(source).warnings[0]
+
+
+def test_a_core_that_comes_first_waits_at_an_exchange_for_the_other_one() -> None:
+    source = """
+@nki.jit
+def kernel(x):
+    core = nl.program_id(0)
+    out = nl.ndarray((2, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((128, 512), dtype=x.dtype)
+    nisa.dma_copy(dst=t, src=x[0:128, :])
+    if core == 1:
+        for i in range(STEPS):
+            nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=1.0)
+    got = nl.ndarray((128, 512), dtype=x.dtype)
+    nisa.sendrecv(src=t, dst=got, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
+    nisa.dma_copy(dst=out[core], src=got)
+    return out
+"""
+    short, long = (timed(source.replace("STEPS", str(steps))) for steps in (1, 21))
+    assert short.latency_us is not None and long.latency_us is not None
+    work_us = 20 * (512 + 60) / 0.96 / 1000
+    assert long.latency_us - short.latency_us == pytest.approx(work_us, rel=0.15)
+    first, second = (
+        float(part) for part in long.warnings[0].split(" us ")[0].removeprefix("the two cores take ").split(" and ")
+    )
+    assert first == pytest.approx(second, rel=0.1), "the idle core ends when the busy one has sent"
+
+
+def test_cores_of_different_programs_are_timed_beside_each_other_and_claim_no_other_grid() -> None:
+    source = """
+@nki.jit
+def kernel(x):
+    core = nl.program_id(0)
+    out = nl.ndarray((2, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((128, 512), dtype=x.dtype)
+    nisa.dma_copy(dst=t, src=x[0:128, :])
+    for i in range(40 if core else 39):
+        nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=1.0)
+        nisa.tensor_tensor(dst=t, data1=t, data2=t, op=nl.maximum)
+    nisa.dma_copy(dst=out[core], src=t)
+    return out
+"""
+    program = trace(PRELUDE + source, [TensorSpec((2048, 512), "float32")], api="nki", chip="trn2", lnc=2)
+    assert false_claim(program) is None and verify(program) == ()
+    alone = timeline(replace(program, lnc=1))
+    found = timeline(program)
+    assert found.latency_us is not None and alone.latency_us is not None
+    assert found.latency_us < 0.7 * alone.latency_us
+    x = np.zeros((2048, 512), np.float32)
+    (out,) = execute(program, [x])
+    assert (out[0] == 39).all() and (out[1] == 40).all()
+
+
+@pytest.mark.parametrize(
+    ("line", "races"),
+    [
+        ("nisa.dma_copy(dst=out[core], src=t)", False),
+        ("nisa.dma_copy(dst=out[0], src=same); nisa.dma_copy(dst=out[1], src=same)", False),
+        ("nisa.dma_copy(dst=out[0], src=t)", True),
+        (
+            "nisa.dma_copy(dst=out[0], src=zero); nisa.dma_copy(dst=out[1], src=zero); nisa.dma_copy(dst=out[core], src=t)",
+            True,
+        ),
+    ],
+)
+@pytest.mark.parametrize("different", [False, True])
+def test_two_cores_that_write_other_values_to_one_place_are_a_race(line: str, races: bool, different: bool) -> None:
+    source = f"""
+@nki.jit
+def kernel(x):
+    core = nl.program_id(0)
+    out = nl.ndarray((2, 128, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    t, same, zero = (nl.ndarray((128, 16), dtype=x.dtype) for _ in range(3))
+    nisa.dma_copy(dst=t, src=x[nl.ds(core * 128, 128), :])
+    nisa.memset(dst=same, value=3.0)
+    nisa.memset(dst=zero, value=0.0)
+    if {different} and core == 1:
+        nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=1.0)
+    {line}
+    return out
+"""
+    program = trace(PRELUDE + source, [TensorSpec((256, 16), "float32")], api="nki", chip="trn2", lnc=2)
+    (x,) = drawn((256, 16))
+    if not races:
+        execute(program, [x])
+        return
+    with pytest.raises(KernelCrash, match="two cores write different values") as caught:
+        execute(program, [x])
+    assert caught.value.rule == "race" and "core_barrier" in caught.value.hint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -184,6 +185,27 @@ nl.store(out, nl.subtract(t, top))
     got = run_kernel(kernel(body, arguments="x"), x)
     want = x * np.float32(3)
     np.testing.assert_allclose(got, want - want.max(1, keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ops", "extra", "fold"),
+    [
+        ("op0=nl.multiply, op1=nl.add, imm0=2.0", "", lambda x: np.cumsum(2 * x, axis=1)),
+        ("op0=np.add, op1=np.maximum, imm0=b[:, 0:1]", "", lambda x: np.maximum.accumulate(x, axis=1)),
+        (
+            "op0=nl.multiply, op1=nl.add, imm0=1.0, imm1=3.0",
+            ", reduce_cmd=nisa.reduce_cmd.load_reduce",
+            lambda x: 3 + np.cumsum(x, axis=1),
+        ),
+    ],
+)
+def test_a_running_fold_is_a_tile_of_its_own(
+    run_kernel: Any, random: Any, ops: str, extra: str, fold: Callable[[Any], Any]
+) -> None:
+    x, y = random(32, 20), random(32, 20)
+    got = run_kernel(kernel(stored(f"nisa.tensor_scalar_cumulative(src=a, {ops}{extra})")), x, y)
+    want = fold(x + y[:, :1] if "imm0=b" in ops else x)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 def test_a_scan_carries_its_initial_value(run_kernel: Any, random: Any) -> None:

@@ -1,0 +1,134 @@
+"""What ranks do together, each a thread of its own that waits for the others at each collective."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from acceld.nki.execute.context import Context, Step
+from acceld.nki.execute.machine import Env, Member, crash
+from acceld.nki.execute.windows import Window
+from acceld.nki.ir.numerics import Array, combine
+
+
+class Ranks:
+    """A meeting of all ranks: each brings a tile and gets what everybody brought."""
+
+    def __init__(self, world: int) -> None:
+        self.world = world
+        self._barrier = threading.Barrier(world)
+        self._brought: list[tuple[str, Array] | None] = [None] * world
+
+    def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
+        """Return what each rank brought. KernelCrash where another one failed or calls something else."""
+        self._brought[rank] = (kind, values)
+        try:
+            self._barrier.wait()
+            brought = [one for one in self._brought if one is not None]
+            self._barrier.wait()
+        except threading.BrokenBarrierError:
+            crash("another rank failed, or calls fewer collectives", "collective_ranks", line)
+        if any(other != kind for other, _ in brought):
+            self.abort()
+            crash(f"ranks call {', '.join(sorted({other for other, _ in brought}))} at once", "collective_ranks", line)
+        return [one for _, one in brought]
+
+    def abort(self) -> None:
+        """Let no rank wait any longer."""
+        self._barrier.abort()
+
+
+def _member(context: Context) -> Member:
+    member = context.machine.member
+    if member is None:
+        crash(
+            f"{context.text('kind') or 'rank_id'} in a program that runs as one rank", "collective_ranks",
+            context.instruction.line, "run it with acceld.nki.execute.ranks.execute_ranks, one array an input and rank",
+        )  # fmt: skip
+    return member
+
+
+def _lists(context: Context) -> list[list[int]]:
+    ranks, members = context.attr("ranks"), context.attr("members")
+    if not isinstance(ranks, tuple) or not isinstance(members, int) or members < 1 or len(ranks) % members:
+        crash("a collective names no lists of ranks", "collective_ranks", context.instruction.line)
+    flat = [int(rank) for rank in ranks]
+    return [flat[at : at + members] for at in range(0, len(flat), members)]
+
+
+def collective(context: Context) -> Step:
+    """dst = what the collective makes of the ranks' tiles."""
+    kind, op, line = context.text("kind"), context.text("op", "add"), context.instruction.line
+    axis = context.attr("axis")
+    along = axis if isinstance(axis, int) else 0
+    sources = [context.src(number, arranged=False) for number in range(len(context.instruction.srcs))]
+    dst, member, lists = context.dst(0, arranged=False), _member(context), _lists(context)
+    if kind not in _KINDS:
+        crash(f"{kind!r} is no collective", "operation", line)
+
+    def run(env: Env, window: Window) -> None:
+        mine = [np.array(source.load(env, None)) for source in sources]
+        brought = member.ranks.swap(member.rank, kind, mine[0] if len(mine) == 1 else combine(op, *mine), line)
+        if kind == "collective_permute":
+            for source, target in lists:
+                if target == member.rank:
+                    dst.put(env, None, brought[_known(source, brought, line)])
+            return
+        group = next((ranks for ranks in lists if member.rank in ranks), None)
+        if group is None:
+            return
+        tiles = [brought[_known(rank, brought, line)] for rank in group]
+        dst.put(env, None, _KINDS[kind](tiles, group.index(member.rank), along, op))
+
+    return run
+
+
+def _known(rank: int, brought: list[Array], line: int) -> int:
+    if rank >= len(brought):
+        crash(f"rank {rank} of {len(brought)} does not run", "collective_ranks", line)
+    return rank
+
+
+def _folded(tiles: list[Array], op: str) -> Array:
+    total = tiles[0]
+    for tile in tiles[1:]:
+        total = combine(op, total, tile)
+    return total
+
+
+def _part(tile: Array, count: int, place: int, axis: int) -> Array:
+    return np.split(tile, count, axis=axis)[place]
+
+
+_KINDS: dict[str, Callable[[list[Array], int, int, str], Array]] = {
+    "all_reduce": lambda tiles, place, axis, op: _folded(tiles, op),
+    "all_gather": lambda tiles, place, axis, op: np.concatenate(tiles, axis=axis),
+    "reduce_scatter": lambda tiles, place, axis, op: _part(_folded(tiles, op), len(tiles), place, axis),
+    "all_to_all": lambda tiles, place, axis, op: np.concatenate(
+        [_part(tile, len(tiles), place, axis) for tile in tiles], axis=axis
+    ),
+    "collective_permute": lambda tiles, place, axis, op: tiles[place],
+    "collective_permute_implicit": lambda tiles, place, axis, op: tiles[place - 1],
+    "collective_permute_implicit_reduce": lambda tiles, place, axis, op: tiles[place - 1],
+}
+
+
+def register_rank(context: Context) -> Step:
+    """register = the rank, or the one so many steps before it in its list."""
+    number = context.attr("register")
+    if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):
+        crash("rank_id names no register", "register", context.instruction.line)
+    member, lists = _member(context), _lists(context)
+    steps = context.number(0)
+    group = next((ranks for ranks in lists if member.rank in ranks), [member.rank])
+    held = group[(group.index(member.rank) - int(steps)) % len(group)]
+
+    def run(env: Env, window: Window) -> None:
+        context.machine.registers[number] = held
+
+    return run
+
+
+BUILDERS: dict[str, Callable[[Context], Step]] = {"collective": collective, "register_rank": register_rank}

@@ -1,0 +1,58 @@
+"""Results that depend on which of a launch's cores writes last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from acceld.nki.execute.buffers import Store
+from acceld.nki.execute.machine import Env, crash
+from acceld.nki.ir.def_use import reads_destination
+from acceld.nki.ir.numerics import Array
+from acceld.nki.ir.program import Loop, Program
+
+
+class Races:
+    """Watches the outputs while a core runs that nothing orders against the others.
+
+    Cores run one after the other here. An element that one of them has changed and a later one changes again holds what
+    the last one wrote, which on the chip is any of them. ``changed`` is what earlier cores changed, by buffer.
+    """
+
+    def __init__(self, program: Program, stores: Sequence[Store], loop: Loop, changed: dict[int, Array]) -> None:
+        self._program, self._stores, self._loop, self._changed = program, stores, loop, changed
+        folded = {
+            dst.buffer
+            for one, _ in program.walk()
+            for place, dst in enumerate(one.dsts)
+            if reads_destination(one, place)
+        }
+        self._watched = [number for number in dict.fromkeys(program.outputs) if number not in folded]
+        self._before: dict[int, Array] = {}
+
+    def begin(self, env: Env) -> None:
+        """Remember what the outputs hold."""
+        self._before = {number: self._elements(number).copy() for number in self._watched}
+
+    def end(self, env: Env) -> None:
+        """Raise KernelCrash where this core changed what an earlier one had changed."""
+        for number, before in self._before.items():
+            changed = self._elements(number) != before
+            earlier = self._changed.get(number)
+            if earlier is not None and (both := changed & earlier).any():
+                buffer = self._program.buffers[number]
+                place = [int(n) for n in np.unravel_index(int(np.argmax(both)), buffer.shape)]
+                crash(
+                    f"two cores write different values to {int(both.sum())} elements of {buffer.name or 'an output'}, the "
+                    f"first at {place}, with nothing between them: which one stays is chance",
+                    "race",
+                    self._loop.line or buffer.line,
+                    "let each core write its own part, or put nisa.core_barrier between",
+                )
+            self._changed[number] = changed if earlier is None else changed | earlier
+        self._before = {}
+
+    def _elements(self, number: int) -> Array:
+        store = self._stores[number]
+        return store.array.view(f"u{store.layout.dtype.itemsize}")

@@ -1,0 +1,231 @@
+"""``nki.collectives``: what ranks do together. Values are simulated (:mod:`acceld.nki.execute.ranks`), no latency is published."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, cast
+
+from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.names import alu_op
+from acceld.nki.frontend.core.signatures import checked
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.current.language import NKIObject
+from acceld.nki.frontend.current.operands import tensor
+from acceld.nki.frontend.current.state import current_trace
+from acceld.nki.frontend.current.tensor import Register
+from acceld.nki.ir.program import Attr, Engine, Space
+
+FOLDS = ("add", "min", "max")
+
+
+class rg_partition_op(Enum):  # the API's name
+    """How ``ReplicaGroup.from_partition_op`` (NKI 0.7) tells ranks apart."""
+
+    bitwise_and = "and"
+    div = "div"
+    mod = "mod"
+
+
+class ReplicaGroup(NKIObject):
+    """Lists of ranks; a collective works inside each of them."""
+
+    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
+        super().__init__(groups=[[operator.index(rank) for rank in ranks] for ranks in groups])
+
+    @staticmethod
+    def from_partition_op(world_size: int, op: rg_partition_op, operand: int) -> ReplicaGroup:
+        """Ranks below ``world_size`` of which ``op`` makes the same number are one list."""
+        number: Callable[[int], int] = {
+            rg_partition_op.bitwise_and: lambda rank: rank & operand,
+            rg_partition_op.div: lambda rank: rank // operand,
+            rg_partition_op.mod: lambda rank: rank % operand,
+        }[op]
+        lists: dict[int, list[int]] = {}
+        for rank in range(world_size):
+            lists.setdefault(number(rank), []).append(rank)
+        return ReplicaGroup(list(lists.values()))
+
+
+ReplicaGroup.__module__ = rg_partition_op.__module__ = "nki.collectives"
+
+
+def _groups(value: object, call: str) -> dict[str, Attr]:
+    """The ranks of all lists, one list after another, and how many each has."""
+    lists: Any = getattr(value, "groups", value)
+    if not lists or len({len(ranks) for ranks in lists}) != 1 or not lists[0]:
+        refuse(
+            "replica_group", f"the lists of '{call}' must have equally many ranks", "pass nki.collectives.ReplicaGroup"
+        )
+    ranks = tuple(operator.index(rank) for one in lists for rank in one)
+    if len(set(ranks)) != len(ranks) or min(ranks) < 0:
+        refuse("replica_group", f"'{call}': each rank is in one list of the group")
+    return {"ranks": ranks, "members": len(lists[0])}
+
+
+def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]:
+    lists = []
+    for word, given in (("srcs", srcs), ("dsts", dsts)):
+        one = cast("Sequence[object]", given if isinstance(given, list | tuple) else [given])
+        lists.append([tensor(item, word, call) for item in one])
+    sources, targets = lists
+    if len(sources) != len(targets) or not sources:
+        refuse("operand_type", f"'{call}' takes as many srcs as dsts")
+    spaces = {one.space for one in (*sources, *targets)}
+    if len(spaces) != 1 or Space.PSUM in spaces:
+        refuse("address_space", f"tensors of '{call}' are all in HBM or all in SBUF")
+    if len(sources) > 1 and Space.SBUF in spaces:
+        refuse("operand_type", f"'{call}' of several tensors at once takes tensors in HBM")
+    return list(zip(sources, targets, strict=True))
+
+
+def _emit(kind: str, source: Tensor, target: Tensor, shape: tuple[int, ...], **attrs: Attr) -> None:
+    if target.shape != shape or target.dtype_name != source.dtype_name:
+        refuse(
+            "shape",
+            f"dst{list(target.shape)} {target.dtype_name} of '{kind}' should be {list(shape)} {source.dtype_name}",
+        )
+    current().emit("collective", Engine.DMA, [target], [source], attrs={"kind": kind, **attrs})
+
+
+def _axis(dim: object, source: Tensor, call: str, allowed: tuple[int, ...] = (0,)) -> int:
+    axis = operator.index(cast("Any", dim))
+    if axis not in (allowed if source.space is Space.HBM else (0, 1)) or axis >= source.ndim:
+        refuse("operand_type", f"collective_dim {axis} of '{call}'", "use 0")
+    return axis
+
+
+def _fold(op: object, call: str) -> str:
+    word = alu_op(op)
+    if word not in FOLDS:
+        refuse("alu_op", f"'{call}' folds with {word}", "use nl.add, nl.minimum or nl.maximum")
+    return word
+
+
+def _scaled(shape: tuple[int, ...], axis: int, times: int, parts: int = 1) -> tuple[int, ...]:
+    if shape[axis] % parts:
+        refuse("shape", f"axis {axis} of {list(shape)} does not divide among {parts} ranks")
+    return (*shape[:axis], shape[axis] * times // parts, *shape[axis + 1 :])
+
+
+def all_reduce(
+    srcs: object, dsts: object, replica_group: object, op: object, priority: object = None, name: str | None = None
+) -> None:
+    """Each dst = the ranks' srcs folded."""
+    groups, word = _groups(replica_group, "all_reduce"), _fold(op, "all_reduce")
+    for source, target in _pairs(srcs, dsts, "all_reduce"):
+        _emit("all_reduce", source, target, source.shape, op=word, **groups)
+
+
+def all_gather(
+    srcs: object,
+    dsts: object,
+    replica_group: object,
+    collective_dim: int,
+    priority: object = None,
+    name: str | None = None,
+) -> None:
+    """Each dst = the ranks' srcs, one after another along an axis."""
+    groups = _groups(replica_group, "all_gather")
+    for source, target in _pairs(srcs, dsts, "all_gather"):
+        axis = _axis(collective_dim, source, "all_gather")
+        shape = _scaled(source.shape, axis, cast("int", groups["members"]))
+        _emit("all_gather", source, target, shape, axis=axis, **groups)
+
+
+def reduce_scatter(
+    srcs: object, dsts: object, replica_group: object, collective_dim: int, op: object, priority: object = None,
+    name: str | None = None,
+) -> None:  # fmt: skip
+    """Each dst = the rank's part of the folded srcs."""
+    groups, word = _groups(replica_group, "reduce_scatter"), _fold(op, "reduce_scatter")
+    for source, target in _pairs(srcs, dsts, "reduce_scatter"):
+        axis = _axis(collective_dim, source, "reduce_scatter")
+        shape = _scaled(source.shape, axis, 1, cast("int", groups["members"]))
+        _emit("reduce_scatter", source, target, shape, axis=axis, op=word, **groups)
+
+
+def all_to_all(
+    srcs: object,
+    dsts: object,
+    replica_group: object,
+    collective_dim: int,
+    priority: object = None,
+    name: str | None = None,
+) -> None:
+    """Part i of each src goes to rank i of the list."""
+    groups = _groups(replica_group, "all_to_all")
+    for source, target in _pairs(srcs, dsts, "all_to_all"):
+        axis = _axis(collective_dim, source, "all_to_all")
+        _scaled(source.shape, axis, 1, cast("int", groups["members"]))
+        _emit("all_to_all", source, target, source.shape, axis=axis, **groups)
+
+
+def collective_permute(
+    srcs: object, dsts: object, source_target_pairs: Sequence[tuple[int, int]], priority: object = None,
+    name: str | None = None,
+) -> None:  # fmt: skip
+    """The dst of each target rank = the src of its source rank; other dsts stay."""
+    flat = tuple(operator.index(rank) for pair in source_target_pairs for rank in pair)
+    targets = flat[1::2]
+    if not flat or len(set(targets)) != len(targets):
+        refuse("replica_group", "'collective_permute' names a target twice, or none")
+    for source, target in _pairs(srcs, dsts, "collective_permute"):
+        _emit("collective_permute", source, target, source.shape, ranks=flat, members=2)
+
+
+def collective_permute_implicit(
+    srcs_by_channel: Sequence[object], dsts_by_channel: Sequence[object], replica_group: object,
+    channel_ids: Sequence[int] = (0,), priority: object = None, name: str | None = None,
+) -> None:  # fmt: skip
+    """Each dst = the src of the rank before in its list, a ring."""
+    groups = _groups(replica_group, "collective_permute_implicit")
+    for sources, targets in zip(srcs_by_channel, dsts_by_channel, strict=True):
+        for source, target in _pairs(sources, targets, "collective_permute_implicit"):
+            _emit("collective_permute_implicit", source, target, source.shape, **groups)
+
+
+def collective_permute_implicit_reduce(
+    srcs0_by_channel: Sequence[object], srcs1_by_channel: Sequence[object], dsts_by_channel: Sequence[object],
+    replica_group: object, op: object, channel_ids: Sequence[int] = (0,), priority: object = None, name: str | None = None,
+) -> None:  # fmt: skip
+    """Each dst = src0 op src1 of the rank before in its list."""
+    call = "collective_permute_implicit_reduce"
+    groups, word = _groups(replica_group, call), _fold(op, call)
+    for first, second, targets in zip(srcs0_by_channel, srcs1_by_channel, dsts_by_channel, strict=True):
+        ((left, target),), ((right, _),) = _pairs(first, targets, call), _pairs(second, targets, call)
+        if (right.shape, target.shape, right.dtype_name) != (left.shape, left.shape, left.dtype_name):
+            refuse("shape", f"'{call}' of {list(left.shape)}, {list(right.shape)} and {list(target.shape)}")
+        current().emit("collective", Engine.DMA, [target], [left, right], attrs={"kind": call, "op": word, **groups})
+
+
+def rank_id(name: str | None = None) -> Register:
+    """The rank that runs, known at run time only."""
+    return _ranked({"ranks": (), "members": 1}, 0)
+
+
+def collective_permute_implicit_current_processing_rank_id(
+    iteration_id: int, replica_group: object, channel_id: int = 0, name: str | None = None
+) -> Register:
+    """The rank whose data has come after so many steps around the ring."""
+    return _ranked(_groups(replica_group, "collective_permute_implicit"), operator.index(cast("Any", iteration_id)))
+
+
+def _ranked(groups: dict[str, Attr], steps: int) -> Register:
+    made = Register(current_trace().builder.register())
+    current().emit("register_rank", Engine.SYNC, [], [steps], attrs={"register": made.number, **groups})
+    return made
+
+
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    all_reduce, all_gather, reduce_scatter, all_to_all, collective_permute, collective_permute_implicit,
+    collective_permute_implicit_reduce, rank_id, collective_permute_implicit_current_processing_rank_id,
+)  # fmt: skip
+
+
+def namespace() -> dict[str, object]:
+    """Everything ``nki.collectives`` offers here."""
+    functions: dict[str, object] = {function.__name__: checked("nki.collectives", function) for function in FUNCTIONS}
+    return {**functions, "ReplicaGroup": ReplicaGroup, "rg_partition_op": rg_partition_op}

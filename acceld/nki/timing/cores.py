@@ -1,0 +1,126 @@
+"""Programs of a launch on the two cores of a logical core: which part of them each core runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from acceld.nki.ir.def_use import uses_of
+from acceld.nki.ir.program import Access, Affine, Loop, LoopKind, Node, Operand, Pattern, Program, Role
+from acceld.nki.ir.regions import box
+
+CORES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One core's part: the program with that core's place in its launch loops, and the trips of each loop there."""
+
+    program: Program
+    trips: Mapping[int, int]
+
+
+def parts(program: Program) -> tuple[Part, ...]:
+    """Return each core's part; none where the launch is not on two cores, something stands outside of its loops, or a core
+    reads what the other writes: what each part alone does is not all that the other one waits for.
+
+    A launch loop of two iterations runs one on each core. Launch loops of one iteration are programs of one core each,
+    alternately of the first and of the second.
+    """
+    loops = [node for node in program.body if isinstance(node, Loop) and node.kind is LoopKind.SPMD]
+    lone = [loop for loop in loops if loop.trips == 1]
+    if program.lnc != CORES or len(loops) != len(program.body) or len(lone) % CORES or not loops:
+        return ()
+    if any(loop.trips not in (1, CORES) for loop in loops):
+        return ()
+    turns = {loop.id: turn % CORES for turn, loop in enumerate(lone)}
+    full = {number: loop.trips for number, loop in program.loops.items()}
+    found = []
+    for core in range(CORES):
+        trips = full | {loop.id: int(turns.get(loop.id, core) == core) for loop in loops}
+        shared = {loop.id: core for loop in loops if loop.id not in turns}
+        body = tuple(_at(node, shared) for node in program.body) if core else program.body
+        found.append(Part(replace(program, body=body), trips))
+    return tuple(found) if _apart(found) else ()
+
+
+def _apart(parts: Sequence[Part]) -> bool:
+    """Tell whether no core reads what another one writes."""
+    touched = [_touched(part) for part in parts]
+    for mine, reads in enumerate(touched):
+        for theirs, writes in enumerate(touched):
+            if mine != theirs and any(
+                _meet(read.lows, read.highs, write.lows, write.highs)
+                for number, found in reads.items()
+                for read in found
+                if not read.writes
+                for write in writes.get(number, ())
+                if write.writes
+            ):
+                return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Touch:
+    """Elements that a core may read or write."""
+
+    writes: bool
+    lows: tuple[int, ...]
+    highs: tuple[int, ...]
+
+
+def _touched(part: Part) -> dict[int, set[_Touch]]:
+    """Accesses to what both cores may reach, by buffer."""
+    program = part.program
+    loops = program.loops
+    found: dict[int, set[_Touch]] = {}
+    for position, (one, around) in enumerate(program.walk()):
+        if any(part.trips[loop.id] == 0 for loop in around):
+            continue
+        for use in uses_of(one, around, position):
+            buffer = program.buffers[use.access.buffer]
+            own = any(loops[number].kind is LoopKind.SPMD for number in buffer.scope)
+            if own or buffer.role is Role.CONSTANT:
+                continue
+            if use.access.indirect:
+                lows, highs = tuple(0 for _ in buffer.shape), tuple(size - 1 for size in buffer.shape)
+            else:
+                region = box(use.access)
+                ends = [start.bounds(part.trips) for start in region.starts]
+                lows = tuple(low for low, _ in ends)
+                highs = tuple(high + size - 1 for (_, high), size in zip(ends, region.extents, strict=True))
+            for writes in {use.writes, not use.reads}:
+                found.setdefault(buffer.id, set()).add(_Touch(writes, lows, highs))
+    return found
+
+
+def _meet(lows: tuple[int, ...], highs: tuple[int, ...], others: tuple[int, ...], ends: tuple[int, ...]) -> bool:
+    return all(a <= d and c <= b for a, b, c, d in zip(lows, highs, others, ends, strict=True))
+
+
+def _at(node: Node, places: Mapping[int, int]) -> Node:
+    """The node with fixed iterations of some loops, which count from there."""
+    if isinstance(node, Loop):
+        return replace(node, body=tuple(_at(child, places) for child in node.body))
+
+    def moved(value: Affine) -> Affine:
+        return value + sum(coef * places.get(loop, 0) for loop, coef in value.terms)
+
+    def access(one: Access) -> Access:
+        indirect = tuple(replace(i, index=access(i.index)) if i.index is not None else i for i in one.indirect)
+        return replace(one, start=tuple(map(moved, one.start)), indirect=indirect)
+
+    def operand(one: Operand) -> Operand:
+        return access(one) if isinstance(one, Access) else pattern(one) if isinstance(one, Pattern) else one
+
+    def pattern(one: Pattern) -> Pattern:
+        return replace(one, base=moved(one.base))
+
+    return replace(
+        node,
+        dsts=tuple(map(access, node.dsts)),
+        srcs=tuple(map(operand, node.srcs)),
+        mask=tuple(map(pattern, node.mask)),
+        pattern=None if node.pattern is None else pattern(node.pattern),
+    )
