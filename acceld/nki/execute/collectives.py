@@ -1,4 +1,4 @@
-"""What ranks do together, each a thread of its own that waits for the others at each collective."""
+"""Operations that ranks do together, each a thread of its own that waits for the others at each collective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``nki.collectives``: what ranks do together. Values are simulated (:mod:`acceld.nki.execute.ranks`), no latency is published."""
+"""``nki.collectives``: operations of several ranks. Values are simulated (:mod:`acceld.nki.execute.ranks`), no latency is published."""
 
 from __future__ import annotations
 
