@@ -21,7 +21,7 @@ Env = list[int]
 
 
 class Meeting(Protocol):
-    """Where ranks meet."""
+    """A place where ranks meet."""
 
     def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
         """Return what each rank brings."""
