@@ -569,8 +569,8 @@ def _handed_over(
             made = writers[src.buffer][0]
             writer = nodes[made][0]
             tile = program.buffers[src.buffer]
-            movable = tile.space is Space.SBUF and tile.address is None and tile.partition_axis == 0
-            small = movable and prod(tile.shape[1:]) * 4 <= model.chip.psum_bank_bytes
+            movable = tile.space is Space.SBUF and tile.address is None
+            small = movable and prod(tile.shape[tile.partition_axis + 1 :]) * 4 <= model.chip.psum_bank_bytes
             scaled = (
                 writer.op == "tensor_scalar"
                 and writer.engine is Engine.UNKNOWN
@@ -603,7 +603,8 @@ def _declared_banks(
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return how many banks the kernel's own tiles in PSUM hold at each instruction.
 
-    A tile is held from its first use to its last one, and all through a loop around these outside of which it was declared.
+    A tile is held from its first use to its last one, and all through a loop around these outside of which it was declared. Of
+    blocks one is counted: they take turns.
     """
     spans: dict[int, list[int]] = {}
     around: dict[int, list[int]] = {}
@@ -621,8 +622,8 @@ def _declared_banks(
         carried = next((loop.id for loop in nodes[first][1] if loop.id not in tile.scope), None)
         if carried is not None:
             first, last = min(first, around[carried][0]), max(last, around[carried][1])
-        free = [size for axis, size in enumerate(tile.shape) if axis != tile.partition_axis]
-        taken = -(-prod(free) * DTYPE_BYTES[tile.dtype] // model.chip.psum_bank_bytes)
+        free = prod(tile.shape[tile.partition_axis + 1 :])
+        taken = -(-free * DTYPE_BYTES[tile.dtype] // model.chip.psum_bank_bytes)
         if tile.address is not None:
             bank = tile.address[1] // model.chip.psum_bank_bytes
             addressed[bank : bank + taken, first : last + 1] = 1

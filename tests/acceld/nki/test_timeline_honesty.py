@@ -345,18 +345,19 @@ def _scaled(half: str = _HALF, before: str = "pass", after: str = "pass") -> Tim
     return timeline(trace(head + text, [TensorSpec((128, 512), "float32")]))
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=8192))",
-        "nl.ndarray((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=8192, num_free_tiles=(2,)))[0]",
-    ],
-)
-def test_a_tile_that_a_kernel_places_in_sbuf_is_not_handed_over_in_psum(place: str) -> None:
+def test_a_tile_that_a_kernel_places_in_sbuf_is_not_handed_over_in_psum() -> None:
+    place = "nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=8192))"
     placed = _scaled(half=f"{place}\n        half[p, f] = {_HALF}")
     plain = _scaled(half="nisa.activation(op=nl.copy, data=tile)")
     assert placed.engines["vector"] == pytest.approx(plain.engines["vector"])
     assert placed.engines["vector"] > _scaled().engines["vector"]
+
+
+def test_blocks_of_a_tile_in_sbuf_are_handed_over_like_tiles() -> None:
+    blocks = "blocks = nl.ndarray((4, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)"
+    written = f"blocks[k, p, f]\n        half[...] = {_HALF}"
+    # each block is written by an instruction of its own, one tile's four equal ones are merged
+    assert _scaled(half=written, before=blocks).engines["vector"] == pytest.approx(4 * _scaled().engines["vector"])
 
 
 @pytest.mark.parametrize("place", ["ncc.psum.mod_alloc(base_bank={bank})", "nl.psum"])
