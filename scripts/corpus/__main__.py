@@ -6,9 +6,10 @@
 ``NKI_LIBRARY_DIR`` aws-neuron/nki-library, ``AUTOCOMP_DIR`` ucb-bar/autocomp, ``NKI_AUTOTUNE_DIR``
 awslabs/nki-autotune, ``ACCELOPT_DIR`` zhang677/AccelOpt, ``NKI_MOE_DIR`` aws-neuron/nki-moe, ``CS149_DIR`` a folder of
 students' checkouts of stanford-cs149/asst4-trainium(2), ``ACCELD_MEASURED`` the folders ``autocomp`` and ``kda`` of
-extracted kernels. References of nki-library and autocomp need torch.
+extracted kernels. References of nki-library and autocomp need torch, some of
+nki-library's tests SciPy.
 
-Outcomes are kept in ``--results``; what differs from those of ``--against`` (by default the former ones there) is
+Outcomes are kept in ``--results`` as they come; what differs from those of ``--against`` (by default the former ones there) is
 printed. ``--write`` puts the table into docs/simulator-measured.md. Exits 1 where the simulator itself failed.
 """
 
