@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
-from acceld.nki.ir.program import Access, Engine, Instruction, Loop, LoopKind, Space
+from acceld.nki.ir.program import Access, Engine, Instruction, Loop, LoopKind, Node, Program, Space
 from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, MATMUL_COLUMNS, REGISTER_OPS, CostModel
 
 DEFAULT_ENGINES: dict[str, Engine] = {
@@ -57,22 +58,27 @@ def _elements(instruction: Instruction) -> int:
 MERGED_OPS = frozenset({"tensor_tensor", "tensor_reduce", "copy", "reciprocal"})
 """Operations whose operands are all tiles, so one instruction can do what several iterations of a loop do."""
 
+ELEMENTWISE_OPS = MERGED_OPS | frozenset({"activation", "tensor_scalar", "scalar_tensor_tensor", "select"})
+"""Operations that do to each element the same, given one number of each partition."""
+
 
 def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return how many iterations of ``loop`` one instruction does, by position in the body; 1 where it is left out.
+    """Return how many iterations of ``loop`` one instruction does, by position in the body; 1 where it is left out."""
+    nodes = [node for node in loop.body if isinstance(node, Instruction)]
+    if loop.kind is not LoopKind.AFFINE or len(nodes) < len(loop.body):
+        return {}
+    return _beside(nodes, loop, model) if model.params.merges_beside else _short(nodes, loop, model)
 
-    The compiler makes one instruction of an innermost affine loop of short element-wise instructions where all that
-    an instruction touches fits a bank of PSUM (512 elements of a partition). Of a longer loop it merges a few iterations
-    of an instruction with an operand in PSUM, or whose result is only added to what lies there.
+
+def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, int]:
+    """Return the merged iterations of a loop of short element-wise instructions.
+
+    The compiler makes one instruction of them where all that an instruction touches fits a bank of PSUM (512 elements of
+    a partition). Of a longer loop it merges a few iterations of an instruction with an operand in PSUM, or whose result
+    is only added to what lies there.
     """
     few = model.params.merged_iterations
-    nodes = [node for node in loop.body if isinstance(node, Instruction)]
-    if (
-        not few
-        or loop.kind is not LoopKind.AFFINE
-        or len(nodes) < len(loop.body)
-        or not all(_mergeable(n, loop, model) for n in nodes)
-    ):
+    if not few or not all(_mergeable(n, loop, model) for n in nodes):
         return {}
     counts = {at: loop.trips for at, node in enumerate(nodes) if _elements_of(node) * loop.trips <= MATMUL_COLUMNS}
     for at, node in enumerate(nodes):
@@ -82,6 +88,81 @@ def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
         if _in_psum(node, model) or (read and all(i in counts and _in_psum(nodes[i], model) for i in read)):
             counts[at] = few
     return counts
+
+
+def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, int]:
+    """Return the merged iterations of a loop whose tiles lie side by side.
+
+    Later compilers do as many iterations with one instruction as fill a bank of PSUM. Each tile must be declared in the
+    loop, or follow the one of the iteration before it; what products write has its place in one bank, and each of them
+    stays an instruction. Where a tile can not grow (a product's stationary operand, one that is used elsewhere) neither
+    can what reads and writes it.
+    """
+    widths = {at: _elements_of(node) for at, node in enumerate(nodes) if _grows(node, loop, model)}
+    while True:
+        single = {
+            access.buffer
+            for at, node in enumerate(nodes)
+            if at not in widths
+            for access in node.accesses
+            if loop.id in model.buffers[access.buffer].scope and not _product_in_psum(node, access, model)
+        }
+        kept = {at: width for at, width in widths.items() if not any(a.buffer in single for a in nodes[at].accesses)}
+        if len(kept) == len(widths):
+            break
+        widths = kept
+    if not widths:
+        return {}
+    many = max(MATMUL_COLUMNS // max(widths.values()), 1)
+    count = max(n for n in range(1, min(many, loop.trips) + 1) if loop.trips % n == 0) if loop.trips else 1
+    return dict.fromkeys(widths, count) if count > 1 else {}
+
+
+def _grows(node: Instruction, loop: Loop, model: CostModel) -> bool:
+    """Tell whether one instruction can do what ``node`` does in several iterations of ``loop``."""
+    if node.mask or len(node.dsts) != 1 or any(access.indirect for access in node.accesses):
+        return False
+    if node.op == "matmul":
+        stationary, moving = _tiles(node)[:2]
+        fixed = stationary.buffer != moving.buffer and not _varies(stationary, loop, model)
+        return (
+            fixed
+            and not node.attr("transpose")
+            and _lies_beside(moving, loop, model)
+            and _private(node.dsts[0], loop, model)
+        )
+    if node.op not in ELEMENTWISE_OPS and node.op != "dma_copy":
+        return False
+    if node.op == "tensor_reduce" or node.attr("reduce_cmd") is not None:
+        return False
+    width = prod(node.dsts[0].shape[1:])
+    small = [src for src in _tiles(node) if prod(src.shape[1:]) == 1 < width and not _varies(src, loop, model)]
+    wide = [access for access in node.accesses if access not in small]
+    return all(_lies_beside(access, loop, model) for access in wide)
+
+
+def _private(access: Access, loop: Loop, model: CostModel) -> bool:
+    return loop.id in model.buffers[access.buffer].scope
+
+
+def _varies(access: Access, loop: Loop, model: CostModel) -> bool:
+    """Tell whether each iteration of ``loop`` has its own tile."""
+    return _private(access, loop, model) or any(term[0] == loop.id for start in access.start for term in start.terms)
+
+
+def _lies_beside(access: Access, loop: Loop, model: CostModel) -> bool:
+    """Tell whether a tile is declared in ``loop``, or begins where the tile of the iteration before it ends."""
+    if _private(access, loop, model):
+        return True
+    moves = [(at, coef) for at, start in enumerate(access.start) for number, coef in start.terms if number == loop.id]
+    last = len(access.start) - 1
+    return moves == [(last, access.shape[-1])] and access.dims[-1].steps[last] == 1 and len(access.shape) == 2
+
+
+def _product_in_psum(node: Instruction, access: Access, model: CostModel) -> bool:
+    """Tell whether ``node`` is a product, or a transpose, and ``access`` what it writes in PSUM."""
+    written = access in node.dsts and node.op in ("matmul", "transpose")
+    return written and model.buffers[access.buffer].space is Space.PSUM
 
 
 def _mergeable(node: Instruction, loop: Loop, model: CostModel) -> bool:
@@ -108,3 +189,69 @@ def _elements_of(node: Instruction) -> int:
 
 def _in_psum(node: Instruction, model: CostModel) -> bool:
     return any(model.buffers[access.buffer].space is Space.PSUM for access in node.accesses)
+
+
+TWIN = "twin"
+"""Attribute of an instruction that the compiler adds (:func:`sums_apart`)."""
+
+
+def sums_apart(program: Program) -> Program:
+    """Return ``program`` as later compilers take an activation that also reduces: as two, each with all that leads to it.
+
+    One makes the tile, the other the sums; what they read is loaded and computed for each (the counters of KDA's two kernels
+    that hold such an activation: products, copies out of PSUM and bytes read twice, bytes written once). The same object
+    where no activation has a tile and sums that are both used.
+    """
+    nodes = [node for node, _ in program.walk()]
+    used = {src.buffer for node in nodes for src in node.srcs if isinstance(src, Access)}
+    split = {
+        id(node)
+        for node in nodes
+        if node.op == "activation" and len(node.dsts) == 2 and all(dst.buffer in used for dst in node.dsts)
+    }
+    if not split:
+        return program
+    leading = {src.buffer for node in nodes if id(node) in split for src in node.srcs if isinstance(src, Access)} & {
+        buffer.id for buffer in program.buffers if buffer.space is not Space.HBM
+    }
+    while True:
+        more = {
+            src.buffer
+            for node in nodes
+            if id(node) not in split and any(dst.buffer in leading for dst in node.dsts)
+            for src in node.srcs
+            if isinstance(src, Access) and program.buffers[src.buffer].space is not Space.HBM
+        }
+        if more <= leading:
+            break
+        leading |= more
+    doubled = sorted(leading | {node.dsts[0].buffer for node in nodes if id(node) in split})
+    twins = {buffer: len(program.buffers) + at for at, buffer in enumerate(doubled)}
+    buffers = (*program.buffers, *(replace(program.buffers[buffer], id=twin) for buffer, twin in twins.items()))
+
+    def twin(access: Access) -> Access:
+        return replace(access, buffer=twins.get(access.buffer, access.buffer))
+
+    def copied(node: Instruction) -> Instruction:
+        return replace(
+            node,
+            dsts=(twin(node.dsts[0]), *node.dsts[1:]),
+            srcs=tuple(twin(src) if isinstance(src, Access) else src for src in node.srcs),
+            attrs=(*node.attrs, (TWIN, True)),
+        )
+
+    def body(children: tuple[Node, ...]) -> tuple[Node, ...]:
+        found: list[Node] = []
+        for child in children:
+            if isinstance(child, Loop):
+                found.append(replace(child, body=body(child.body)))
+            elif id(child) in split:
+                attrs = tuple((name, value) for name, value in child.attrs if not name.startswith("reduce_"))
+                found += [replace(child, dsts=child.dsts[:1], attrs=attrs), copied(child)]
+            elif any(dst.buffer in leading for dst in child.dsts):
+                found += [child, copied(child)]
+            else:
+                found.append(child)
+        return tuple(found)
+
+    return replace(program, buffers=buffers, body=body(program.body))

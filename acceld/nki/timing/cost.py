@@ -21,6 +21,9 @@ DMA_OPS = frozenset({"dma_copy", "dma_compute", "dma_transpose", "exchange"})
 REGISTER_OPS = frozenset({"register_move", "register_load", "register_store", "register_alu"})
 FREE_OPS = frozenset({"print", "random_seed", "bitcast"})
 NARROW = frozenset({"bfloat16", "float16"})
+QUARTERS = 4
+"""Groups of DMA engines: each serves the 32 partitions at which a tile of fewer may begin."""
+ALL_QUARTERS = (1 << QUARTERS) - 1
 MATMUL_COLUMNS = 512
 """Columns of one matrix product: one bank of float32 results."""
 
@@ -43,6 +46,8 @@ class Cost:
     """Contiguous bytes of each descriptor."""
     rows: float = 1.0
     """Share of the tensor engine's rows that are occupied."""
+    quarters: int = 0
+    """The quarters of the DMA engines that a transfer uses, as bits; 0 for all."""
     added: tuple[tuple[Engine, float], ...] = ()
     """Engine and time of what the compiler adds: after a broadcast or a load, before a store."""
 
@@ -112,6 +117,21 @@ class CostModel:
 
     # DMA
 
+    def quarters(self, tile: Access, descriptors: int) -> tuple[int, int]:
+        """Return the quarters of the DMA engines that a move of ``tile`` uses, as bits (0 for all), and how many engines.
+
+        Each engine serves eight partitions of SBUF (DMA overview), and takes eight descriptors at a time; where a row is in
+        many pieces all engines share them. A tile of fewer partitions begins at a multiple of 32.
+        """
+        chip, buffer = self.chip, self.buffers[tile.buffer]
+        rows = tile.shape[0] if buffer.space is not Space.HBM else chip.partitions
+        engines = min(chip.dma_engines, ceil(max(rows, descriptors) / self.params.engine_partitions))
+        if engines == chip.dma_engines:
+            return 0, engines
+        quarter, first = chip.partitions // QUARTERS, tile.start[buffer.partition_axis].const
+        bits = [1 << at % QUARTERS for at in range(first // quarter, (first + rows - 1) // quarter + 1)]
+        return sum(bits) % ALL_QUARTERS, engines
+
     def transfer_us(self, descriptors: int, row_bytes: int, itemsize: int = 4) -> float:
         """Time all DMA engines together spend on one transfer of ``descriptors`` rows of ``row_bytes``.
 
@@ -142,7 +162,10 @@ class CostModel:
             busy *= 2.0 if self.chip.generation >= 3 else 8.0
         if instruction.op == "dma_compute" or instruction.attr("rmw"):
             busy *= 2.0
-        return Cost(Engine.DMA, busy, bytes_moved=moved, descriptors=descriptors, row_bytes=row)
+        tile = dst if self.buffers[dst.buffer].space is not Space.HBM or not sources else sources[0]
+        quarters, engines = self.quarters(tile, descriptors)
+        busy *= self.chip.dma_engines / engines
+        return Cost(Engine.DMA, busy, bytes_moved=moved, descriptors=descriptors, row_bytes=row, quarters=quarters)
 
     def _turned(self, rows: int, row_bytes: int, dtype: str, copied: int) -> Cost:
         """Cost of a move between HBM and SBUF that turns a tile of ``rows`` rows in HBM.
@@ -154,7 +177,7 @@ class CostModel:
         partitions, itemsize = self.chip.partitions, DTYPE_BYTES[dtype]
         busy = self.transfer_us(rows, row_bytes, itemsize)
         blocks = ceil(rows / partitions) * ceil(row_bytes // itemsize / partitions)
-        passes = self.params.float32_passes if itemsize >= 4 else 1
+        passes = self.params.transpose_passes if itemsize >= 4 else 1
         turns = self._passes_us(passes, min(rows, partitions)) * blocks
         return Cost(
             Engine.DMA, busy, bytes_moved=rows * row_bytes, descriptors=rows, row_bytes=row_bytes,
@@ -200,14 +223,15 @@ class CostModel:
         stationary, moving = (src for src in instruction.srcs[:2] if isinstance(src, Access))
         rows, columns, free = shape if len(shape) == 3 else matmul_shape(instruction)
         wide = self.dtype(stationary) == "float32" or self.dtype(moving) == "float32"
-        passes = self.params.float32_passes if wide else 1
+        turned = bool(instruction.attr("transpose"))
+        passes = (self.params.transpose_passes if turned else self.params.float32_passes) if wide else 1
         flops = 2 * rows * columns * free * (2 if wide else 1)
         if instruction.op == "matmul_mx":  # a packed element holds four rows of the contraction
             flops *= 4
         speed = 2.0 if instruction.attr("perf_mode") else 1.0
         pieces = ceil(free / MATMUL_COLUMNS)
         busy = self._passes_us(passes, ceil(free / pieces)) * pieces / speed
-        transpose = flops if instruction.attr("transpose") else 0
+        transpose = flops if turned else 0
         return Cost(
             Engine.TENSOR, busy, passes=passes * pieces, flops=flops, transpose_flops=transpose,
             rows=min(1.0, rows / self.chip.partitions),
@@ -217,7 +241,7 @@ class CostModel:
         data = _tile(instruction.srcs[0])
         partitions, free = data.shape[0], prod(data.shape[1:])
         wide = DTYPE_BYTES[self.dtype(data)] >= 4
-        passes = self.params.float32_passes if wide else 1
+        passes = self.params.transpose_passes if wide else 1
         flops = 2 * partitions * free * partitions * (2 if wide else 1)
         return Cost(
             Engine.TENSOR, self._passes_us(passes, partitions), passes, flops, flops,
@@ -244,15 +268,14 @@ class CostModel:
     # element-wise engines
 
     def _scalar_us(self, cycles: float) -> float:
-        return self._occupied(cycles, self.params.scalar_drain_cycles) / self.chip.scalar_ghz / 1000
+        return self._occupied(cycles, self.params.scalar_overhead_cycles) / self.chip.scalar_ghz / 1000
 
     def _vector_us(self, cycles: float) -> float:
-        return self._occupied(cycles, self.params.vector_drain_cycles) / self.chip.vector_ghz / 1000
+        return self._occupied(cycles, self.params.vector_overhead_cycles) / self.chip.vector_ghz / 1000
 
-    def _occupied(self, cycles: float, drain: int) -> float:
-        """Return the cycles an instruction occupies its engine: at least an interval, then what the pipeline drains."""
-        interval = self.params.min_interval_cycles
-        return max(interval, cycles) + self.params.overhead_factor * min(cycles, interval + drain)
+    def _occupied(self, cycles: float, overhead: int) -> float:
+        """Return the cycles an instruction occupies its engine: at least an interval, then what does not overlap with the next."""
+        return max(self.params.min_interval_cycles, cycles) + self.params.overhead_factor * min(cycles, overhead)
 
     def _elementwise(
         self, instruction: Instruction, engine: Engine, shape: tuple[int, ...], handed_over: bool

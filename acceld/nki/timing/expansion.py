@@ -226,10 +226,7 @@ def _template(
         )
         found = cost_table.get(key)
         if found is None:
-            wide = (*shape[:-1], shape[-1] * merged) if merged > 1 else shape
-            found = model.cost(node, engine, wide, handed_over=number in handed)
-            if merged > 1:
-                found = replace(found, busy_us=found.busy_us / merged)
+            found = _priced(node, engine, shape, model, merged, number in handed)
             cost_table[key] = found
         costs.append(found)
     store = node.op in DMA_OPS and buffers[node.dsts[0].buffer].space is Space.HBM
@@ -253,7 +250,7 @@ def _template(
         bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=keeps,
         merged_within=within,
         accumulator=_accumulator(node, folding),
-        other=None if merged > 1 else _elsewhere(node, engine, shapes, model),
+        other=_elsewhere(node, engine, shapes, model, merged),
         positions=_positions(node, space, keeps),
     )  # fmt: skip
 
@@ -292,13 +289,24 @@ CHOICES = {
 
 
 def _elsewhere(
-    node: Instruction, engine: Engine, shapes: Sequence[tuple[int, ...]], model: CostModel
+    node: Instruction, engine: Engine, shapes: Sequence[tuple[int, ...]], model: CostModel, merged: int
 ) -> list[Cost] | None:
     """Costs of ``node`` on the other engine that could run it; None where it names its engine or only one can."""
     choice = CHOICES.get((node.op, engine))
     if choice is None or node.engine is not Engine.UNKNOWN:
         return None
-    return [model.cost(node, choice, shape) for shape in shapes]
+    return [_priced(node, choice, shape, model, merged) for shape in shapes]
+
+
+def _priced(
+    node: Instruction, engine: Engine, shape: tuple[int, ...], model: CostModel, merged: int, handed_over: bool = False
+) -> Cost:
+    """Return the cost of ``node``; its time is its share of one instruction that does ``merged`` iterations."""
+    found = model.cost(node, engine, shape, handed_over=handed_over)
+    if merged == 1:
+        return found
+    together = model.cost(node, engine, (*shape[:-1], shape[-1] * merged), handed_over=handed_over)
+    return replace(found, busy_us=together.busy_us / merged)
 
 
 def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[bool] | None) -> list[Sequence[object]]:

@@ -1,11 +1,12 @@
-"""When each machine operation runs: list scheduling of five engines and the DMA engines as one server.
+"""When each machine operation runs: list scheduling of five engines and of the DMA engines.
 
 Operations are taken in program order. Each starts when its operands are there (plus a semaphore where another engine
 made them) and its engine is free (GpSimd and the vector engine count as one where they share SBUF's port); it may go
 into a gap its engine left within the last ``window`` operations, which is how far the compiler reorders. An engine is
 free again before its result can be read: the rest of the pipeline is latency.
 
-The DMA engines serve their rings in turns, so a transfer also uses a gap that is too short for all of it, and goes on
+The DMA engines are in four quarters of 32 partitions each: a transfer of a narrower tile leaves some of them to others. They
+serve their rings in turns, so a transfer also uses a gap that is too short for all of it, and goes on
 after the transfers that were there. It is complete a fixed latency after its last byte.
 
 Where the tensor engine throttles (:attr:`acceld.chips.ChipSpec.tensor_ramp_us`) it runs at half its rate until its use,
@@ -21,6 +22,7 @@ from math import exp
 
 from acceld.chips import ChipSpec
 from acceld.nki.ir.program import Engine
+from acceld.nki.timing.cost import ALL_QUARTERS, QUARTERS
 from acceld.nki.timing.parameters import TimelineParams
 from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine
 
@@ -67,6 +69,13 @@ def schedule(
     latency = [0.0] * engines
     latency[dma] = params.dma_latency_us
     ramp = chip.tensor_ramp_us
+    quarters = machine.quarters
+    queues = _queues(quarters, engines)
+    for _ in range(max(map(max, queues.values())) + 1 - engines):
+        tail.append(0.0)
+        tail_op.append(-1)
+        gaps.append(deque(maxlen=MOST_GAPS))
+        issued.append(0)
     use, use_until, throttled = 0.0, 0.0, 0.0
     choices = machine.choices if params.alternates_copies else _of_busiest(machine)
     engine_of, busy_of, waits_of = machine.engine, machine.busy_us, machine.waits
@@ -94,6 +103,28 @@ def schedule(
                     engine, busy = other, there
                     engine_of[number], busy_of[number] = other, there
         load[engine] += busy
+        if engine == dma:
+            first, finish, reason = -1.0, -1.0, why
+            for queue in queues[quarters.get(number, 0)]:
+                sequence, last, holes = issued[queue], tail[queue], gaps[queue]
+                issued[queue] = sequence + 1
+                while holes and holes[0][2] < sequence - window:
+                    holes.popleft()
+                if ready > last:
+                    begin, done, cause_here = ready, ready + busy, why
+                    if ready - last > SHORTEST_GAP_US:
+                        holes.append((last, ready, sequence, tail_op[queue]))
+                elif holes and ready < last:
+                    begin, done, cause_here = _interleave(holes, ready, busy, last, why)
+                else:
+                    begin, done, cause_here = last, last + busy, tail_op[queue]
+                if done > last:
+                    tail[queue], tail_op[queue] = done, number
+                if done > finish:
+                    finish, reason = done, cause_here
+                first = begin if first < 0 else min(first, begin)
+            start[number], end[number], cause[number] = first, finish + latency[dma], reason
+            continue
         port = server[engine]
         sequence = issued[port]
         issued[port] = sequence + 1
@@ -114,20 +145,14 @@ def schedule(
         done = -1.0
         last = tail[port]
         if holes and ready < last:
-            if engine == dma:
-                begin, done, why = _interleave(holes, ready, busy, last, why)
-                if done > last:
-                    tail[port] = done
-                    tail_op[port] = number
-            else:
-                for position, (low, high, made, before) in enumerate(holes):
-                    at = max(ready, low)
-                    if high - at >= busy:
-                        begin, done = at, at + busy
-                        if at == low:
-                            why = before if low > 0 else why
-                        _replace(holes, position, (low, at, made, before), (done, high, made, number))
-                        break
+            for position, (low, high, made, before) in enumerate(holes):
+                at = max(ready, low)
+                if high - at >= busy:
+                    begin, done = at, at + busy
+                    if at == low:
+                        why = before if low > 0 else why
+                    _replace(holes, position, (low, at, made, before), (done, high, made, number))
+                    break
         if begin < 0.0:
             if ready > last:
                 begin = ready
@@ -142,6 +167,22 @@ def schedule(
         end[number] = done + latency[engine]
         cause[number] = why
     return Schedule(start, end, cause, max(end, default=0.0), throttled)
+
+
+def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, ...]]:
+    """Return the queues of each set of quarters of the DMA engines that a transfer uses; 0 stands for all.
+
+    Quarters that every transfer uses together, or leaves alone, are one queue. A queue's number follows those of the engines.
+    """
+    used = sorted({ALL_QUARTERS, *quarters.values()})
+    together: dict[tuple[int, ...], int] = {}
+    for at in range(QUARTERS):
+        together.setdefault(tuple(bits >> at & 1 for bits in used), at)
+    found = {
+        bits % ALL_QUARTERS: tuple(engines + queue for queue, at in enumerate(together.values()) if bits >> at & 1)
+        for bits in used
+    }
+    return found
 
 
 def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:

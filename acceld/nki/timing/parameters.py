@@ -12,7 +12,7 @@ from typing import Any
 from acceld.chips import CHIPS
 from acceld.errors import UsageError
 
-PARAMS_VERSION = 6
+PARAMS_VERSION = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,14 @@ class TimelineParams:
     """Start of a GpSimd instruction (L-isa)."""
     float32_passes: int = 4
     """Array passes of a float32 product (L-isa: four times the cost)."""
+    transpose_passes: int = 4
+    """Array passes of a float32 transpose: as many as of a product on trn1 (the 14's FLOPs and busy times); 3 on trn2, where
+    KDA's counters say 0.16 to 0.18 us for 128x128."""
     dma_latency_us: float = 1.3
     """From trigger to first byte (DMA bandwidth guide)."""
+    engine_partitions: int = 8
+    """Partitions of SBUF that each DMA engine serves, and descriptors that it takes at a time (DMA overview, v2 architecture
+    guide): a transfer of fewer than 128 rows leaves engines idle."""
     sbuf_kept_bytes: int = 16 * 1024
     """SBUF of each partition that the compiler keeps for itself; buffers rotate in the rest (direct allocation guide)."""
     shared_sbuf_port: bool = False
@@ -42,8 +48,8 @@ class TimelineParams:
 
     # fitted, see FITTED
     tensor_overhead_cycles: int = 64
-    scalar_drain_cycles: int = 26
-    vector_drain_cycles: int = 66
+    scalar_overhead_cycles: int = 90
+    vector_overhead_cycles: int = 130
     reciprocal_factor: float = 2.2
     semaphore_us: float = 0.1
     window: int = 64
@@ -81,6 +87,11 @@ class TimelineParams:
     alternates_copies: bool = True
     """Copies and clears that name no engine always alternate between two engines; else only where the usual one has more work than any
     other (on trn1 bmm's vector engine copies nothing while DMA is what it waits for)."""
+    merges_beside: bool = False
+    """One instruction does the iterations of an innermost affine loop whose tiles lie side by side (legacy, later chips:
+    counters of KDA's gqa_full and bmm_softmax, to the instruction)."""
+    sums_apart: bool = False
+    """An activation that also reduces is two, each with all that leads to it (legacy, later chips: counters of two kernels)."""
     small_operand_elements: int = 8
     """An unplaced tensor_scalar on more elements than this goes to the scalar engine (legacy only)."""
 
@@ -102,9 +113,9 @@ class TimelineParams:
 FITTED: dict[str, str] = {
     "tensor_overhead_cycles": "cycles a pass takes beyond its columns; the 14 NKIBench baselines on trn1 (64), float32 products "
     "of KDA's kernels on trn2 (8)",
-    "scalar_drain_cycles": "cycles of the pipeline that a long instruction does not overlap with the next; scalar busy time of "
-    "the same 14",
-    "vector_drain_cycles": "the same of the vector engine: busy time of the 14 (66), of KDA's adamw in 13 widths (44); "
+    "scalar_overhead_cycles": "cycles of a long instruction that do not overlap with the next; scalar busy time of the same 14. None "
+    "on trn2: what KDA's counters show beyond the columns is latency",
+    "vector_overhead_cycles": "the same of the vector engine: busy time of the 14 (130), of KDA's adamw in 13 widths (108); "
     "instructions of three elements start every 64 cycles, the documented interval",
     "reciprocal_factor": "vector busy time of the same 14 (the documented 8N is refuted by them)",
     "semaphore_us": "latency of the same 14",
@@ -119,7 +130,7 @@ FITTED: dict[str, str] = {
     "kernel_start_us": "nki-samples' shortest kernels on trn1 (8), KDA's latencies on trn2 (3): both leave most of what is before "
     "the first instruction out",
     "kernel_end_us": "the same after the last one (3 and 2)",
-    "merged_iterations": "two convolutions of Autocomp on trn1, 5.602 and 4.955 ms",
+    "merged_iterations": "two convolutions of Autocomp on trn1, 5.602 and 4.955 ms; on trn2 as many as fill a bank of PSUM",
     "half_use": "KDA's products on trn2, whose K of 64 fills half the array; documented is a half (neuron-explorer, "
     "'Understanding throttling')",
 }
@@ -134,11 +145,13 @@ LEGACY = TimelineParams(
 CURRENT = TimelineParams(
     model="compiler_current",
     tensor_overhead_cycles=8,
-    vector_drain_cycles=44,
+    scalar_overhead_cycles=0,
+    vector_overhead_cycles=108,
     dma_latency_us=0.2,
     kernel_start_us=3.0,
     kernel_end_us=2.0,
     merged_iterations=0,
+    transpose_passes=3,
     value_numbering=False,
     fuse_loops=False,
     eliminate_dead=False,
@@ -155,7 +168,8 @@ LEGACY_LATER = replace(
     LEGACY,
     tensor_overhead_cycles=8,
     window=64,
-    vector_drain_cycles=44,
+    scalar_overhead_cycles=0,
+    vector_overhead_cycles=108,
     dma_latency_us=0.2,
     sbuf_reserved_bytes=16 * 1024,
     latency_scale=1.02,
@@ -163,6 +177,10 @@ LEGACY_LATER = replace(
     kernel_end_us=2.0,
     shared_sbuf_port=False,
     alternates_copies=True,
+    merges_beside=True,
+    sums_apart=True,
+    merged_iterations=0,
+    transpose_passes=3,
 )
 """The legacy compiler on chips after trn1."""
 

@@ -47,6 +47,8 @@ class Machine:
     """Another engine that may run an operation, and its time there; scheduling chooses."""
     rows: dict[int, float] = field(default_factory=dict)
     """Share of the array's rows that a product occupies, where it is not all."""
+    quarters: dict[int, int] = field(default_factory=dict)
+    """The quarters of the DMA engines that a transfer uses, as bits, where it is not all."""
     hbm_read_bytes: int = 0
     hbm_write_bytes: int = 0
     spill_save_bytes: int = 0
@@ -264,6 +266,8 @@ class _Planner:
         number = machine.add(INDEX[cost.engine], cost.busy_us, tuple(waits), line, template.instruction.op)
         if cost.rows < 1.0:
             machine.rows[number] = cost.rows
+        if cost.quarters:
+            machine.quarters[number] = cost.quarters
         machine.flops += cost.flops
         machine.transpose_flops += cost.transpose_flops
         machine.passes += cost.passes

@@ -7,6 +7,7 @@ and DMA (:mod:`acceld.nki.timing.list_schedule`). Very long programs are unrolle
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,15 +15,15 @@ from math import prod
 from typing import Any
 
 from acceld.chips import ChipSpec, chip_spec
-from acceld.nki.ir.program import Loop, Node, Program
+from acceld.nki.ir.program import Engine, Loop, Node, Program
 from acceld.nki.ir.turns import LEFT_OUT, OWN, made, taken
 from acceld.nki.timing import compiler_current, compiler_legacy, cores, uncertainty
-from acceld.nki.timing.cost import CostModel
+from acceld.nki.timing.cost import QUARTERS, CostModel
 from acceld.nki.timing.expansion import Prepared, prepare, shape_variants
 from acceld.nki.timing.list_schedule import Schedule, schedule
 from acceld.nki.timing.loop_fusion import fuse
 from acceld.nki.timing.parameters import PARAMS_VERSION, TimelineParams, default_params
-from acceld.nki.timing.sbuf_allocation import ENGINES, Machine, plan
+from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine, plan
 from acceld.nki.timing.value_numbering import Stream, expand
 
 MAX_EVENTS = 200_000
@@ -169,6 +170,8 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
         params = replace(params, eliminate_dead=False)  # the other core may need it
     if params.fuse_loops:
         program = fuse(program)
+    if params.sums_apart:
+        program = compiler_legacy.sums_apart(program)
     model = CostModel(chip, params, program.buffers)
     loops = program.loops
     dynamic = [loop for loop in loops.values() if loop.at_run_time]
@@ -188,7 +191,7 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
     found = _assemble(part.program, chip, params, run, run.figures, part.trips, bool(dynamic), extended)
     if program.lnc == cores.CORES:
         found = replace(found, warnings=(_side_by_side(ran, slowest), *found.warnings))
-    dropped = run.machine.dropped
+    dropped = _as_read(part.program, run.machine.dropped)
     if not dropped or found.extrapolated or found.latency_us is None:
         return found
     whole = timeline(program, replace(params, eliminate_dead=False), max_events=max_events).latency_us
@@ -196,6 +199,14 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
     text = f"{count} instruction{'s' * (count > 1)} whose results reach no output {'are' if count > 1 else 'is'} left out: "
     warning = f"{text}{found.latency_us:.4g} us, {whole:.4g} us with them"
     return replace(found, dropped=dropped, with_dropped_us=whole, warnings=(warning, *found.warnings))
+
+
+def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers of instructions without those that the compiler adds (:func:`compiler_legacy.sums_apart`)."""
+    added = [number for number, (node, _) in enumerate(program.walk()) if node.attr(compiler_legacy.TWIN)]
+    if not added:
+        return tuple(dropped)
+    return tuple(number - bisect(added, number) for number in dropped if number not in added)
 
 
 def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
@@ -306,6 +317,7 @@ def _figures(machine: Machine, times: Schedule) -> dict[str, float]:
     busy = [0.0] * len(ENGINES)
     for engine, us in zip(machine.engine, machine.busy_us, strict=True):
         busy[engine] += us
+    busy[INDEX[Engine.DMA]] = _dma_busy(machine, busy[INDEX[Engine.DMA]])
     figures = {f"busy.{engine.value}": us for engine, us in zip(ENGINES, busy, strict=True)}
     for name in (
         "hbm_read_bytes", "hbm_write_bytes", "spill_save_bytes", "spill_reload_bytes", "flops", "transpose_flops",
@@ -314,6 +326,18 @@ def _figures(machine: Machine, times: Schedule) -> dict[str, float]:
         figures[name] = float(getattr(machine, name))
     figures["total_us"] = times.total_us
     return figures
+
+
+def _dma_busy(machine: Machine, total_us: float) -> float:
+    """Return the busy time of the quarter of the DMA engines with the most work, given that of all transfers."""
+    if not machine.quarters:
+        return total_us
+    busy = [total_us] * QUARTERS
+    for number, bits in machine.quarters.items():
+        for at in range(QUARTERS):
+            if not bits >> at & 1:
+                busy[at] -= machine.busy_us[number]
+    return max(busy)
 
 
 def _extended(first: dict[str, float], second: dict[str, float], steps: float) -> dict[str, float]:
@@ -410,7 +434,7 @@ def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Ma
     read = write = passes = 0
     for number, (_, loops) in enumerate(program.walk()):
         template = prepared.templates[number]
-        if template.clears:
+        if template.clears or template.instruction.attr(compiler_legacy.TWIN):
             continue
         times = prod(full[loop.id] for loop in loops)
         costs, variants = template.costs, template.variants

@@ -153,3 +153,25 @@ def test_costs_grow_with_the_tile() -> None:
         return cost(w).busy_us
 
     assert busy(64) < busy(512) < busy(2048)
+
+
+def load_of(rows: int, columns: int, *, first: int = 0) -> Cost:
+    w = Writer()
+    w.load(tile(w.sbuf(128, columns), (first, rows), (0, columns)), tile(w.hbm(rows, columns)))
+    return cost(w)
+
+
+def test_each_dma_engine_serves_eight_partitions() -> None:
+    whole, half, few = load_of(128, 1024), load_of(64, 1024), load_of(4, 1024)
+    assert half.busy_us == pytest.approx(whole.busy_us), "half of the bytes by half of the engines"
+    assert few.busy_us == pytest.approx(4 * 4096 / 17_000), "four rows by one engine (DMA overview)"
+    assert (whole.quarters, half.quarters, few.quarters) == (0, 0b0011, 0b0001)
+    assert load_of(64, 1024, first=64).quarters == 0b1100
+
+
+def test_rows_in_many_pieces_are_shared_by_all_engines() -> None:
+    w = Writer()
+    source = w.hbm(64, 1024)
+    access = Access(source.id, tile(source).start, (TileDim(64, (1, 0)), TileDim(512, (0, 2))))
+    w.load(tile(w.sbuf(64, 512)), access)
+    assert cost(w).quarters == 0

@@ -125,3 +125,20 @@ def test_gpsimd_and_the_vector_engine_take_turns_where_they_share_a_port() -> No
     made = machine((Engine.VECTOR, 2.0, ()), (Engine.GPSIMD, 2.0, ()))
     assert scheduled(made, shared_sbuf_port=True).total_us == 4.0
     assert scheduled(made, shared_sbuf_port=False).total_us == 2.0
+
+
+LOW, HIGH = 0b0011, 0b1100
+
+
+def test_transfers_of_other_partitions_move_at_the_same_time_and_those_of_the_same_in_turn() -> None:
+    made = machine(*((Engine.DMA, 2.0, ()) for _ in range(4)))
+    made.quarters = {0: LOW, 1: HIGH, 2: LOW}
+    found = scheduled(made)
+    assert found.start_us == [0.0, 0.0, 2.0, 2.0] and found.end_us[:3] == [2.0, 2.0, 4.0]
+    assert found.end_us[3] == 6.0, "a transfer of all partitions is complete when the last of its engines is done"
+
+
+def test_transfers_that_all_use_the_same_partitions_are_one_queue() -> None:
+    made = machine(*((Engine.DMA, 2.0, ()) for _ in range(3)))
+    made.quarters = dict.fromkeys(range(3), LOW)
+    assert scheduled(made).end_us == [2.0, 4.0, 6.0]

@@ -12,7 +12,7 @@ from typing import Any, cast
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import index, views
 from acceld.nki.frontend.core.context import refuse
-from acceld.nki.frontend.core.state import Trace, current
+from acceld.nki.frontend.core.state import Trace, current, overlaps
 from acceld.nki.frontend.core.tensor import Alias, ParDim, Produced, Tensor, on_chip
 from acceld.nki.frontend.core.views import conform, is_never
 from acceld.nki.frontend.session import Site, call_place, call_site
@@ -205,7 +205,8 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
     buffer = target.access.buffer
     if trace.touched.get(buffer, -1) > produced.sequence or trace.touched[value.access.buffer] > produced.sequence:
         return False
-    own = [src for src in instruction.accesses[: -len(instruction.dsts)] if src.buffer == buffer]
+    sources = instruction.accesses[: -len(instruction.dsts)]
+    own = [src for src in sources if src.buffer == buffer and overlaps(src, target.access)]
     if own and (instruction.op not in IN_PLACE or any(src != target.access for src in own)):
         return False
     trace.check_own(target)
