@@ -1,6 +1,6 @@
 # expect: reject
 # caught by: rejected.import
-# unpoliced: rejected.forged_program
+# unpoliced: rejected.forged_program | timeout.trace_deadline
 # workload: st_matmul
 """Declares a hundred and fifty thousand buffers."""
 
