@@ -497,3 +497,14 @@ async def test_a_plot_is_drawn_when_the_terminal_grows_though_nothing_happens() 
         await pilot.resize_terminal(120, 40)
         await until(pilot, lambda: bool(pilot.app.screen.query(PlotPane)))
         await until(pilot, lambda: str(pilot.app.screen.query_one(PlotPane).border_title) == "Best over iterations")
+
+
+async def test_a_run_that_is_still_being_read_is_said_to_be_in_no_state() -> None:
+    async with console().run_test(size=(80, 24)) as pilot:
+        await pressing("2")(pilot)
+        screen = pilot.app.screen
+        assert isinstance(screen, ConsoleScreen)
+        view = screen.session.run_view
+        assert view is not None
+        view.workload = ""
+        assert screen._context_line(80).plain.strip() == f"r{view.id}  reading"

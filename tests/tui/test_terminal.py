@@ -91,7 +91,8 @@ def normalized(text: str) -> str:
 
 @pytest.mark.slow
 def test_a_session_at_three_sizes_looks_as_it_did(terminal: Terminal) -> None:
-    shown = {"runs-80x24": terminal.until("daemon 0")}
+    terminal.until("daemon 0")
+    shown = {"runs-80x24": terminal.until("best ≈")}
     for key, name, text in (("2", "beam-80x24", "best so far"), ("3", "candidate-80x24", "c1 source")):
         terminal.tmux("send-keys", "-t", "acceld", key)
         shown[name] = terminal.until(text)

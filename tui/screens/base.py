@@ -171,6 +171,8 @@ class ConsoleScreen(Screen[None]):
         if run is None:
             text.append("acceld", palette.strong).append(f"  {app.client.where}", palette.muted)
             return text
+        if not run.workload:  # its row has not come yet: nothing is known, not even its state
+            return text.append(f"r{run.id}", palette.strong).append("  reading", palette.muted)
         row = app.state.runs.get(run.id)
         parts = [(styled(f"r{run.id} {run.workload}", palette.strong), 9), (styled(f" {run.chip}", palette.muted), 0)]
         parts.append((styled(f"  {state_word(run.state)}", palette.state(run.state)), 8))
