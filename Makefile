@@ -72,7 +72,7 @@ pictures: $(VENV)/.installed
 
 dist: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[release]'
-	$(BIN)/python scripts/dist.py
+	$(BIN)/python scripts/dist.py $(PYTHONS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

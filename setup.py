@@ -16,10 +16,11 @@ class BuildWithData(build_py):
         super().run()
         if self.editable_mode:
             return
+        # The attacks are the data of `acceld selftest`, which anybody can run on an installed acceld. Pictures are for pages.
         for name in ("prompts", "workloads", "docs", "skills", "tests/adversarial"):
             target = Path(self.build_lib) / "acceld" / "_data" / name
             shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+            shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "pictures"))
 
 
 setup(cmdclass={"build_py": BuildWithData})

@@ -36,7 +36,7 @@ class Alert:
 
     @property
     def title(self) -> str:
-        """Its subject in words."""
+        """One line that names the subject."""
         return TITLES[self.subject]
 
     @property

@@ -181,7 +181,7 @@ def understand(status: int, raw: bytes) -> Any:
     try:
         value = json.loads(raw) if raw else None
     except ValueError as error:
-        raise DaemonError(f"the daemon's answer is no JSON (status {status})", hint="acceld restart") from error
+        raise DaemonError(f"the daemon's answer is not JSON (status {status})", hint="acceld restart") from error
     if status < 400:
         return value
     record = value.get("error", {}) if isinstance(value, dict) else {}

@@ -49,7 +49,7 @@ class Home:
 
     @property
     def daemon_file(self) -> Path:
-        """Who serves this folder: pid, socket, version, start; there while a daemon runs."""
+        """Path of the file about the daemon: pid, socket, version, start. It exists while a daemon runs."""
         return self.path / "daemon.json"
 
     @property
@@ -271,7 +271,7 @@ def _runtime_folders() -> list[Path]:
 
 
 def _private(folder: Path) -> bool:
-    """Make ``folder`` for its owner alone; whether it is."""
+    """Create ``folder`` with access for its owner alone; return False where that fails."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         info = folder.lstat()
@@ -285,7 +285,7 @@ def _private(folder: Path) -> bool:
 
 
 def file_system(path: Path, mounts: str | None = None) -> str:
-    """The kind of file system that holds ``path`` (or will); empty where it can not be told.
+    """Return the kind of file system that holds ``path`` (or will); empty where it is unknown.
 
     ``mounts`` is the text of a ``mountinfo`` file, this process's own where it is not given.
     """

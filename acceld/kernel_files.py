@@ -25,7 +25,7 @@ def load_kernel(
     """The kernel in ``path`` with its import closure, as a person gives it.
 
     The closure holds the modules below the kernel's folder (or its package's root) that it imports, directly or not,
-    by path relative to that root, as then is its own file name. UsageError where the file can not be read or is no text.
+    by path relative to that root, as then is its own file name. UsageError where the file can not be read or is not text.
     """
     text = read(path)
     root = package_root(path)
@@ -46,12 +46,12 @@ def read(path: Path) -> str:
     """The file's text. UsageError where there is none."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise UsageError(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; that is no kernel")
+            raise UsageError(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; that is not a kernel")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise UsageError(f"there is no file {path}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no text in UTF-8") from error
+        raise UsageError(f"{path} is not text in UTF-8") from error
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
 

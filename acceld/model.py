@@ -198,7 +198,7 @@ class Correctness:
 
     @property
     def has_reference(self) -> bool:
-        """Return whether a reference that is no kernel was the oracle."""
+        """True if the oracle was a numpy reference, False if it was a kernel."""
         return not any(check.detail == OWN_ORACLE for check in self.checks)
 
 
@@ -389,7 +389,7 @@ def _option(default: Any, doc: str) -> Any:
 class SearchParameters:
     """The paper's hyper-parameters, and ours. Defaults: the preset ``standard``.
 
-    The one definition of what a search may be told: configuration and command line take defaults and texts from here.
+    The one definition of a search's options; configuration and command line take defaults and texts from here.
     """
 
     beam_width: int = _option(4, "candidates kept between iterations (B)")

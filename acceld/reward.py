@@ -129,7 +129,7 @@ class Scorer:
     ) -> list[float | None]:
         """Return the rewards of completions, texts or lists of messages, as TRL's trainers ask for them.
 
-        A column ``workload`` of the data set names what evaluates each.
+        A column ``workload`` of the data set names the workload of each completion.
         """
         return [one.reward for one in self.score([_text_of(one) for one in completions], workload)]
 

@@ -127,7 +127,7 @@ async def tried(
     tuner = Tuner(clock, partial(moves, api=kernel.api, shapes=shapes), limit=_MANY, seed=seed)
     root = await tuner.root(kernel.text)
     if root is None:
-        raise SystemExit(f"{found.name}: the root is no legal program")
+        raise SystemExit(f"{found.name}: the root is not a legal program")
     await COMPARED[name](tuner, root)
     best, spent_s = tuner.fastest(1)[0], cpu_s() - began_s
     return Tried(found.name, name, seed, tuner.timed, spent_s, instructions, root.latency_us, best.latency_us)

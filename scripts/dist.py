@@ -1,14 +1,19 @@
 """Build the sdist and the wheel, check both, and try each in an empty environment of every Python at hand.
 
-Run by ``make dist``. Exit code 1 where a package does not build, does not pass ``twine check``, or does not run.
+Run by ``make dist``; ``PYTHONS="PATH ..."`` names interpreters, otherwise those on the path and of pyenv are taken. Exit
+code 1 where the changelog does not fit the version, or a package does not build, pass ``twine check``, install or run.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,10 +29,29 @@ def run(*words: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str
     return subprocess.run([str(word) for word in words], cwd=cwd, capture_output=True, text=True, check=False)
 
 
-def interpreters() -> list[str]:
-    """Return the supported Pythons that start on this machine."""
-    found = [shutil.which(f"python{version}") for version in VERSIONS]
-    return [path for path in found if path and run(path, "-c", "import venv").returncode == 0]
+def version() -> str:
+    """Return the version that pyproject.toml has; nothing else states one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["version"])
+
+
+def newest_section(changelog: str) -> str:
+    """Return the first heading of a changelog: ``Unreleased`` or a version, without its date."""
+    found = re.search(r"^## (\S+)", changelog, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def interpreters(named: Sequence[str]) -> list[str]:
+    """Return the Pythons to try: ``named``, or the supported ones that start on this machine, one a version."""
+    if named:
+        return list(named)
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = []
+    for wanted in VERSIONS:
+        places = [shutil.which(f"python{wanted}"), *sorted(pyenv.glob(f"{wanted}.*/bin/python{wanted}"))]
+        works = (str(path) for path in places if path and run(path, "-c", "import venv").returncode == 0)
+        found += [path for path in [next(works, "")] if path]
+    return found
 
 
 def install(python: str, package: Path, place: Path) -> list[tuple[str, subprocess.CompletedProcess[str]]]:
@@ -52,6 +76,13 @@ def install(python: str, package: Path, place: Path) -> list[tuple[str, subproce
 
 def main() -> int:
     """Build, check and try; print one line a trial."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pythons", nargs="*", metavar="PYTHON", help="interpreters to try (default: those at hand)")
+    pythons = interpreters(parser.parse_args().pythons)
+    section = newest_section((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    if section not in ("Unreleased", version()):
+        print(f"CHANGELOG.md begins with {section!r}; the version is {version()}: name the section so, or Unreleased")
+        return 1
     shutil.rmtree(DIST, ignore_errors=True)
     built = run(sys.executable, "-m", "build", "--outdir", DIST)
     packages = sorted(DIST.iterdir()) if not built.returncode else []
@@ -62,7 +93,7 @@ def main() -> int:
     bad = 0
     for package in packages:
         print(f"{package.name}: {package.stat().st_size / 1e6:.1f} MB, twine check passed")
-        for python in interpreters():
+        for python in pythons:
             with tempfile.TemporaryDirectory(prefix="acceld-dist-") as place:
                 for installer, done in install(python, package, Path(place)):
                     print(

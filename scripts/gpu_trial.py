@@ -139,7 +139,7 @@ class Trial:
         outcome = self._acceld(*asked, most_s=None if limit_s is None else limit_s + AFTER_S)
         if "baseline_latency_us" not in outcome:
             self._cancel_all()
-            said = outcome.get("error", "the search told nothing")
+            said = outcome.get("error", "the search reported nothing")
             outcome = self._last_outcome(found.name)
             if not outcome.get("best_latency_us"):
                 return {"error": said}

@@ -93,7 +93,7 @@ def refuse_damaged(path: Path) -> None:
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """The one read-write connection. StoreError where the file can not be opened or is no database."""
+    """The one read-write connection. StoreError where the file can not be opened or is not a database."""
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
         os.chmod(path, 0o600)

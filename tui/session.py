@@ -30,7 +30,7 @@ class Session:
         self.client = client
         self.replay = replay
         self.live = ConsoleView()
-        """Everything that was told so far, also while a recording is shown."""
+        """Every event so far, also while a recording is shown."""
         self.run = run if replay is None else replay.run
         self.candidate: int | None = None
         """The candidate in view."""

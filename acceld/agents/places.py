@@ -38,7 +38,7 @@ class Places:
         """Return a kernel's file below a root."""
         path = self.file(text)
         if path.suffix not in SUFFIXES:
-            raise UsageError(f"{text!r} is no kernel", hint="a kernel is a .py file, or a .c file for the host")
+            raise UsageError(f"{text!r} is not a kernel", hint="a kernel is a .py file, or a .c file for the host")
         return path
 
     def workload(self, name: str) -> Workload:
@@ -67,7 +67,7 @@ class Places:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise UsageError("the source is no text in UTF-8", hint="send it again without surrogates") from error
+            raise UsageError("the source is not text in UTF-8", hint="send it again without surrogates") from error
         return Kernel(
             text,
             api or self.api_of(text, file, found),
@@ -93,7 +93,7 @@ class Places:
             path = Path(text)
             found = (path if path.is_absolute() else self.roots[0] / path).resolve()
         except (ValueError, OSError, RuntimeError) as error:
-            raise UsageError(f"{text[:200]!r} is no path") from error
+            raise UsageError(f"{text[:200]!r} is not a path") from error
         if any(found == root or root in found.parents for root in self.roots):
             return found
         raise UsageError(
@@ -106,7 +106,7 @@ class Places:
 
 
 def opened(folders: Sequence[str], config: Config) -> Places:
-    """Return the places of a server: the folders named, else the one it runs in. UsageError for what is no folder."""
+    """Return the places of a server: the folders named, else the one it runs in. UsageError for what is not a folder."""
     roots = [Path(folder).resolve() for folder in folders] or [Path.cwd().resolve()]
     for root in roots:
         if not root.is_dir():

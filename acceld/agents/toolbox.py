@@ -267,7 +267,7 @@ class Toolbox:
     async def apply_best(self, *, run: str, path: str) -> Json:
         """Write a run's best kernel over a file; a copy of what was there is kept beside it.
 
-        Refused where it has not passed the strict gate, is no drop-in, or does not pass today.
+        Refused where it has not passed the strict gate, is not a drop-in, or does not pass today.
         """
         found = await self._best(run, "", "")
         best = await self._client.get(f"/v1/candidates/{found['best']}")
@@ -333,7 +333,9 @@ class Toolbox:
             routes = {"r": "runs", "c": "candidates", "e": "evaluations", "i": "insights"}
             kind = id[:1]
             if kind not in routes:
-                raise UsageError(f"{id[:40]!r} is no id", hint="such as r12, c345, e901, i38, or details of an answer")
+                raise UsageError(
+                    f"{id[:40]!r} is not an id", hint="such as r12, c345, e901, i38, or details of an answer"
+                )
             value = await self._get(f"/v1/{routes[kind]}/{_number(id, kind)}")
         text = json.dumps(value, ensure_ascii=False, default=str)
         offset = max(0, offset)
@@ -633,7 +635,7 @@ def _standing(row: Mapping[str, Any]) -> str:
 def _number(text: str, letter: str) -> int:
     digits = text.strip().removeprefix(letter)
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
-        raise UsageError(f"{text[:40]!r} is no id", hint=f"one is written {letter}12")
+        raise UsageError(f"{text[:40]!r} is not an id", hint=f"one is written {letter}12")
     return int(digits)
 
 

@@ -98,7 +98,7 @@ def _whole(text: str, least: int) -> int:
     try:
         value = int(text)
     except ValueError as error:
-        raise ArgumentTypeError(f"{text!r} is no whole number") from error
+        raise ArgumentTypeError(f"{text!r} is not a whole number") from error
     if value < least:
         raise ArgumentTypeError(f"{value} is less than {least}")
     return value
@@ -108,7 +108,7 @@ def _number(text: str) -> float:
     try:
         value = float(text)
     except ValueError as error:
-        raise ArgumentTypeError(f"{text!r} is no number") from error
+        raise ArgumentTypeError(f"{text!r} is not a number") from error
     if not math.isfinite(value):
-        raise ArgumentTypeError(f"{text!r} is no finite number")
+        raise ArgumentTypeError(f"{text!r} is not a finite number")
     return value

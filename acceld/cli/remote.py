@@ -31,7 +31,8 @@ class RemoteDaemon:
         match = REMOTE.fullmatch(remote)
         if match is None:
             raise UsageError(
-                f"--remote {remote!r}", hint="such as ssh://trn-host or ssh://me@trn-host/home/me/work/.acceld"
+                f"--remote {remote!r} is not an address",
+                hint="such as ssh://trn-host or ssh://me@trn-host/home/me/work/.acceld",
             )
         self._host, folder = match["host"], shlex.quote(match["folder"] or "")
         # A port is only understood in an address.

@@ -42,7 +42,7 @@ def own_evaluator(setup: Setup, name: str, folder: Path) -> Evaluator:
 
 
 class Served:
-    """The actor: a host's methods, whose errors are values, since Ray would wrap them."""
+    """Ray actor with a host's methods. They return errors as values, since Ray would wrap exceptions."""
 
     def __init__(self, name: str, setup: Setup) -> None:
         self._name, self._setup = name, setup

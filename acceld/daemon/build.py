@@ -137,7 +137,7 @@ class Builder:
         await self._store.change(keep_host, asdict(facts), None if price is None else float(price))
 
     async def close(self) -> None:
-        """Close connections to models, once what has to be told has been told."""
+        """Close connections to models, after the last pending report has been written."""
         await asyncio.gather(*self._telling, return_exceptions=True)
         for models in (*self._former_models, *([self._models] if self._models else [])):
             await models.close()
@@ -308,7 +308,7 @@ class Builder:
         )
 
     async def _timed(self, spec: RunSpec, kernel: Kernel) -> Timed | None:
-        """The simulated latency of a kernel that is not run on data; None where it is no legal program."""
+        """The simulated latency of a kernel that is not run on data; None where it is not a legal program."""
         request = EvaluationRequest(
             kernel, spec.workload, spec.chip, workload_folder=spec.workload_folder, gate=Gate.TIMING
         )

@@ -69,7 +69,7 @@ def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Ke
         return baseline_kernel(found, api) if api in found.baselines else None
     kernel = specs.kernel(given, api)
     if kernel.api != api:
-        raise UsageError(f"a kernel in {kernel.api} can not take turns with one in {api}")
+        raise UsageError(f"a kernel in {kernel.api} can not be timed interleaved with one in {api}")
     return _launched(kernel, given, _found(asked, config))
 
 

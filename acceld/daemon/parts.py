@@ -36,7 +36,7 @@ class FleetControl(Protocol):
         ...
 
     async def doctor(self, name: str) -> list[Finding]:
-        """Return what a host lacks, as it says itself."""
+        """Ask a host what it lacks; return its answer."""
         ...
 
 

@@ -30,7 +30,7 @@ _PR_SET_DUMPABLE = 4
 
 
 def main(arguments: list[str] | None = None, make_parts: PartsMaker | None = None) -> int:
-    """Serve a state folder until told to stop; an exit code."""
+    """Serve a state folder until asked to stop; return an exit code."""
     parser = argparse.ArgumentParser(prog="acceld-daemon")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--idle-exit", type=float, default=None, metavar="S")

@@ -11,7 +11,7 @@ from acceld.config import Config
 
 USUAL = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 SHORTEST = 8
-"""A value shorter than this is no key, and replacing it would mangle texts."""
+"""A value shorter than this is not a key, and replacing it would mangle texts."""
 
 _LOOKS_LIKE_A_KEY = re.compile(
     r"\b(?:sk-[A-Za-z0-9_-]{16,}|AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|AIza[0-9A-Za-z_-]{30,})"

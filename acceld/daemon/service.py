@@ -118,7 +118,7 @@ class Daemon:
         self._following: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Start, serve until told to stop, stop in order. Errors of starting are raised after what began has ended."""
+        """Start, serve until asked to stop, stop in order. Errors of starting are raised after what began has ended."""
         free = (await asyncio.to_thread(shutil.disk_usage, self.home.path)).free
         reserve = RESERVE_BYTES if free > RESERVE_NEEDS_BYTES else 0
         redact = redactor(self._keys)
@@ -355,7 +355,7 @@ class Daemon:
         steering.check(action, arguments)
         await self.store.read(load_run, run)
         if "candidate" in arguments and (await self.store.read(load_candidate, arguments["candidate"])).run != run:
-            raise UsageError(f"c{arguments['candidate']} is no candidate of r{run}")
+            raise UsageError(f"c{arguments['candidate']} is not a candidate of r{run}")
         entry = await self.store.change(write_steering, run, action, arguments, by)
         try:
             result = await self._do(run, action, arguments, by)

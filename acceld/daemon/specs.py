@@ -77,7 +77,7 @@ def memory_policy(asked: MemoryPolicy | Literal["auto"], proposer: str, beam_wid
 def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
     """The preset with what is asked for."""
     if not isinstance(asked, Mapping):
-        raise UsageError("search is no object")
+        raise UsageError("search is not an object")
     _refuse_unknown("search", asked, SEARCH_OPTIONS)
     hints = get_type_hints(SearchParameters)
     for name, value in asked.items():
@@ -99,7 +99,7 @@ def kernel(asked: Any, api: str) -> Kernel:
     if len(found.text) > TEXT_LIMIT:
         raise UsageError(f"a kernel of {len(found.text)} characters is too long")
     if not all(extent > 0 for extent in found.grid):
-        raise UsageError(f"grid = {list(found.grid)} is no list of positive whole numbers")
+        raise UsageError(f"grid = {list(found.grid)} is not a list of positive whole numbers")
     if found.lnc not in (1, 2):
         raise UsageError(f"lnc = {found.lnc}; it is 1 or 2")
     return found
@@ -133,5 +133,5 @@ def _asked(asked: Mapping[str, Any], name: str) -> str | None:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{name} = {value!r} is no text")
+        raise UsageError(f"{name} = {value!r} is not text")
     return value

@@ -44,11 +44,11 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
         raise UsageError(f"{action} needs {', '.join(needed) or 'nothing'}, not {', '.join(arguments) or 'nothing'}")
     for name, value in arguments.items():
         if name == "candidate" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise UsageError(f"candidate = {value!r} is no id")
+            raise UsageError(f"candidate = {value!r} is not an id")
         if name in ("text", "path", "expected_sha256") and (not isinstance(value, str) or not value.strip()):
-            raise UsageError(f"{name} = {value!r} is no text")
+            raise UsageError(f"{name} = {value!r} is not text")
         if name == "usd" and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9):
-            raise UsageError(f"usd = {value!r} is no amount")
+            raise UsageError(f"usd = {value!r} is not an amount")
 
 
 def apply(control: RunControl, action: str, arguments: Mapping[str, Any]) -> str:

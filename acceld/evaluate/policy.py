@@ -187,7 +187,7 @@ class _Reader:
             case ast.ClassDef():
                 return _class(node)
             case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
-                return "async", "a kernel is no coroutine", ""
+                return "async", "a kernel is not a coroutine", ""
         return None
 
     def _import_from(self, node: ast.ImportFrom) -> tuple[str, str, str] | None:

@@ -53,7 +53,7 @@ def _public_kind(error: AcceldError) -> str:
 
 
 def status_of(error: AcceldError) -> int:
-    """The HTTP status for an error."""
+    """Return the HTTP status for an error."""
     if isinstance(error, NotFoundError):
         return 404
     if isinstance(error, ConflictError):
@@ -98,7 +98,7 @@ def number(request: web.Request, name: str = "id") -> int:
     text = request.match_info[name]
     digits = text[1:] if text[:1] in "rciep" else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
-        raise NotFoundError(f"{text!r} is no id", hint="ids are numbers, such as 12 or r12")
+        raise NotFoundError(f"{text!r} is not an id", hint="ids are numbers, such as 12 or r12")
     return int(digits)
 
 
@@ -108,7 +108,7 @@ def integer(request: web.Request, name: str, default: int, most: int = 2**53) ->
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
-        raise UsageError(f"{name}={text!r} is no whole number")
+        raise UsageError(f"{name}={text!r} is not a whole number")
     return min(int(text), most)
 
 
@@ -124,7 +124,7 @@ def run_filter(request: web.Request) -> int | None:
         return None
     digits = text.removeprefix("r")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
-        raise UsageError(f"run={text!r} is no run")
+        raise UsageError(f"run={text!r} is not a run")
     return int(digits)
 
 

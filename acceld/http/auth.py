@@ -38,7 +38,7 @@ def _stranger(request: web.Request, hosts: frozenset[str]) -> str:
     """Why the sender may not speak to us; empty where it may."""
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is None:
-        return "the sender can not be told"
+        return "the sender can not be identified"
     if connection.family == socket.AF_UNIX:
         uid = peer_uid(connection)
         return "" if uid == os.getuid() else f"user {uid} may not use the daemon of user {os.getuid()}"

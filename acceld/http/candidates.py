@@ -51,7 +51,9 @@ def diff(connection: sqlite3.Connection, candidate: int, against: str) -> dict[s
     elif digits.isascii() and digits.isdigit():
         other = int(digits)
     else:
-        raise UsageError(f"against={against!r}", hint="one of parent, baseline, best, or a candidate's id")
+        raise UsageError(
+            f"against={against!r} is not a candidate", hint="one of parent, baseline, best, or a candidate's id"
+        )
     chosen = connection.execute("SELECT candidate, text FROM kernels WHERE candidate IN (?, ?)", (candidate, other))
     texts: dict[int, str] = dict(chosen.fetchall())
     if other is not None and other not in texts:

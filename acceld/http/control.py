@@ -82,7 +82,7 @@ class Control(Protocol):
         ...
 
     def stop(self, grace_s: float | None) -> None:
-        """Begin to stop in order."""
+        """Begin an orderly shutdown; answer at once."""
         ...
 
     def touched(self) -> None:

@@ -51,14 +51,14 @@ async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
 
 
 def _seconds(request: web.Request) -> float:
-    """``wait_s`` from the query, at most a minute. UsageError for what is no time span."""
+    """``wait_s`` from the query, at most a minute. UsageError for what is not a time span."""
     text = request.query.get("wait_s", "0")
     try:
         value = float(text)
     except ValueError as error:
-        raise UsageError(f"wait_s={text!r} is no number of seconds") from error
+        raise UsageError(f"wait_s={text!r} is not a number of seconds") from error
     if not 0 <= value < math.inf:
-        raise UsageError(f"wait_s={text!r} is no number of seconds")
+        raise UsageError(f"wait_s={text!r} is not a number of seconds")
     return min(value, WAIT_LIMIT_S)
 
 

@@ -57,8 +57,8 @@ async def post_query(request: web.Request) -> web.Response:
     if not isinstance(sql, str) or not sql.strip():
         raise UsageError("a query needs sql", hint='Such as {"sql": "SELECT * FROM history"}.')
     if not isinstance(limit, int) or not 0 < limit <= PAGE_LIMIT:
-        raise UsageError(f"limit={limit!r}", hint=f"a number from 1 to {PAGE_LIMIT}")
+        raise UsageError(f"limit={limit!r} is out of range", hint=f"a number from 1 to {PAGE_LIMIT}")
     if not isinstance(time_limit_s, int | float) or not 0 < time_limit_s <= TIME_LIMIT_S:
-        raise UsageError(f"time_limit_s={time_limit_s!r}", hint=f"seconds, at most {TIME_LIMIT_S:g}")
+        raise UsageError(f"time_limit_s={time_limit_s!r} is out of range", hint=f"seconds, at most {TIME_LIMIT_S:g}")
     table = await request.app[READING].read(history.query, sql, limit=limit, time_limit_s=time_limit_s)
     return answer(table.to_json())

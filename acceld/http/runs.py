@@ -37,7 +37,9 @@ async def get_runs(request: web.Request) -> web.Response:
         return {"runs": found, "total": connection.execute("SELECT count(*) FROM runs").fetchone()[0]}
 
     if asked.get("sort", "id") not in listing.SORTS:
-        raise UsageError(f"sort={asked['sort']!r}", hint=f"one of {', '.join(listing.SORTS)}")
+        raise UsageError(
+            f"sort={asked['sort']!r} is not a column to sort by", hint=f"one of {', '.join(listing.SORTS)}"
+        )
     return answer(await request.app[READING].read(look))
 
 

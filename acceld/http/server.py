@@ -101,7 +101,7 @@ def parse_tcp(text: str) -> tuple[str, int]:
             raise ValueError
     except ValueError as error:
         raise ConfigError(
-            f"daemon.tcp = {text!r} is no loopback address with a port",
+            f"daemon.tcp = {text!r} is not a loopback address with a port",
             hint="such as 127.0.0.1:7431. From another machine, use ssh: acceld attach --remote ssh://host.",
         ) from error
     return str(address), int(port)

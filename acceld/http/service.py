@@ -52,7 +52,7 @@ async def post_stop(request: web.Request) -> web.Response:
     """Begin to stop in order."""
     grace = (await body(request)).get("grace_s")
     if grace is not None and not (isinstance(grace, int | float) and grace >= 0):
-        raise UsageError(f"grace_s={grace!r} is no number of seconds")
+        raise UsageError(f"grace_s={grace!r} is not a number of seconds")
     control_of(request).stop(grace)
     return answer({"state": "stopping"}, 202)
 
@@ -62,7 +62,7 @@ async def get_logs(request: web.Request) -> web.Response:
     place = request.app[LOG_FILE]
     level = request.query.get("level", "debug")
     if level not in LEVELS:
-        raise UsageError(f"level={level!r} is no level", hint=f"one of {', '.join(LEVELS)}")
+        raise UsageError(f"level={level!r} is not a level", hint=f"one of {', '.join(LEVELS)}")
     if place is None:
         return answer({"lines": [], "next": 0})
     after = integer(request, "after", -1) if "after" in request.query else -1

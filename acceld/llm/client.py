@@ -47,7 +47,7 @@ class Progress(Protocol):
     """Follows one call; :class:`acceld.llm.meter.Meter` where money is counted."""
 
     async def sending(self, answer: Received) -> None:
-        """Report that a request goes out now, whose answer will be in ``answer``.
+        """Report that a request goes out now; its answer will be in ``answer``.
 
         :raises BudgetError: there is no money for it.
         """

@@ -182,7 +182,9 @@ def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:
     for line in lines:
         header, colon, value = line.partition(":")
         if not colon or not header.strip():
-            raise ConfigError(f"[models.{name}] headers: {line!r} is no header", hint='headers = ["X-Team: kernels"]')
+            raise ConfigError(
+                f"[models.{name}] headers: {line!r} is not a header", hint='headers = ["X-Team: kernels"]'
+            )
         found[header.strip()] = value.strip()
     return found
 

@@ -1,4 +1,4 @@
-"""Models and rules as one proposer: their plans alternate, and models are told what rules do without them."""
+"""Models and rules as one proposer: their plans alternate, and models are shown what rules do without them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from acceld.proposers.rules.proposer import RulesProposer
 from acceld.proposers.rules.records import Site
 
 TOLD = 6
-"""Sites and refusals of rules that models are told of, at most of each."""
+"""Most sites, and most refusals, of rules that models are shown."""
 
 
 class BothProposer:

@@ -54,7 +54,7 @@ class PlanRequest:
     seed: int
     insights: tuple[Insight, ...] = ()
     hints: tuple[str, ...] = ()
-    """What a person told the planner."""
+    """Hints of a person for the planner."""
     notes: tuple[str, ...] = ()
     """What the search tells it, such as plans that repeat."""
     earlier: tuple[Plan, ...] = ()

@@ -99,7 +99,7 @@ def checkpoints(folder: Path, chip: str) -> Iterator[Checkpoint]:
         try:
             found = _checkpoint(case, chip)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UsageError(f"{case} is no checkpoint of AccelOpt: {error!r}") from error
+            raise UsageError(f"{case} is not a checkpoint of AccelOpt: {error!r}") from error
         if found is not None:
             yield found
 

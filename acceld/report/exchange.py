@@ -14,7 +14,7 @@ from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import Workload
 
 FLASHINFER_LANGUAGE = {"triton": "triton"}
-"""By API. flashinfer-bench has no word for NKI, which is told as python; the target hardware tells the rest."""
+"""By API. flashinfer-bench has no word for NKI, so it is written as python; the target hardware says which."""
 
 NKI_APIS = TARGETS[SIMULATOR].apis
 """APIs of kernels for Trainium, which are all that NKIBench's layout holds."""

@@ -64,7 +64,7 @@ def cases(summary: Path) -> Iterator[Case]:
     """The cases of NKIBench's summary.json; paths in it are relative to it. UsageError where it is none."""
     found = _load(summary)
     if not isinstance(found, dict):
-        raise UsageError(f"{summary} is no summary of NKIBench", hint="it maps operators to their cases")
+        raise UsageError(f"{summary} is not a summary of NKIBench", hint="it maps operators to their cases")
     for operator, entry in found.items():
         try:
             for number, case in entry["cases"].items():

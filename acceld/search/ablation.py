@@ -88,7 +88,7 @@ class Result:
 
 
 def parse_vary(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """``beam=1,3 memory=off,fifo`` as values by name. UsageError for what can not be varied or is no value of it."""
+    """``beam=1,3 memory=off,fifo`` as values by name. UsageError for what can not be varied or is not a value of it."""
     found: dict[str, tuple[Any, ...]] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -113,7 +113,7 @@ def parse_cost(words: Sequence[str]) -> Cost:
                 continue
         except ValueError:
             pass
-        raise UsageError(f"{word!r} is no budget", hint="candidates=64, usd=2, or both")
+        raise UsageError(f"{word!r} is not a budget", hint="candidates=64, usd=2, or both")
     return cost
 
 

@@ -17,7 +17,7 @@ from acceld.llm.calls import RoleBudgetError
 from acceld.llm.pricing import micro_usd
 
 LEVELS = (50, 80, 100)
-"""Percent of a cap at which somebody is told."""
+"""Percentages of a cap at which an event is published."""
 
 MICRO = 1_000_000
 
@@ -41,7 +41,7 @@ class Account:
     cap: int | None = None
     run: int | None = None
     refusal: type[BudgetError] = BudgetError
-    """What a call that does not fit is told."""
+    """Message for a call that the budget has no room for."""
     spent: int = 0
     reserved: int = 0
     unpriced_calls: int = 0

@@ -40,7 +40,7 @@ class RunControl:
     branches: list[int] = field(default_factory=list)
     """Candidates that join the next iteration's parents."""
     hints: list[str] = field(default_factory=list)
-    """What the planner is told from now on."""
+    """Hints that the planner gets from now on."""
 
     def __post_init__(self) -> None:
         self.running.set()

@@ -8,7 +8,7 @@ from acceld.model import Candidate, Plan, Status
 from acceld.proposers.interface import Step
 
 STEPS = 8
-"""Steps of a lineage that are told, at most: the newest."""
+"""Most steps of a lineage that are shown: the newest."""
 
 
 def outcomes(plans: Iterable[Plan], candidates: Mapping[int, Candidate]) -> dict[int, str]:

@@ -48,10 +48,12 @@ def read_suite(path: Path) -> Suite:
     try:
         raw = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is no suite: {error}") from error
+        raise UsageError(f"{path} is not a suite: {error}") from error
     listed = raw.get("kernel")
     if not isinstance(listed, list) or not listed or set(raw) - {"name", "kernel"}:
-        raise UsageError(f"{path} is no suite", hint="It has a name and a [[kernel]] with a workload for each kernel.")
+        raise UsageError(
+            f"{path} is not a suite", hint="It has a name and a [[kernel]] with a workload for each kernel."
+        )
     entries = []
     for number, one in enumerate(listed, 1):
         if not isinstance(one, dict) or not isinstance(one.get("workload"), str) or set(one) - {"workload", "root"}:

@@ -1,1 +1,1 @@
-"""Watch mode: what a save of a kernel file changes, told within seconds; re-optimizing only when asked."""
+"""Watch mode: report within seconds what a save of a kernel file changes; search again only when asked."""

@@ -42,7 +42,7 @@ def check_drop_in(path: Path, kernel: Kernel) -> None:
         raise UsageError(f"{path} can not be read as a kernel: {error}", hint="to write a new file: -o FILE") from error
     if found:
         raise UsageError(
-            f"the kernel is no drop-in for {path}: {'; '.join(found)}",
+            f"the kernel is not a drop-in for {path}: {'; '.join(found)}",
             hint="compare them, and write a new file: acceld best r12 -o FILE",
         )
 

@@ -18,7 +18,7 @@ EXACT: Mapping[str, str] = {
 }
 MODELLED: Mapping[str, str] = {"spill_save_bytes": "spilled", "spill_reload_bytes": "reloaded"}
 LEAST = 0.005
-"""Relative changes below this are not told."""
+"""Relative changes below this are not reported."""
 
 
 @dataclass(frozen=True, slots=True)

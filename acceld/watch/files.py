@@ -50,7 +50,7 @@ class SavedFiles:
         self._seen[file.resolve()] = digest(file)
 
     async def batches(self) -> AsyncIterator[frozenset[Path]]:
-        """Each batch of files whose bytes differ from when they were last told of."""
+        """Yield each batch of files whose bytes differ from when they were last yielded."""
         changes: asyncio.Queue[set[Path]] = asyncio.Queue()
         notifier = asyncio.create_task(self._notify(changes))
         try:

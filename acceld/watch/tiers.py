@@ -1,4 +1,4 @@
-"""The tiers of a save: what can be told without a chip first, then what the chip says. Each is told as it lands."""
+"""The tiers of a save: first the checks that need no chip, then those on the chip. Each result is reported at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from acceld.watch.hashes import Hashes
 
 SHOWN_DELTAS = 6
 SAME = 0.005
-"""Latencies whose ratio is this close to one are told as the same."""
+"""Latencies whose ratio is this close to one are reported as equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Tiers:
         watched.last = timed
 
     async def _committed(self, watched: Watched) -> Evaluation | None:
-        """The timing of the version in git HEAD, made once a commit; None without one."""
+        """Return the timing of the version in git HEAD, timed once for each commit; None without a commit."""
         words = ["git", "-C", str(watched.path.parent), "show", f"HEAD:./{watched.path.name}"]
         try:
             shown = await asyncio.to_thread(subprocess.run, words, capture_output=True, timeout=5, check=False)

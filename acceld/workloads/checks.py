@@ -45,7 +45,7 @@ class MetamorphicPair:
 def metamorphic_pair(
     workload: Workload, check: Metamorphic, inputs: Sequence[Any], rng: np.random.Generator
 ) -> MetamorphicPair:
-    """Inputs related to ``inputs`` by ``check`` and the relation their outputs must have."""
+    """Return inputs that ``check`` derives from ``inputs``, and the relation that the two outputs must have."""
     import numpy as np
 
     changed = list(inputs)

@@ -21,7 +21,7 @@ def evaluate(expression: str | int, values: Mapping[str, int]) -> int:
     try:
         tree = parse_expression(expression.strip())
     except SyntaxError as error:
-        raise ValueError(f"{expression!r} is no expression") from error
+        raise ValueError(f"{expression!r} is not an expression") from error
     result = _value(tree, expression, values)
     if abs(result) > _LARGEST:
         raise ValueError(f"{expression!r} is too large")

@@ -142,7 +142,7 @@ def _ends_of_parts(
 
     parts = argument.shape[0] - 1
     if how.over and how.over not in earlier:
-        raise WorkloadError(f"argument {argument.name} is to lie over {how.over!r}, which is no argument before it")
+        raise WorkloadError(f"argument {argument.name} is to lie over {how.over!r}, which is not an argument before it")
     least = np.full(parts, int(how.low)) if not how.over else np.maximum(np.diff(earlier[how.over]), int(how.low))
     rest = int(how.high) - int(least.sum())
     if parts < 1 or rest < 0:

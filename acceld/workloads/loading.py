@@ -160,7 +160,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
         raise top.fail("tolerance", f"is {tolerance}; it must lie between 0 and 1")
     for name in kernel.texts("mutates"):
         if name not in names:
-            raise kernel.fail("mutates", f"names {name!r}, which is no argument.", did_you_mean(name, names))
+            raise kernel.fail("mutates", f"names {name!r}, which is not an argument.", did_you_mean(name, names))
     return Workload(
         name=top.text("name", folder.name),
         family=top.text("family", folder.parent.name),
@@ -380,7 +380,7 @@ def _definition(table: _Table, values: Mapping[str, int]) -> Definition:
     for where, named in (("free", free), *((f"shapes.{name}", shape) for name, shape in shapes.items())):
         for axis in named:
             if axis not in axes:
-                raise table.fail(where, f"names {axis!r}, which is no axis.", did_you_mean(axis, axes))
+                raise table.fail(where, f"names {axis!r}, which is not an axis.", did_you_mean(axis, axes))
     return Definition(table.text("definition"), table.text("op_type"), axes, frozenset(free), shapes)
 
 
@@ -391,7 +391,7 @@ def _metamorphic(top: _Table, names: list[str]) -> tuple[Metamorphic, ...]:
         arguments = one.texts("arguments")
         for name in arguments:
             if name not in names:
-                raise one.fail("arguments", f"names {name!r}, which is no argument.", did_you_mean(name, names))
+                raise one.fail("arguments", f"names {name!r}, which is not an argument.", did_you_mean(name, names))
         kind = one.choice("kind", METAMORPHIC_KINDS)
         checks.append(
             Metamorphic(kind, arguments, one.whole("axis", 0), one.whole("output_axis", 0), one.whole("power", 1))

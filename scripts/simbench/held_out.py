@@ -108,7 +108,7 @@ PUBLISHED = (
 )
 """Of the thresholds the tightest that a release had. The tests name no chip; trn1 is assumed.
 
-Left out: what holds for no shape that can be told (layernorm, 2.3 ms for 300 rows), limits a thousand times too long
+Left out: what holds for no shape that is published (layernorm, 2.3 ms for 300 rows), limits a thousand times too long
 (flash_fwd), and resize_nearest, whose program writes what its other instances write.
 """
 

@@ -175,7 +175,7 @@ def write_steering(tx: Transaction, run: int, action: str, arguments: Mapping[st
 
 
 def settle_steering(tx: Transaction, steering: int, result: str) -> None:
-    """A person's wish has been carried out or refused; only now is it told."""
+    """Record that a person's request was carried out or refused, and publish the event."""
     row = tx.one("SELECT * FROM steering WHERE id = ?", (steering,))
     if row is None or row["applied_at"] is not None:
         return

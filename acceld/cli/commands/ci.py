@@ -120,7 +120,7 @@ def read_budgets(path: Path) -> list[Budget]:
             raise ConfigError(f"{where} needs a path, and workload is a text")
         percent = entry.get("most_percent", every)
         if isinstance(percent, bool) or not isinstance(percent, int | float) or percent < 0:
-            raise ConfigError(f"{where}: most_percent = {percent!r} is no percentage")
+            raise ConfigError(f"{where}: most_percent = {percent!r} is not a percentage")
         found.append(Budget(entry["path"], entry.get("workload"), float(percent)))
     return found
 

@@ -101,9 +101,9 @@ def _read(path: Path) -> list[Finding]:
     except OSError as error:
         raise UsageError(f"can not read {path}: {error.strerror}", hint="acceld doctor --neuron writes one") from error
     except ValueError as error:
-        raise UsageError(f"{path} is no report: {error}", hint="acceld doctor --neuron writes one") from error
+        raise UsageError(f"{path} is not a report: {error}", hint="acceld doctor --neuron writes one") from error
     if not isinstance(report, dict):
-        raise UsageError(f"{path} is no report")
+        raise UsageError(f"{path} is not a report")
     return list(advice(report))
 
 

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A port and what became of it: ``problem`` says why it is no proven one."""
+    """A port and what became of it: ``problem`` says why it is not a proven one."""
 
     ported: Ported
     problem: str = ""

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 def show(
     arguments: argparse.Namespace, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, wide: bool = False
 ) -> None:
-    """Print rows as the flags ask; ``wide`` cuts no cell. Times of tables are shown in ISO 8601, JSON has the seconds."""
+    """Print rows in the format of the flags; with ``wide`` no cell is cut. Times of tables are shown in ISO 8601, JSON has the seconds."""
     if not (arguments.json or arguments.jsonl):
         times = {place for place, name in enumerate(columns) if name == "at" or name.endswith("_at")}
         rows = [

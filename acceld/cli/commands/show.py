@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     match = re.fullmatch(r"([rcie])(\d+)", arguments.id)
     if match is None:
         raise UsageError(
-            f"{arguments.id!r} is no id", hint="r12 is a run, c345 a candidate, i38 an insight, e901 an evaluation"
+            f"{arguments.id!r} is not an id", hint="r12 is a run, c345 a candidate, i38 an insight, e901 an evaluation"
         )
     number = int(match[2])
     with reading(arguments.home) as history:

@@ -59,7 +59,7 @@ class CpuDriver:
         self._rates: HostRates | None = None
 
     def check(self, api: str | None = None) -> None:
-        """DeviceError where this is no Linux, or, for C, where no compiler is found."""
+        """Check that kernels can be timed here. DeviceError if this is not Linux, or, for C, if no compiler is found."""
         if sys.platform != "linux":
             raise DeviceError("kernels are timed on the host's processor on Linux only")
         if api == "c" and self.compiler is None:

@@ -29,7 +29,7 @@ _MEMORY_BYTES, _SHARED_BYTES, _CACHE_BYTES = 64 << 20, 2 << 20, 16 << 10
 _REPEATS = 5
 _BUILD_S = 60.0
 _MARGIN = 1.2
-"""Ratio of a limit to the best rate seen: clocks change, and the measuring loop is no kernel."""
+"""Ratio of a limit to the best rate seen: clocks change, and the measuring loop is not a kernel."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
 
 
 def gpu_called(name: str) -> Gpu | None:
-    """The GPU whose words are in the driver's name for it, such as ``NVIDIA H100 80GB HBM3``; None for another."""
+    """Return the GPU by the name that the driver has for it, such as ``NVIDIA H100 80GB HBM3``; None for another."""
     padded = f"{name.lower()} "
     for gpu in sorted(GPUS.values(), key=lambda one: -len(one.words[0])):
         if any(f"{word} " in padded.replace("-", " ") or f"{word}" in padded.split() for word in gpu.words):

@@ -166,7 +166,7 @@ def _read(raw: dict[str, Any], code: bytes) -> Plan:
     )
     outputs = tuple(map(_argument, raw["outputs"]))
     if not all(isinstance(one, Pointer) for one in outputs):
-        raise PlanRefused("an output that is no array")
+        raise PlanRefused("an output that is not an array")
     pointers = tuple(one for one in outputs if isinstance(one, Pointer))
     return Plan(_whole(raw["capability"]), buffers, tuple(kernels), launches, pointers)
 

@@ -49,7 +49,7 @@ def _refusal(node: ast.AST) -> tuple[str, str, str] | None:
         case ast.Attribute(attr="autotune"):
             return "autotune", "triton.autotune measures by itself", "write one configuration; the search tries others"
         case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
-            return "async", "a kernel is no coroutine", ""
+            return "async", "a kernel is not a coroutine", ""
         case ast.Global() | ast.Nonlocal():
             return "state", "a kernel keeps nothing from one call to the next", ""
     return None

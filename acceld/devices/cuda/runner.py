@@ -35,7 +35,7 @@ _WARP = 32
 
 
 def prepare(job: Job, artefact: str) -> Call:
-    """Load the plan for the job's arrays. BuildRefused where it is no plan, or device code can not be loaded."""
+    """Load the plan for the job's arrays. BuildRefused where it is not a plan, or device code can not be loaded."""
     input_bytes = [_size_bytes(one) for one in job["arguments"] if "value" not in one]
     output_bytes = [_size_bytes(one) for one in job["outputs"]]
     try:

@@ -166,7 +166,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return NeuronCase(request, loaded, seeds=self._seeds.of(request.run, loaded))
 
     async def _announce(self, request: EvaluationRequest, loaded: Workload, clock: Clock) -> None:
-        """Tell a run, before anything of it is measured, how it is timed, and whether its wins could be seen."""
+        """Write a notice to a run before anything is measured: the timing method, and if a win could be visible at all."""
         if self._on_notice is None:
             return
         await self._on_notice(request.run, "info", f"{clock.text}; {self._holds()}")

@@ -219,7 +219,7 @@ def _begin(session: _Session, number: int, started: float) -> bool:
 
 
 def _end(session: _Session, number: int) -> None:
-    """Hand the turn over after the first call of a round; the second one begins the next round too."""
+    """Let the other side time its kernel after the first call of a round. After the second call this side begins the next round."""
     place = session.plan.place
     if place is not None and (number % 2 == 0) == (place == 0):
         _send(session, _TURN)

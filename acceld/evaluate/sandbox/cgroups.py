@@ -126,8 +126,8 @@ def enter(path: str, pid: int) -> None:
 def ran_out_of_memory(path: str) -> bool:
     """Return True if the kernel ended a process of the cgroup for its memory limit."""
     memory, *first = path.split(_BETWEEN)
-    told = _text(Path(memory) / ("memory.oom_control" if first else "memory.events"))
-    counts = dict(line.split()[:2] for line in told.splitlines() if line.count(" "))
+    events = _text(Path(memory) / ("memory.oom_control" if first else "memory.events"))
+    counts = dict(line.split()[:2] for line in events.splitlines() if line.count(" "))
     return counts.get("oom_kill", "0").strip("0") != ""
 
 

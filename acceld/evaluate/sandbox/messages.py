@@ -52,14 +52,14 @@ def parse(reply: Reply) -> tuple[dict[str, Any], int]:
         raise BadMessage("it wrote no answer")
     (length,) = _LENGTH.unpack(start)
     if length > MAX_HEADER:
-        raise BadMessage("its answer is no message")
+        raise BadMessage("its answer is not a message")
     text = reply.read(length, _LENGTH.size)
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadMessage("its answer is no message") from error
+        raise BadMessage("its answer is not a message") from error
     if len(text) != length or not isinstance(header, dict):
-        raise BadMessage("its answer is no message")
+        raise BadMessage("its answer is not a message")
     return header, _LENGTH.size + length
 
 

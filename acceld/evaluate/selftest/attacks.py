@@ -19,7 +19,7 @@ attack no longer reaches what it attacks. Files of a ``further`` folder may leav
 A folder is read with all folders below it; ``NAME.toml`` beside ``NAME.py`` or ``NAME.bin`` may hold the same keys.
 Where ``expect`` is missing, words of the path say it (``honest/``, ``controls/``, ``cheat_1.py``), or an id like those
 of acceld's own suite (``H01_`` is honest, any other letter an attack). Where nothing does, the file is ``unlabeled``: if
-it passes, nobody can say whether it should have, and that is told and counted apart. A missing workload
+it passes, nothing says if it should have; it is reported and counted apart. A missing workload
 is the one that names of the file or its folder hold, or else the only one (first of all but the suite's own) with the
 kernel's arguments.
 """
@@ -145,14 +145,14 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
 
 
 def _left_out(path: Path) -> bool:
-    """Return True for a file that is no attack: a workload's, a test, a helper that others import."""
+    """Return True for a file that is not an attack: a workload's, a test, a helper that others import."""
     hidden = any(part.startswith((".", "_")) or part == "workloads" for part in path.parts)
     return hidden or path.name.startswith(("test_", "conftest"))
 
 
 def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
     if not path.is_file():
-        raise UsageError("it is no regular file")
+        raise UsageError("it is not a regular file")
     if path.stat().st_size > MAX_BYTES:
         raise UsageError(f"it has more than {MAX_BYTES >> 20} MiB")
     data = path.read_bytes()
@@ -176,7 +176,7 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
     try:
         at_least = float(given.get("at_least", 0))
     except ValueError as error:
-        raise UsageError(f"at_least {given['at_least']!r} is no number") from error
+        raise UsageError(f"at_least {given['at_least']!r} is not a number") from error
     kernel = Kernel(text, api, entry=given.get("entry", ""), filename=f"{path.stem}.py" if forged else path.name)
     caught_by = _refusals(given.get("caught_by", ""))
     return Attack(
@@ -198,7 +198,7 @@ def _refusals(text: str) -> tuple[str, ...]:
     for refusal in refusals:
         status, _, rule = refusal.partition(".")
         if status not in set(Status) or not rule:
-            raise UsageError(f"caught by {refusal!r} is no status and rule", hint=did_you_mean(status, list(Status)))
+            raise UsageError(f"caught by {refusal!r} is not a status and rule", hint=did_you_mean(status, list(Status)))
     return refusals
 
 

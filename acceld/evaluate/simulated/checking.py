@@ -134,7 +134,7 @@ class Checker:
         return failed
 
     async def _try_hidden(self, case: TracedCase, seeds: Seeds) -> Failed | None:
-        """The same source at the shapes it was not told of; None where it is right there too."""
+        """Evaluate the same source at the workload's other shapes; None where it is right there too."""
         for values in case.workload.hidden:
             if (failed := await self._elsewhere(case, values, seeds)) is not None:
                 return failed

@@ -31,7 +31,7 @@ class Timer:
         self._calibrations = calibrations
 
     async def time(self, case: TracedCase, arguments: Arguments) -> Failed | None:
-        """Trace, verify and time; the case gains its program and profile, or this says why there is none."""
+        """Trace, verify and time the case. Sets its program and profile; returns the failure where there is none."""
         traced = await self._children.trace(case.request.kernel, arguments, case.request.chip)
         if isinstance(traced, Failed):
             return traced

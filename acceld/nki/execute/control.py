@@ -83,7 +83,7 @@ def register_alu(context: Context) -> Step:
     reader = context.reader(0)
     other = _register(context, "operand") if context.attr("operand") is not None else None
     if op not in ALU and op not in BITWISE:
-        crash(f"{op!r} is no arithmetic operation", "operation", context.instruction.line)
+        crash(f"{op!r} is not an arithmetic operation", "operation", context.instruction.line)
 
     def run(env: Env, window: Window) -> None:
         held = context.machine.registers[source]

@@ -25,7 +25,7 @@ def alu(context: Context, op: str) -> Binary:
     """The two-operand function ``op`` on reals."""
     found = ALU.get(op)
     if found is None:
-        crash(f"{context.op}: {op!r} is no arithmetic operation", "operation", context.instruction.line)
+        crash(f"{context.op}: {op!r} is not an arithmetic operation", "operation", context.instruction.line)
     return found
 
 
@@ -60,7 +60,7 @@ def integer_reader(context: Context, number: int) -> Reader:
         return load
     value = context.number(number)
     if value != int(value):
-        crash(f"{context.op}: {value} is no integer", "operand_kind", context.instruction.line)
+        crash(f"{context.op}: {value} is not an integer", "operand_kind", context.instruction.line)
     whole = int(value)
     return lambda env, window: whole
 
@@ -206,7 +206,7 @@ def activation(context: Context) -> Step:
         return lambda env, window: dst.put(env, window, np.invert(np.asarray(source(env, window))))
     function = ACTIVATIONS.get(name)
     if function is None:
-        crash(f"{name!r} is no activation function", "operation", context.instruction.line)
+        crash(f"{name!r} is not an activation function", "operation", context.instruction.line)
     if context.machine.chip_functions:
         function = as_on_chip(name, function)
     data = context.reader(0)
@@ -242,7 +242,7 @@ def activate2(context: Context) -> Step:
     name = context.text("func", "copy")
     function = ACTIVATIONS.get(name)
     if function is None:
-        crash(f"{name!r} is no activation function", "operation", context.instruction.line)
+        crash(f"{name!r} is not an activation function", "operation", context.instruction.line)
     if context.machine.chip_functions:
         function = as_on_chip(name, function)
     slope = context.reader(3) if name == "prelu" and context.has_src(3) else None

@@ -288,7 +288,9 @@ class _Execution:
             store.allocate()
         except (MemoryError, ValueError) as error:
             raise LimitExceeded(
-                f"no memory for {store.layout.nbytes} bytes", rule="memory_limit", line=store.layout.buffer.line
+                f"this machine has no memory for a buffer of {store.layout.nbytes} bytes",
+                rule="memory_limit",
+                line=store.layout.buffer.line,
             ) from error
 
     def _output(self, number: int) -> Array:

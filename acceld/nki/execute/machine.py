@@ -77,7 +77,7 @@ class Machine:
         """An integer register's value."""
         value = self.registers[number]
         if isinstance(value, float) and not math.isfinite(value):
-            crash(f"register {number} holds {value}, which is no index", "register_value", 0)
+            crash(f"register {number} holds {value}, which is not an index", "register_value", 0)
         return int(value)
 
 
@@ -111,7 +111,7 @@ def affine_function(const: int, terms: Sequence[tuple[int, int]]) -> Callable[[E
 
 
 def affine(machine: Machine, value: Affine) -> Callable[[Env], int]:
-    """``value`` as a function of the iteration list."""
+    """Return a function that computes the affine ``value`` from the current values of the loop variables."""
     return affine_function(value.const, [(machine.slots[loop], coef) for loop, coef in value.terms])
 
 

@@ -23,7 +23,7 @@ def reduce_operation(context: Context, name: str, default: str = "") -> str:
     """A reduction's operation by attribute name."""
     op = context.text(name, default)
     if op not in REDUCE_OPS:
-        crash(f"{context.op}: {op!r} is no reduction", "operation", context.instruction.line)
+        crash(f"{context.op}: {op!r} is not a reduction", "operation", context.instruction.line)
     return op
 
 

@@ -20,7 +20,7 @@ from acceld.nki.ir.program import MAX_INSTRUCTIONS
 
 PACKAGE = str(Path(__file__).parents[1])
 LIBRARY = (sysconfig.get_path("stdlib"), "<")
-"""How the names of files that are no kernel's begin: Python's own library, text that is no file."""
+"""How the names of files that are no kernel's begin: Python's own library, text that is not a file."""
 SHOWN_CALLS = 4
 """Calls that a message names at most."""
 
@@ -148,7 +148,7 @@ def caller() -> FrameType | None:
 
 
 def is_ours(error: Exception) -> bool:
-    """Return True for an error of the simulator's own code: raised there, and no typed failure of the kernel."""
+    """Return True for a defect of the simulator: raised in its own code, and not one of the kernel's typed failures."""
     if isinstance(error, KernelFailure):
         return False
     traceback = error.__traceback__

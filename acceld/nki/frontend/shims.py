@@ -268,7 +268,7 @@ def _asked_by_kernel(session: Session) -> bool:
 def _inside(name: str, root: Path) -> bool:
     try:
         return Path(name).resolve().is_relative_to(root.resolve())
-    except (OSError, ValueError):  # a name that is no path
+    except (OSError, ValueError):  # a name that is not a path
         return False
 
 

@@ -74,7 +74,7 @@ class Trait(Flag):
     """Further properties of an operation, for verification, execution and coverage."""
 
     WHOLE = auto()
-    """Writes every element of its first destination, unless masked or told otherwise."""
+    """Writes every element of its first destination, unless masked or stated otherwise."""
     ELEMENTWISE = auto()
     """Operands that are no scalars have the elements of the destination."""
     ACROSS = auto()

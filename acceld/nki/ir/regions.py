@@ -45,7 +45,7 @@ class Box:
         return True
 
     def without(self, loop: int, trips: int) -> Box | None:
-        """The union over all iterations of ``loop``; None where that is no box this class can hold."""
+        """The union over all iterations of ``loop``; None where that is not a box this class can hold."""
         starts, extents, dense = list(self.starts), list(self.extents), self.dense
         moved = False
         for d, start in enumerate(self.starts):

@@ -89,7 +89,7 @@ def block_tensors(function: ast.FunctionDef, names: Names, facts: Facts) -> dict
 
 
 def _sizes(shape: ast.expr) -> list[ast.expr] | None:
-    """The sizes that a shape lists, also one put together of lists."""
+    """Return the sizes of a shape expression: a tuple, a list, or a sum of them."""
     if isinstance(shape, ast.Tuple | ast.List):
         return shape.elts
     if isinstance(shape, ast.BinOp) and isinstance(shape.op, ast.Add):

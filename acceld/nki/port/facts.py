@@ -89,7 +89,7 @@ class Facts:
 
 
 def key_of(node: ast.AST) -> str:
-    """Return the place of an expression as a key; unlike other nodes at the same place by its class."""
+    """Return a key for an expression: its place in the source, and its class, as several nodes may begin at one place."""
     at: Any = node
     return f"{at.lineno}:{at.col_offset}:{at.end_lineno}:{at.end_col_offset}:{type(node).__name__}"
 

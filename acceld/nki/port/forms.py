@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Linear:
-    """``const + sum(coefficient * expression)``; expressions are told apart by their text."""
+    """``const + sum(coefficient * expression)``; expressions are compared by their text."""
 
     const: int = 0
     terms: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(cls, node: ast.expr) -> Linear:
-        """Return an expression of integers as a sum, with what is no sum as one term."""
+        """Return an expression of integers as a sum, with what is not a sum as one term."""
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return cls(node.value)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

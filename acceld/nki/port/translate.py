@@ -835,7 +835,7 @@ class Function(Values):
         grid = self.grid(value)
         if grid is None or clip.axes:
             raise Unportable(
-                node.lineno, "iota of an expression that is no sum of nl.arange", "give nisa.iota a pattern"
+                node.lineno, "iota of an expression that is not a sum of nl.arange", "give nisa.iota a pattern"
             )
         rank = max(grid.rank, 2)
         by_axis = {atom.axis: atom for atom in grid.atoms}
@@ -866,7 +866,7 @@ class Function(Values):
         word = COMPARISONS.get(type(pred.ops[0]).__name__)
         if left is None or right is None or fact is None or not fact.shape or clip.axes or word is None:
             raise Unportable(
-                node.lineno, "affine_select with a predicate that is no comparison of nl.arange expressions"
+                node.lineno, "affine_select with a predicate that is not a comparison of nl.arange expressions"
             )
         grid = left + right.times(Linear(-1))
         rank = len(fact.shape)

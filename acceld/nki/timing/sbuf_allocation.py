@@ -332,7 +332,7 @@ class _Planner:
         heappush(self.warm, (worth, self.order, value))
 
     def _hopeless(self, value: int) -> bool:
-        """Return whether so much is written before the next event that the value can not stay until then."""
+        """True if more is written before the value's next use than SBUF has room for, so that it can not stay."""
         written = self.written
         upcoming = self.uses[value][self.next[value]] >> 1
         return written[upcoming] - written[self.now] > HOPELESS * self.limit

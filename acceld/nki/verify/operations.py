@@ -95,7 +95,7 @@ class Operations(Checker):
         if not (self._all_in_order(src) and self._all_in_order(dst)):
             self._add("access_pattern", instruction, "a view of a tensor in HBM is of all of it", "copy the tensor")
         if self.report.buffer(dst).role is not Role.SCRATCH or dst.buffer in self.report.program.outputs:
-            self._add("address_space", instruction, "a view in HBM is no argument and no result", "copy the tensor")
+            self._add("address_space", instruction, "a view in HBM is not an argument and no result", "copy the tensor")
 
     def _all_in_order(self, access: Access) -> bool:
         """Tell whether an access is all of its buffer, axis by axis."""
@@ -202,7 +202,9 @@ class Operations(Checker):
         """isa nc_matmul: double rows multiply float8 from NeuronCore-v3 on, and not in column tiles."""
         size = instruction.attr("tile_size")
         if instruction.attr("perf_mode") != "double_row" or self.rules.chip.generation < 3:
-            self._add("perf_mode", instruction, f"{instruction.attr('perf_mode')} is no mode of {self.rules.chip.name}")
+            self._add(
+                "perf_mode", instruction, f"{instruction.attr('perf_mode')} is not a mode of {self.rules.chip.name}"
+            )
         elif any(not kind.startswith("float8") for kind in kinds):
             self._add("perf_mode", instruction, f"double_row multiplies float8, not {kinds[0]} and {kinds[1]}", "cast")
         elif isinstance(size, tuple) and len(size) == 2 and size[1] != 128:

@@ -20,7 +20,7 @@ from acceld.nki.ir.program import Access, Buffer, Program, Role
 MOST_ELEMENTS = 2**26
 """Elements of a buffer, and of what is marked in all, beyond which nothing is said."""
 FARTHEST = 4
-"""Lengths of a dimension over which an access may range for its places to be told apart."""
+"""Lengths of a dimension over which an access may range for its places to be distinguished."""
 
 Marks = NDArray[np.bool_]
 

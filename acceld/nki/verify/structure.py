@@ -133,7 +133,7 @@ class Structure:
             if not self._is_index(number, len(program.buffers)):
                 self._bad(0, f"buffer {number} does not exist")
             elif program.buffers[number].space is not Space.HBM:
-                self._bad(0, f"buffer {number} is no argument: it is not in HBM")
+                self._bad(0, f"buffer {number} is not an argument: it is not in HBM")
         if program.registers < 0:
             self._bad(0, "a negative number of registers")
         if self.report.noted > before:
@@ -149,7 +149,7 @@ class Structure:
         return True
 
     def _bad(self, line: int, message: str) -> None:
-        self.report.add("malformed", line, message, "this is no program a front end makes")
+        self.report.add("malformed", line, message, "this is not a program a front end makes")
 
     @staticmethod
     def _is_index(value: object, size: int) -> bool:
@@ -235,7 +235,7 @@ class Structure:
                 if not self._affine(operand.base, loops, line):
                     return
             elif isinstance(operand, bool) or not isinstance(operand, int | float) or not _finite_size(operand):
-                self._bad(line, f"{op} has an operand that is no tile and no number")
+                self._bad(line, f"{op} has an operand that is neither a tile nor a number")
                 return
         if not self._kinds(instruction) or not self._attributes(instruction):
             return
@@ -325,7 +325,7 @@ class Structure:
 
     def _affine(self, value: Affine, loops: frozenset[int], line: int) -> bool:
         if not _whole(value.const) or any(not _whole(coef) for _, coef in value.terms):
-            self._bad(line, "an index is no whole number")
+            self._bad(line, "an index is not a whole number")
             return False
         if any(loop not in loops for loop, _ in value.terms):
             self.report.add(

@@ -51,7 +51,7 @@ TITLE_CHARS = 80
 STEP_CHARS = 400
 """Characters that are shown of a plan that led to a kernel."""
 TRIED = 40
-"""Earlier plans that a planner is told of, at most."""
+"""Most earlier plans that a planner is shown."""
 
 
 HOT_SPOTS = 6

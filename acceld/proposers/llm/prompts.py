@@ -61,7 +61,7 @@ class PromptFile:
             raise PromptError(f"{path}: the front matter must list its placeholders", hint='placeholders = ["problem"]')
         strange = [braces for braces in _BRACES.findall(body) if not _PLACEHOLDER.fullmatch(braces)]
         if strange:
-            raise PromptError(f"{path}: {strange[0]!r} is no placeholder", hint="write {{lower_case_name}}")
+            raise PromptError(f"{path}: {strange[0]!r} is not a placeholder", hint="write {{lower_case_name}}")
         _match(path, set(listed), set(_PLACEHOLDER.findall(body)), "its text")
         system, _, user = body.partition(USER_MARK)
         settings = {name: str(value) for name, value in head.items()}

@@ -51,7 +51,7 @@ def all_rules() -> tuple[Rule, ...]:
             name for name in ("name", "reason", "source", "apis", "change_class", "find") if not hasattr(value, name)
         ]
         if missing:
-            return f"{value!r} is no rewrite rule: it has no {missing[0]}"
+            return f"{value!r} is not a rewrite rule: it has no {missing[0]}"
         return f"there is a rule {value.name!r} already" if value.name in names else ""
 
     return (*own, *(plugin.value for plugin in plugins.accepted("acceld.rules", fault)))

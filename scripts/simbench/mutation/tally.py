@@ -20,7 +20,7 @@ from scripts.simbench.mutation.rewrites import rewrites
 LIMIT = 2 * len(OPERATORS)
 """Mutants of a kernel: the operators by turns."""
 KERNEL_S = 40.0
-"""Processor time for one kernel; mutants that it does not suffice for are told of as untried."""
+"""Processor time for one kernel; mutants that it does not suffice for are listed as untried."""
 SEED = 1
 ENOUGH = 3
 """Trials after which an equivalent program that gave the kernel's own bits on each is believed."""

@@ -58,7 +58,7 @@ class SimulatedDevice:
                 stream.write(f"{self.name} {request.key}\n")
         sha256 = request.kernel.sha256
         if not request.kernel.text.startswith("latency"):
-            return Evaluation(Status.COMPILE_ERROR, sha256, failure=Failure("syntax", "this is no kernel", 1))
+            return Evaluation(Status.COMPILE_ERROR, sha256, failure=Failure("syntax", "this is not a kernel", 1))
         if self.wrong and self.wrong in request.kernel.text:
             return Evaluation(
                 Status.INCORRECT_NUMERICAL,

@@ -78,7 +78,7 @@ class ScriptedEvaluator:
         sha = request.kernel.sha256
         words = request.kernel.text.split()
         if words[:1] != ["latency"]:
-            return Evaluation(Status.COMPILE_ERROR, sha, failure=Failure("syntax", "this is no kernel", 1))
+            return Evaluation(Status.COMPILE_ERROR, sha, failure=Failure("syntax", "this is not a kernel", 1))
         profile = Profile(Source.SIMULATED, request.chip, request.kernel.api, float(words[1]), "scripted")
         if request.gate is Gate.TIMING:
             return Evaluation(Status.UNTESTED, sha, program_sha256=sha, profile=profile)
@@ -89,7 +89,7 @@ class ScriptedEvaluator:
 
 
 class TenthFaster:
-    """Each plan makes a kernel a tenth faster, by another text; every third is no kernel."""
+    """Each plan makes a kernel a tenth faster, by another text; every third is not a kernel."""
 
     name = "rules"
     abilities = PROPOSERS[name]

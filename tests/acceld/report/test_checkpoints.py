@@ -115,4 +115,4 @@ def test_one_case_is_a_checkpoint_as_well_and_a_broken_one_is_told(
     shutil.copytree(case, tmp_path / "broken")
     (tmp_path / "broken" / "11-11-09-04" / "executor_results.json").write_text('{"executor_results": [{"plan_x": 1}]}')
     assert main(["import", str(tmp_path / "broken"), "--chip", "trn1", "--home", str(tmp_path / "two")]) == 2
-    assert "is no checkpoint of AccelOpt" in capsys.readouterr().err
+    assert "is not a checkpoint of AccelOpt" in capsys.readouterr().err

@@ -71,7 +71,7 @@ def test_what_can_not_be_varied_is_refused(word: str) -> None:
 def test_budgets_are_candidates_or_money() -> None:
     assert parse_cost(["candidates=64", "usd=2"]) == Cost(64, 2.0)
     for word in ("calls=3", "usd=0", "candidates=x"):
-        with pytest.raises(UsageError, match="is no budget"):
+        with pytest.raises(UsageError, match="is not a budget"):
             parse_cost([word])
 
 

@@ -13,7 +13,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class Interchange(Rule):
-    """The inner loop comes out where that makes accesses of the new inner loop contiguous."""
+    """Exchange two nested loops where that makes accesses of the new inner loop contiguous."""
 
     name = "c_interchange"
     reason = (

@@ -91,7 +91,7 @@ class Reader:
         return self.source[node.start_byte : node.end_byte]
 
     def _directive(self, node: Tree) -> str:
-        """The word behind ``#``; empty for what is no directive."""
+        """The word behind ``#``; empty for what is not a directive."""
         return self._text(_field(node, "directive"))[1:].strip() if node.type == "preproc_call" else ""
 
     # Functions.

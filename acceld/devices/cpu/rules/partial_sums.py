@@ -16,7 +16,7 @@ _LANES = (32, 16, 64)
 
 
 class PartialSums(Rule):
-    """A loop that adds to scalars, in blocks whose elements each have a sum of their own."""
+    """Split the sum of a loop into several partial sums, which are added after the loop."""
 
     name = "partial_sums"
     reason = (

@@ -1,4 +1,4 @@
-"""An innermost loop that the compiler is told to unroll."""
+"""Mark an innermost loop for the compiler to unroll."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Compiled:
     """Compile route, such as ``neuronxcc.nki.baremetal``."""
     compiler_version: str
     outputs: tuple[str, ...] = ()
-    """Names of its outputs in the kernel's order, where the compiler told them."""
+    """Names of its outputs in the kernel's order, where the compiler reported them."""
     reported: str = ""
     """Output of the compiler."""
 

@@ -250,7 +250,7 @@ class NeuronCompiler:
 
 @contextlib.contextmanager
 def _private_folder() -> Iterator[Path]:
-    """A new folder inside one that only this user can enter: a jailed worker of another uid may be given the inner one."""
+    """Make a folder inside one that only this user can enter; the inner one can be handed to a jailed worker of another uid."""
     with tempfile.TemporaryDirectory(prefix="acceld-neuron-", ignore_cleanup_errors=True) as name:
         inner = Path(name) / "work"
         inner.mkdir()

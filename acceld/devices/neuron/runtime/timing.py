@@ -127,7 +127,7 @@ def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) 
     """Return one time an execution where a runtime tells several, and a note that says so.
 
     As many as the logical core has physical ones run side by side, so that the longest counts; others follow one another.
-    Times of the warm-ups, where they are told too, come first and are left out.
+    Times of the warm-ups, where they are reported too, come first and are left out.
     """
     fitting = [n for n in (iterations, warmups + iterations) if len(events_us) >= n and not len(events_us) % n]
     for executions in sorted(fitting, key=lambda n: len(events_us) // n not in (1, lnc)):
@@ -140,7 +140,7 @@ def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) 
 
 
 def read_round(record: Mapping[str, Any], iterations: int, chip: str, *, warmups: int = 0, lnc: int = 1) -> Round:
-    """A runner's answer as a Round.
+    """Convert a runner's answer to a Round.
 
     ProofError where it does not prove that the device ran each time: too few times, a time of zero, a summary
     without activity of any engine, or one that was cut off.

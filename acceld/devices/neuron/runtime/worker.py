@@ -66,7 +66,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is its group's too."""
+        """Process id of the worker, and id of its process group."""
         return self._process.pid
 
     @property

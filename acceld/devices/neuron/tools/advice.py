@@ -12,10 +12,10 @@ JAILS = ("strict", "wide", "off")
 
 
 def advice(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield what a report means. UsageError for what is no report."""
+    """Yield what a report means. UsageError for what is not a report."""
     steps = report.get("steps")
     if not isinstance(steps, list) or "missing" not in report:
-        raise UsageError("this is no report of acceld doctor --neuron")
+        raise UsageError("this is not a report of acceld doctor --neuron")
     where = f"{report.get('instance') or 'a machine whose firmware names none'}, {report['api']} for {report['target']}"
     yield Finding("machine", "ok", f"{where}, LNC {report.get('lnc', 1)}")
     for one in report["missing"]:

@@ -140,7 +140,7 @@ class Monitor:
     """neuron-monitor as a child that ends with the backend. Where it is missing or fails, nothing is known: no error."""
 
     def __init__(self, program: str, on_errors: OnErrors, environment: Mapping[str, str] | None = None) -> None:
-        """``on_errors`` is told once of each rise of a chip's uncorrected memory errors."""
+        """``on_errors`` is called once for each rise of a chip's uncorrected memory errors."""
         self._program = program
         self._on_errors = on_errors
         self._environment = environment
@@ -181,7 +181,7 @@ class Monitor:
             try:
                 report = parse_monitor(line.decode(errors="replace"))
             except DeviceError:
-                continue  # a line that is no report; the next one may be
+                continue  # a line that is not a report; the next one may be
             before, self.last = self.last, report
             for chip, count in report.ecc_uncorrected.items():
                 more = count - before.ecc_uncorrected.get(chip, 0) if before is not None else 0

@@ -89,20 +89,20 @@ class ProfileSummary:
     """Active time by engine, waiting on semaphores excluded; ``dma`` too."""
     counters: Mapping[str, float]
     throttle: Mapping[str, float]
-    """All that is told of throttling, under the profiler's names: times in ns or s, ``_percent`` as fractions 0-1."""
+    """All figures about throttling, under the profiler's names: times in ns or s, ``_percent`` as fractions 0-1."""
     fields: Mapping[str, float]
-    """Every number of the summary as it was told: times in seconds, ``_percent`` as fractions 0-1."""
+    """Every number of the summary as reported: times in seconds, ``_percent`` as fractions 0-1."""
     versions: Mapping[str, str]
-    """Instance type and versions of compiler, runtime, driver, collectives and profiler, where told."""
+    """Instance type and versions of compiler, runtime, driver, collectives and profiler, where reported."""
 
     @property
     def compiler_version(self) -> str:
-        """Of the compiler that wrote the NEFF; empty where not told."""
+        """Of the compiler that wrote the NEFF; empty where not reported."""
         return self.versions.get("compiler_version", "")
 
     @property
     def throttled_percent(self) -> float | None:
-        """Mean limit on the tensor engine's utilization while throttled, 0-100; None where not told."""
+        """Mean limit on the tensor engine's utilization while throttled, 0-100; None where not reported."""
         reported = self.throttle.get("throttle_avg_util_limit_nc0_percent")
         return None if reported is None else 100 * reported
 

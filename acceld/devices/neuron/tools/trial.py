@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class Trial:
-    """One run through all steps; a step that fails is written down and those that do not need it go on."""
+    """Run all steps once. A step that fails is written down; later steps go on where they do not need it."""
 
     def __init__(
         self,

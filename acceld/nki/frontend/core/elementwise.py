@@ -371,7 +371,7 @@ def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
 
 
 def broadcast_to(src: object, *, shape: Any) -> Tensor:
-    """numpy's broadcast: free axes by stride 0, a single partition by an instruction that repeats it."""
+    """Broadcast as numpy does: free axes get stride 0; a single partition is repeated by an instruction."""
     tensor = src if isinstance(src, Tensor) else operand(src, "src", "broadcast_to")
     wanted = tuple(int(n) for n in shape)
     if tensor.space is Space.HBM:

@@ -220,7 +220,7 @@ def _gathered(trace: Trace, tensor: Tensor, index: Tensor, dim: TileDim, shape: 
 
 
 def reshape(tensor: T, shape: tuple[int, ...]) -> T:
-    """A view of the elements in C order in ``shape``. UnsupportedCall where it is no strided view."""
+    """A view of the elements in C order in ``shape``. UnsupportedCall where it is not a strided view."""
     trace = current()
     if -1 in shape:
         rest = -prod(shape)

@@ -53,7 +53,7 @@ def nc_matmul(
         if is_transpose or is_stationary_onezero or is_moving_onezero:
             refuse(
                 "perf_mode",
-                "a product with perf_mode is no transpose and takes no is_stationary_onezero or is_moving_onezero",
+                "a product with perf_mode is not a transpose and takes no is_stationary_onezero or is_moving_onezero",
                 "leave perf_mode out",
             )
         _double_row(result, left, right, accumulate, tile_position, tile_size)

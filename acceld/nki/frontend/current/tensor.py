@@ -96,7 +96,7 @@ class NkiTensor(methods.Tensor):
         if sorted(order) != list(range(self.ndim)) or (self.space is not Space.HBM and order[0] != 0):
             refuse(
                 "index_rank",
-                f"{tuple(dims)} is no order of the axes of {self.label} that keeps the partition axis first",
+                f"{tuple(dims)} is not an order of the axes of {self.label} that keeps the partition axis first",
             )
         return self._with([self.access.dims[d] for d in order])
 

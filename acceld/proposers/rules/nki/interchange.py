@@ -27,7 +27,7 @@ class InterchangeLoops(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Pairs whose inner iteration loads something that the outer variable does not touch, and those that refuse."""
+        """Find pairs of loops whose inner loop loads something that does not depend on the outer variable. Pairs that can not be exchanged come with the reason."""
         for outer in kernel.loops:
             inner = _inner(outer)
             if inner is None:

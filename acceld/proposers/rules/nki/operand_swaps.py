@@ -127,7 +127,7 @@ def _is_copy(kernel: KernelModule, copy: Statement, turn: Statement) -> bool:
 
 
 class _Origin:
-    """Everything a transposed tile was made of, back to products."""
+    """The statements that make a transposed tile, beginning with the products."""
 
     def __init__(self, kernel: KernelModule, swap: OperandSwap) -> None:
         self._kernel, self._swap = kernel, swap

@@ -161,7 +161,9 @@ def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant
     stacked = bool(variant.parameters.get("stacked"))
     sides = {_operands(product)[0].name: "stationary" for product in products}
     if stacked and any(_operands(product)[1].name in sides for product in products):
-        raise RuleRefused(f"line {products[0].line}: a tile is stationary here and moving there")
+        raise RuleRefused(
+            f"line {products[0].line}: a tile is the stationary operand of one product and the moving operand of another"
+        )
     language = prefix(kernel, "language")
     edits = Edits(kernel.source)
     names = sorted({access.name for product in products for access in _operands(product)})

@@ -86,7 +86,7 @@ class _Wide:
 
 
 def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
-    """The loop's work by columns; why it can not go by pieces, or nothing where that is no wish."""
+    """Return the loop's work by columns; a reason where it can not be split, empty where the loop is too narrow to split."""
     statements = [item for item in loop.items if isinstance(item, Statement)]
     if len(statements) < len(loop.items) or loop.kind == "range":
         return ""

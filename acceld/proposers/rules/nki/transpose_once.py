@@ -130,7 +130,7 @@ def _call(statement: Statement) -> cst.Call:
     small = statement.small
     value = small.value if isinstance(small, cst.Assign | cst.AugAssign | cst.Expr) else None
     if not isinstance(value, cst.Call):
-        raise RuleRefused(f"line {statement.line}: this is no call")
+        raise RuleRefused(f"line {statement.line}: this is not a call")
     return value
 
 

@@ -42,7 +42,7 @@ def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
 
 
 def body(raw: bytes) -> dict[str, Any]:
-    """The JSON of a record. FrameError where it is no object."""
+    """The JSON of a record. FrameError where it is not an object."""
     try:
         record = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:

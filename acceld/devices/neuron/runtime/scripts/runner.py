@@ -161,7 +161,7 @@ class CaptureRuntime:
             names = names_in([(name, saved[name].stat().st_size) for name in ordered], self.outputs, "outputs")
             return b"".join(saved[name].read_bytes() for name in names)
         except FileNotFoundError as error:
-            raise RunnerError("profiler", f"{self.name} told of an output that is not there: {error}") from error
+            raise RunnerError("profiler", f"{self.name} reported an output that is not there: {error}") from error
         finally:
             for file in saved.values():
                 if file.exists():
@@ -231,7 +231,7 @@ class PythonRuntime:
         return b"".join(parts[name] for name in names)
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """The device's own time stamps of each execution, and one trace as proof and for its counters."""
+        """Return the device's time stamps of each execution, and one trace, which proves them and has the counters."""
         result = self.model.benchmark(self.arguments, warmup_iter=warmups, benchmark_iter=iterations, mode="device")
         trace = self.traces / "profile.ntff"
         self.model(inputs=self.arguments, save_trace=True, ntff_name=str(trace))

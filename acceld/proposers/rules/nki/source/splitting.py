@@ -92,7 +92,7 @@ def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
         or loop.trips % size
         or not isinstance(loop.node.iter, cst.Call)
     ):
-        raise RuleRefused(f"line {loop.line}: {loop.variable} can not go by {size}")
+        raise RuleRefused(f"line {loop.line}: {loop.variable} can not advance by {size} at a time")
     for statement in loop.statements():
         indices = statement.args.get("loop_indices")
         if indices is not None and any(name.value == loop.variable for name in names_in(indices)):

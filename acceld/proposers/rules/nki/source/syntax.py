@@ -119,7 +119,7 @@ class Binary:
     right: str
 
     def other(self, argument: str) -> str | None:
-        """The operand beside ``argument``; None where that is no operand."""
+        """The operand beside ``argument``; None where that is not an operand."""
         return {self.left: self.right, self.right: self.left}.get(argument)
 
 
