@@ -115,7 +115,7 @@ def test_the_trn1_tutorial_ends_with_a_kernel_on_the_stand_in(tmp_path: Path) ->
     printed = follow("tutorial-trn1.md", tmp_path, environment, {"silu": "small_silu"}, UNMEASURED)
     assert "✓ time, nrtpy" in printed["acceld doctor --neuron"]
     result = printed["acceld optimize silu --backend neuron_legacy --preset quick --wait"]
-    assert "speed-up" in result and "stand-in" in result
+    assert "speed-up" in result and "≈" in result  # a stand-in is never called measured
     assert (tmp_path / "silu_faster.py").is_file()
 
 

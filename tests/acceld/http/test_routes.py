@@ -177,7 +177,7 @@ def test_refusals_come_back_as_the_daemons_own_errors() -> None:
     assert caught.value.exit_code == 5
     with pytest.raises(StoreError):
         understand(500, json.dumps({"error": {"kind": "StoreError", "message": "x"}}).encode())
-    with pytest.raises(DaemonError, match="no JSON"):
+    with pytest.raises(DaemonError, match="not JSON"):
         understand(502, b"<html>")
 
 
