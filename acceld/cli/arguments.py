@@ -51,7 +51,8 @@ def number_of(text: str, letter: str) -> int:
     match = re.fullmatch(rf"{letter}?([0-9]{{1,15}})", text)
     if match is None:
         kind = KINDS[letter]
-        raise UsageError(f"{text!r} is no {kind}", hint=f"one is written {letter}12; {WHERE_LISTED[kind]}")
+        article = "an" if kind[0] in "aeiou" else "a"
+        raise UsageError(f"{text!r} is not {article} {kind}", hint=f"one is written {letter}12; {WHERE_LISTED[kind]}")
     return int(match[1])
 
 

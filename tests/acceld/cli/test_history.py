@@ -184,7 +184,7 @@ def test_a_best_kernel_that_is_called_otherwise_is_not_put_over_a_file(
     file = tmp_path / "mine.py"
     file.write_text(text)
     assert main(["best", "r1", "--apply", str(file), "--home", str(home)]) == 2
-    assert "no drop-in" in capsys.readouterr().err
+    assert "not a drop-in" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["mine.py"] and file.read_text() == text
 
 
