@@ -89,7 +89,7 @@ class EvaluateConfig:
     check_s: float = _key(0.0, "deadline of checking; 0: 20 x the baseline's own, at least 30")
     time_s: float = _key(60.0, "deadline of timing")
     max_instructions: int = _key(1_000_000, "instructions a program may have")
-    queue_size: int = _key(64, "candidates that may wait; submitting waits when it is full")
+    queue_size: int = _key(64, "candidates of a run that may wait; when so many do, no attempt is begun")
     sandbox: Literal["auto", "L4", "L3", "L2", "L1"] = _key("auto", "least isolation to accept", trusted=True)
     cache_gib: float = _key(4.0, "disk for input data and references; those in use may exceed it")
     allow_unsandboxed: bool = _key(False, "run model-written code where no isolation works", trusted=True)

@@ -414,6 +414,7 @@ class SearchParameters:
         "calls", "facts in prompts: none, those of the calls that a kernel uses and their neighbours, or of all calls"
     )
     planner: bool = _option(True, "without it the executor works straight from the kernel")
+    tools: bool | None = _option(None, "the executor has tools, or has none, whatever [llm.executor] says")
     fixer_usd: float | None = _option(None, "of the budget, what repairs may cost")
     show_simulated: bool = _option(False, "a measured run sees insights from simulations too, marked unverified")
     own_insights: bool = _option(False, "the memory holds this run's insights alone, so that runs can be compared")

@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from acceld.cluster.fleet import Fleet
+from acceld.cluster.host import Host, HostFacts
+from acceld.device import Finding
 from acceld.errors import DaemonError
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.home import Home
+from acceld.model import Check, Correctness, Evaluation, Profile, Source, Status
 from acceld.store.changes.tree import keep_evaluation
 from acceld.store.database import Store
 from tests.acceld.cluster.conftest import request
@@ -62,41 +66,97 @@ async def throughput(folder: Path, count: int, seconds: float) -> dict[str, Any]
     with nodes(folder, *names) as there:
         there.instruct("*", delay_s=seconds, jitter=JITTER)
         fleet = there.fleet(SLOTS)
-        store = await asyncio.to_thread(Store.open, folder / "acceld.db")
         await fleet.start()
         await seated(fleet, count)
         bridge = fleet._hosts._bridge._process.pid  # type: ignore[attr-defined]
-        wanted, most_waiting, ended_at = count * SLOTS * ROUNDS, 0, list[float]()
+        return {"nodes": count, **await _worked_off(folder, fleet, count, seconds, lambda: _cpu_s(bridge))}
 
-        async def one(number: int) -> None:
-            nonlocal most_waiting
-            asked = request(f"latency {number}.5", 0, run=1 + number % 4)
-            found = await fleet.evaluate(asked)
-            await store.change(
-                keep_evaluation, found, workload="silu", backend="neuron_legacy", chip="trn1", key=asked.key
-            )
-            ended_at.append(time.monotonic())
-            most_waiting = max(most_waiting, int(str(fleet.statistics()["waiting"])))
 
-        began, cpu, theirs = time.monotonic(), time.process_time(), _cpu_s(bridge)
-        await asyncio.gather(*(one(number) for number in range(1, wanted + 1)))
-        start_at = began + WARM * seconds
-        counted = sum(start_at <= at < start_at + COUNTED * seconds for at in ended_at)
-        result = {
-            "nodes": count,
-            "evaluations": wanted,
-            "per_s": round(counted / (COUNTED * seconds), 2),
-            "share_of_ideal": round(counted / (count * SLOTS * COUNTED), 3),
-            "all_s": round(time.monotonic() - began, 1),
-            "daemon_cpu_ms": round(1000 * (time.process_time() - cpu) / wanted, 2),
-            "ray_child_cpu_ms": round(1000 * (_cpu_s(bridge) - theirs) / wanted, 2),
-            "most_waiting": most_waiting,
-            "daemon_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
-            "load": round(os.getloadavg()[0], 1),
-        }
-        await fleet.stop(0.0)
-        await store.close()
-        return result
+async def _worked_off(
+    folder: Path, fleet: Fleet, count: int, seconds: float, child_cpu_s: Callable[[], float]
+) -> dict[str, Any]:
+    store = await asyncio.to_thread(Store.open, folder / "acceld.db")
+    wanted, most_waiting, ended_at = count * SLOTS * ROUNDS, 0, list[float]()
+
+    async def one(number: int) -> None:
+        nonlocal most_waiting
+        asked = request(f"latency {number}.5", 0, run=1 + number % 4)
+        found = await fleet.evaluate(asked)
+        await store.change(keep_evaluation, found, workload="silu", backend="neuron_legacy", chip="trn1", key=asked.key)
+        ended_at.append(time.monotonic())
+        most_waiting = max(most_waiting, len(fleet._schedule.waiting))
+
+    began, cpu, theirs = time.monotonic(), time.process_time(), child_cpu_s()
+    await asyncio.gather(*(one(number) for number in range(1, wanted + 1)))
+    start_at = began + WARM * seconds
+    counted = sum(start_at <= at < start_at + COUNTED * seconds for at in ended_at)
+    result = {
+        "evaluations": wanted,
+        "per_s": round(counted / (COUNTED * seconds), 2),
+        "share_of_ideal": round(counted / (count * SLOTS * COUNTED), 3),
+        "all_s": round(time.monotonic() - began, 1),
+        "daemon_cpu_ms": round(1000 * (time.process_time() - cpu) / wanted, 2),
+        "ray_child_cpu_ms": round(1000 * (child_cpu_s() - theirs) / wanted, 2),
+        "most_waiting": most_waiting,
+        "daemon_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+        "load": round(os.getloadavg()[0], 1),
+    }
+    await fleet.stop(0.0)
+    await store.close()
+    return result
+
+
+class _Near:
+    """A host in this process that takes its time and does nothing else."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self._facts, self._seconds = HostFacts(name, SLOTS), seconds
+        self._places = asyncio.Semaphore(SLOTS)
+
+    async def describe(self) -> HostFacts:
+        """Return what it is."""
+        return self._facts
+
+    async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
+        """Pass a kernel after a delay."""
+        async with self._places:
+            await asyncio.sleep(self._seconds * random.uniform(1 - JITTER, 1 + JITTER))
+        profile = Profile(Source.MEASURED, "trn1", "nki_legacy", 90.0, "a clock")
+        correctness = Correctness(request.gate, 1e-7, 1e-5, checks=(Check("own", True),))
+        return Evaluation(Status.PASSED, request.kernel.sha256, profile=profile, correctness=correctness)
+
+    async def health(self) -> Mapping[str, object]:
+        """Return nothing."""
+        return {}
+
+    async def doctor(self) -> list[Finding]:
+        """Return nothing."""
+        return []
+
+
+class _AllNear:
+    def __init__(self, count: int, seconds: float) -> None:
+        self._hosts: dict[str, Host] = {f"h{number:03}": _Near(f"h{number:03}", seconds) for number in range(count)}
+
+    async def start(self) -> None:
+        """Do nothing."""
+
+    async def found(self, wanted: int) -> Mapping[str, Host]:
+        """Return the hosts."""
+        return self._hosts
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+async def scheduled(folder: Path, count: int, seconds: float) -> dict[str, Any]:
+    """Measure the cost of more hosts to the daemon alone, without Ray: CPU, queue and memory."""
+    fleet = Fleet(_AllNear(count, seconds), 64)
+    await fleet.start()
+    await seated(fleet, count)
+    found = await _worked_off(folder, fleet, count, seconds, lambda: 0.0)
+    kept = ("evaluations", "all_s", "daemon_cpu_ms", "most_waiting", "daemon_peak_mib", "load")
+    return {"hosts_without_ray": count, **{name: found[name] for name in kept}}
 
 
 # Faults.
@@ -231,8 +291,11 @@ def _in_time(deadline: float) -> None:
 def main() -> int:
     """Run what is chosen; 1 where a threshold is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="throughput,daemon," + ",".join(FAULTS), help="names, separated by commas")
+    parser.add_argument(
+        "--only", default="throughput,scheduled,daemon," + ",".join(FAULTS), help="names, separated by commas"
+    )
     parser.add_argument("--nodes", default="1,2,4,8", help="numbers of nodes for throughput")
+    parser.add_argument("--hosts", default="8,100", help="numbers of hosts for scheduled, which goes without Ray")
     parser.add_argument("--seconds", type=float, default=5.0, help="of an evaluation, for throughput")
     parser.add_argument("--kills", type=int, default=20, help="of the daemon")
     arguments = parser.parse_args()
@@ -249,12 +312,17 @@ def main() -> int:
             found = asyncio.run(throughput(place(f"t{count}"), count, arguments.seconds))
             missed |= found["share_of_ideal"] < LEAST_SHARE or found["daemon_cpu_ms"] > MOST_CPU_MS
             print(json.dumps(found), flush=True)
-        if chosen - {"throughput"}:
+        for count in map(int, arguments.hosts.split(",")) if "scheduled" in chosen else ():
+            print(json.dumps(asyncio.run(scheduled(place(f"s{count}"), count, arguments.seconds))), flush=True)
+        if chosen - {"throughput", "scheduled"}:
             expected = asyncio.run(disturbed(place("undisturbed"), NAMES, None))
         for what, fault in FAULTS.items():
             if what in chosen:
                 began = time.monotonic()
-                same = asyncio.run(disturbed(place(what), NAMES, fault)) == expected
+                try:
+                    same = asyncio.run(disturbed(place(what), NAMES, fault)) == expected
+                except TimeoutError:
+                    same = False
                 missed |= not same
                 print(json.dumps({"fault": what, "same": same, "s": round(time.monotonic() - began, 1)}), flush=True)
         if "daemon" in chosen:

@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import sys
+import textwrap
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,7 @@ class _Cluster:
             answer = await getattr(served, method).remote(*arguments)
         except RayError as error:
             self._actors.pop(actor, None)
-            raise HostLostError(str(error).splitlines()[0]) from error
+            raise HostLostError(textwrap.shorten(str(error).splitlines()[0], 200, placeholder=" ...")) from error
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -157,7 +158,8 @@ async def _answer(cluster: _Cluster, writer: asyncio.StreamWriter, number: int, 
     except (AcceldError, HostLostError) as error:
         fine, value = False, error
     except (RayError, RuntimeError, OSError, ValueError) as error:  # what Ray raises, unknown to the daemon
-        fine, value = False, HostLostError(f"{type(error).__name__}: {error}".splitlines()[0])
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        fine, value = False, HostLostError(textwrap.shorten(told, 200, placeholder=" ..."))
     await send(writer, (number, fine, value))
 
 

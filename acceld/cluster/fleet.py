@@ -2,7 +2,8 @@
 
 An evaluation is placed by :mod:`acceld.cluster.schedule`. Before a host's first answer of a run counts, the run's baseline must
 have passed on that host: its canary. A verdict that a sick host could have made (a failure of the machine's kind, or a pass of
-the strict gate) is asked of a second host, and of a third where two disagree; the one out of step is set aside.
+the strict gate) is asked of a second host, and of a third where two disagree. The one out of step is asked again: if it repeats
+itself it is set aside, else the kernel is at fault.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import contextlib
 import itertools
 import logging
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,6 +46,8 @@ SILENT_S = 20.0
 """A host that has not answered for so long gets no work, and what it ran is queued again."""
 _DOUBTFUL = frozenset({Status.RUNTIME_ERROR, Status.INCORRECT_NUMERICAL, Status.TIMEOUT, Status.SUSPECT})
 """Verdicts that a sick host makes of a good kernel."""
+_WRONG = frozenset({Status.INCORRECT_NUMERICAL, Status.SUSPECT})
+"""Verdicts that a kernel which is right on every host never gets."""
 _REMEMBERED = 4096
 
 OnHost = Callable[[str, str, str], Awaitable[object]]
@@ -100,9 +103,10 @@ class Fleet:
         self._requests: dict[int, EvaluationRequest] = {}
         self._since: dict[int, float] = {}
         self._numbers = itertools.count(1)
-        self._room = asyncio.Condition()
         self._inside: Counter[int] = Counter()
         """Evaluations of each run, waiting and running."""
+        self._held: dict[int, deque[asyncio.Future[None]]] = {}
+        """Who is held up, by run; whoever is let in is counted as inside at once."""
         self._votes: Recent[str, dict[str, Hashable]] = Recent(_REMEMBERED)
         self._workloads: Recent[tuple[str, str, str], bytes] = Recent(64)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -248,8 +252,8 @@ class Fleet:
                 self._schedule.silence(name, f"no answer for {silent_s:.0f} s")
                 await self._report(name)
         self._pump()
-        async with self._room:
-            self._room.notify_all()
+        for run in list(self._held):
+            self._let_in(run)
 
     async def _welcome(self, name: str, member: _Member) -> None:
         """Seat a host that has said what it is."""
@@ -265,7 +269,7 @@ class Fleet:
         member.answered_at = self._clock()
         self._schedule.join(facts)
         if wrong := _differing(facts):
-            self._schedule.set_aside(name, wrong)
+            self._schedule.set_aside(name, wrong, until_it_leaves=True)
         if self._on_seen is not None:
             await self._on_seen(facts)
         await self._report(name)
@@ -278,7 +282,7 @@ class Fleet:
             seat = self._schedule.seats.get(name)
             if seat is not None and seat.standing is Standing.SILENT and self._members.get(name) is member:
                 member.canaries.clear()
-                self._schedule.resume(name)
+                self._schedule.hear(name)
                 await self._report(name)
                 self._pump()
 
@@ -305,55 +309,88 @@ class Fleet:
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Wait for a host, evaluate there, and return the verdict; errors as :class:`Evaluator` says."""
-        run = request.run
-        if request.priority is not Priority.PERSON:
-            async with self._room:
-                await self._room.wait_for(lambda: self._inside[run] < self._queue_size + self._schedule.slots)
-        self._inside[run] += 1
+        await self._enter(request)
         try:
             return (await self._agreed(request)).evaluation
         finally:
-            self._inside[run] -= 1
-            async with self._room:
-                self._room.notify_all()
+            self._inside[request.run] -= 1
+            self._let_in(request.run)
+
+    async def _enter(self, request: EvaluationRequest) -> None:
+        """Hold up a run that has enough inside; a person's request is let in."""
+        run = request.run
+        if request.priority is Priority.PERSON or (run not in self._held and self._inside[run] < self._most):
+            self._inside[run] += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held.setdefault(run, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._inside[run] -= 1
+                self._let_in(run)
+            raise
+
+    @property
+    def _most(self) -> int:
+        return self._queue_size + self._schedule.slots
+
+    def _let_in(self, run: int) -> None:
+        held = self._held.get(run)
+        while held and self._inside[run] < self._most:
+            turn = held.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._inside[run] += 1
+        if held is not None and not held:
+            del self._held[run]
 
     async def _agreed(self, request: EvaluationRequest) -> _Answer:
-        """Return the answer of one host, or of most where the verdict is one that a sick host makes."""
-        first = await self._answer(request, set())
+        """Return the answer of one host, or what is settled with others where the verdict is one that a sick host makes."""
+        first = await self._answer(request)
         if not _decides(first.evaluation, request):
             return first
         answers = {first.host: first}
-        again = replace(request, candidate=0)
-        while len(answers) < 3 and (second := await self._another(again, answers)) is not None:
-            answers[second.host] = second
+        while len(answers) < 3 and (next_one := await self._opinion(request, set(answers))) is not None:
+            answers[next_one.host] = next_one
             verdicts = {host: _verdict(one.evaluation) for host, one in answers.items()}
             if len(answers) == 2 and len(set(verdicts.values())) == 1:
                 return first
             odd = out_of_step(verdicts)
-            if odd is not None:
-                others = " and ".join(sorted(set(answers) - {odd}))
-                await self._set_aside(odd, f"disagrees with {others} on {request.kernel.sha256[:12]}")
-                return next(one for host, one in answers.items() if host != odd)
-        return first
+            if odd is not None and await self._repeats(odd, request, verdicts[odd]):
+                del answers[odd]
+                await self._set_aside(
+                    odd, f"disagrees with {' and '.join(sorted(answers))} on {request.kernel.sha256[:12]}"
+                )
+                break
+        return _settled(list(answers.values()))
 
-    async def _another(self, request: EvaluationRequest, answers: Mapping[str, _Answer]) -> _Answer | None:
-        """Return the answer of a host that was not asked yet; None where there is none."""
+    async def _repeats(self, name: str, request: EvaluationRequest, verdict: Hashable) -> bool:
+        """Return True if a host that is asked again gives the same verdict: then it is not the kernel that wavers."""
+        again = await self._opinion(replace(request, host=name, practice=True), set())
+        return again is not None and _verdict(again.evaluation) == verdict
+
+    async def _opinion(self, request: EvaluationRequest, barred: set[str]) -> _Answer | None:
+        """Return the answer of a host besides those that were asked; None where there is none."""
         try:
-            return await self._answer(request, set(answers))
+            return await self._answer(replace(request, candidate=0), barred, patient=False)
         except DeviceError:
             return None
 
-    async def _answer(self, request: EvaluationRequest, barred: set[str]) -> _Answer:
-        """Return what the first host says that can be believed. DeviceError where no host is left to ask."""
+    async def _answer(self, request: EvaluationRequest, barred: Iterable[str] = (), *, patient: bool = True) -> _Answer:
+        """Return what the first host says that can be believed.
+
+        Where no host is left to ask: DeviceError if each was tried or the request is not ``patient``, else it waits for one.
+        """
         number = next(self._numbers)
-        job = Job(number, request.priority, request.run, request.backend, request.chip, request.host, barred)
+        job = Job(
+            number, request.priority, request.run, request.backend, request.chip, request.host, set(barred), patient
+        )
         future: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
         self._futures[number], self._requests[number], self._since[number] = future, request, self._clock()
-        if barred and not self._schedule.possible(job):
-            future.set_exception(DeviceError("no other host is there"))
-        else:
-            self._schedule.add(job)
-            self._pump()
+        self._schedule.add(job)
+        self._pump()
         try:
             return await future
         finally:
@@ -363,9 +400,13 @@ class Fleet:
 
     def _pump(self) -> None:
         while (placed := self._schedule.place()) is not None:
-            task = asyncio.create_task(self._run(*placed))
+            job, seat = placed
+            task = asyncio.create_task(self._run(job, seat, self._members[seat.facts.name], self._requests[job.number]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        for job in self._schedule.stranded():
+            if not (future := self._futures[job.number]).done():
+                future.set_exception(DeviceError("no other host is there"))
         self._note()
 
     def _note(self) -> None:
@@ -373,15 +414,14 @@ class Fleet:
         self._occupancy.places = max(self._schedule.slots, 1)
         self._occupancy.note(sum(seat.in_use for seat in seats), waiting=bool(self._schedule.waiting))
 
-    async def _run(self, job: Job, seat: Seat) -> None:
+    async def _run(self, job: Job, seat: Seat, member: _Member, request: EvaluationRequest) -> None:
         """Have a host run a job; whatever comes of it, the job is answered, waits again, or runs elsewhere."""
-        name, request = seat.facts.name, self._requests[job.number]
-        member = self._members[name]
+        name = seat.facts.name
         answered = False
         try:
             if self._on_start is not None:
                 await self._on_start(request, name)
-            answer = await self._ask(name, member, request)
+            answer = await self._ask(seat.facts, member, request)
             answered = True
             if answer is not None and seat.standing is not Standing.ASIDE:
                 self._give(job, answer)
@@ -421,9 +461,9 @@ class Fleet:
             return
         self._schedule.again(job, name)
 
-    async def _ask(self, name: str, member: _Member, request: EvaluationRequest) -> _Answer | None:
+    async def _ask(self, facts: HostFacts, member: _Member, request: EvaluationRequest) -> _Answer | None:
         """Return a host's answer in the run's units; None where it fails the canary."""
-        facts = self._schedule.seats[name].facts
+        name = facts.name
         measured = TARGETS[request.backend].source is Source.MEASURED
         sent = replace(request, interleave=measured and bool(request.run))
         canary = self._canary(name, member, request)
@@ -510,6 +550,15 @@ def _decides(evaluation: Evaluation, request: EvaluationRequest) -> bool:
     if request.practice:
         return False
     return evaluation.status in _DOUBTFUL or evaluation.gate is Gate.STRICT
+
+
+def _settled(answers: Sequence[_Answer]) -> _Answer:
+    """Return what counts of answers that may differ: a wrong result whoever found it, else what most say, and no pass by halves."""
+    wrong = next((one for one in answers if one.evaluation.status in _WRONG), None)
+    if wrong is not None:
+        return wrong
+    counted = Counter(one.evaluation.status for one in answers)
+    return max(answers, key=lambda one: (counted[one.evaluation.status], one.evaluation.status is not Status.PASSED))
 
 
 def _verdict(evaluation: Evaluation) -> Hashable:

@@ -28,6 +28,8 @@ from acceld.model import Evaluation
 
 CONNECT_S = 60.0
 _LOOK_S = 20.0
+_TRIES = 3
+"""Looks in a row that may fail before another child is started: one that knew the head of another life never finds the new one."""
 _LENGTH = struct.Struct("!Q")
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
 
@@ -40,6 +42,11 @@ class Setup:
     devices: DevicesConfig
     evaluator: str = "acceld.cluster.bridge:own_evaluator"
     """From a Setup, the host's name and its folder to the evaluator of that host."""
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of the child: no key and no token of the daemon."""
+    return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("RAY_")}
 
 
 async def send(writer: asyncio.StreamWriter, message: object) -> None:
@@ -62,6 +69,7 @@ class RayHosts:
         self._address, self._setup = address, setup
         self._bridge: _Bridge | None = None
         self._hosts: dict[tuple[_Bridge, str, str], RayHost] = {}
+        self._failed = 0
 
     async def start(self) -> None:
         """Connect. DeviceError where Ray is missing or the cluster can not be reached."""
@@ -75,16 +83,22 @@ class RayHosts:
             raise DeviceError(f"the Ray cluster {self._address} can not be reached: {lost}") from lost
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
-        """Return the hosts; where the child has ended, another is started."""
-        if self._bridge is None or self._bridge.ended:
+        """Return the hosts; where the child has ended or does not find the cluster any more, another is started."""
+        if self._bridge is None or self._bridge.ended or self._failed >= _TRIES:
             await self.close()
+            self._failed = 0
             self._bridge = _Bridge(self._address, self._setup)
             await self._bridge.start()
         bridge = self._bridge
         try:
             names = await asyncio.wait_for(bridge.call("found", wanted), _LOOK_S)
         except TimeoutError:
+            self._failed += 1
             raise HostLostError(f"no answer in {_LOOK_S:g} s") from None
+        except HostLostError:
+            self._failed += 1
+            raise
+        self._failed = 0
         keys = [(bridge, name, actor) for name, actor in names.items()]
         self._hosts = {key: self._hosts.get(key) or RayHost(bridge, key[2]) for key in keys}
         return {name: host for (_, name, _), host in self._hosts.items()}
@@ -137,13 +151,12 @@ class _Bridge:
     async def start(self) -> None:
         """Start the child and have it connect. HostLostError where it can not."""
         ours, theirs = socket.socketpair()
-        kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("RAY_")}
         words = [sys.executable, "-m", "acceld.cluster.bridge", str(theirs.fileno())]
         self._process = await asyncio.to_thread(
             subprocess.Popen,
             words,
             pass_fds=(theirs.fileno(),),
-            env=kept,
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from acceld.cluster.host import HostFacts
 
@@ -25,6 +27,18 @@ class Standing(StrEnum):
     """It disagrees with others, or its versions differ: nothing of it is believed."""
 
 
+class Lane(NamedTuple):
+    """Jobs that differ in nothing which decides where they may go."""
+
+    priority: int
+    run: int
+    backend: str
+    chip: str
+    pinned: str
+    barred: frozenset[str]
+    patient: bool
+
+
 @dataclass(slots=True)
 class Job:
     """One evaluation that waits, runs, or both: a host that went silent may answer yet."""
@@ -37,8 +51,15 @@ class Job:
     pinned: str = ""
     barred: set[str] = field(default_factory=set)
     """Hosts that it does not go to."""
+    patient: bool = True
+    """Without a host that could take it, it waits for one to come."""
     settled: bool = False
     """It has its answer, whoever still runs it."""
+
+    def lane(self, held: Iterable[str]) -> Lane:
+        """Return what it has in common with others, so that where one finds no host none does; ``held``: hosts that run it."""
+        barred = frozenset(self.barred.union(held))
+        return Lane(self.priority, self.run, self.backend, self.chip, self.pinned, barred, self.patient)
 
 
 @dataclass(slots=True)
@@ -85,22 +106,34 @@ class Schedule:
     def __init__(self) -> None:
         self.seats: dict[str, Seat] = {}
         self.waiting: dict[int, Job] = {}
+        self._lanes: dict[Lane, list[int]] = {}
+        """Heaps of numbers; those that do not wait there any more are dropped when they come first."""
+        self._lane_of: dict[int, Lane] = {}
+        """The lane of each waiting job."""
+        self._of_run: Counter[int] = Counter()
+        """Jobs that run, by run; one on two hosts counts twice."""
+        self._withheld: dict[str, tuple[Standing, str]] = {}
+        """Hosts that get no work until a person says so, here or not: a restart is no pardon."""
 
     # Hosts.
 
     def join(self, facts: HostFacts) -> Seat:
         """Seat a new host; one of the same name that it replaces leaves."""
-        old = self.seats.get(facts.name)
         self.leave(facts.name)
         seat = self.seats[facts.name] = Seat(facts)
-        if old is not None and (old.standing is Standing.DRAINING or old.standing is Standing.ASIDE):
-            seat.standing, seat.reason = old.standing, old.reason  # a restart is no pardon
+        self.hear(facts.name)
         return seat
+
+    def hear(self, name: str) -> None:
+        """Give a host that answers work, unless a person drained it or it was set aside."""
+        seat = self.seats[name]
+        seat.standing, seat.reason = self._withheld.get(name, (Standing.ACTIVE, ""))
 
     def leave(self, name: str) -> None:
         """Take a host away; what it ran waits again."""
         seat = self.seats.pop(name, None)
         if seat is not None:
+            self._of_run.subtract(job.run for job in seat.running.values())
             self._again(seat.running.values())
 
     def silence(self, name: str, reason: str) -> None:
@@ -110,10 +143,12 @@ class Schedule:
             seat.standing, seat.reason = Standing.SILENT, reason
         self._again(seat.running.values())
 
-    def set_aside(self, name: str, reason: str) -> None:
+    def set_aside(self, name: str, reason: str, *, until_it_leaves: bool = False) -> None:
         """Believe nothing more of a host; what it runs waits again for others."""
         seat = self.seats[name]
         seat.standing, seat.reason = Standing.ASIDE, reason
+        if not until_it_leaves:
+            self._withheld[name] = seat.standing, reason
         self._again(seat.running.values())
 
     def drain(self, name: str) -> None:
@@ -121,53 +156,79 @@ class Schedule:
         seat = self.seats[name]
         if seat.standing is Standing.ACTIVE:
             seat.standing, seat.reason = Standing.DRAINING, ""
+            self._withheld[name] = seat.standing, ""
 
     def resume(self, name: str) -> None:
-        """Give a host work again."""
-        seat = self.seats[name]
-        seat.standing, seat.reason = Standing.ACTIVE, ""
+        """Give a host work again that was drained or set aside."""
+        self._withheld.pop(name, None)
+        self.hear(name)
 
     # Jobs.
 
     def add(self, job: Job) -> None:
         """Let a job wait."""
         self.waiting[job.number] = job
+        lane = job.lane(name for name, seat in self.seats.items() if job.number in seat.running)
+        self._lane_of[job.number] = lane
+        heapq.heappush(self._lanes.setdefault(lane, []), job.number)
 
     def place(self) -> tuple[Job, Seat] | None:
         """Move the next job that some host has room for to the least loaded such host."""
         free = [seat for seat in self.seats.values() if len(seat.running) < seat.room]
         if not free or not self.waiting:
             return None
-        of_run = Counter(job.run for seat in self.seats.values() for job in seat.running.values())
-        for job in sorted(self.waiting.values(), key=lambda job: (job.priority, of_run[job.run], job.number)):
+        heads = {job.number: job for _, job in self._heads()}
+        for job in sorted(heads.values(), key=lambda job: (job.priority, self._of_run[job.run], job.number)):
             fitting = [seat for seat in free if seat.takes(job) and job.number not in seat.running]
             if fitting:
                 seat = min(fitting, key=lambda seat: (seat.load, seat.facts.name))
-                del self.waiting[job.number]
+                self._take_off(job)
                 seat.running[job.number] = job
+                self._of_run[job.run] += 1
                 return job, seat
         return None
+
+    def _heads(self) -> list[tuple[Lane, Job]]:
+        """Return the first waiting job of each lane."""
+        found = []
+        for lane, numbers in list(self._lanes.items()):
+            while numbers and self._lane_of.get(numbers[0]) != lane:
+                heapq.heappop(numbers)
+            if numbers:
+                found.append((lane, self.waiting[numbers[0]]))
+            else:
+                del self._lanes[lane]
+        return found
 
     def end(self, name: str, job: Job, *, answered: bool) -> None:
         """Take note that a host does not run a job any more."""
         seat = self.seats.get(name)
         if seat is not None and seat.running.pop(job.number, None) is not None:
             seat.done += answered
+            self._of_run[job.run] -= 1
 
     def settle(self, job: Job) -> None:
         """Let a job that has its answer, or that nobody asks for any more, wait no longer."""
         job.settled = True
+        self._take_off(job)
+
+    def _take_off(self, job: Job) -> None:
         self.waiting.pop(job.number, None)
+        self._lane_of.pop(job.number, None)
 
     def possible(self, job: Job) -> bool:
-        """Return True if a host that is here, or is expected back, could take the job."""
+        """Return True if a host that is given work could take the job."""
         return any(seat.takes(job) for seat in self.seats.values())
+
+    def stranded(self) -> list[Job]:
+        """Return the waiting jobs that no host could take and that wait for none to come."""
+        return [job for lane, job in self._heads() if not lane.patient and not self.possible(job)]
 
     def again(self, job: Job, name: str = "") -> None:
         """Let a job wait again, unless it has its answer or a host other than ``name`` is at it."""
         others = (seat for seat in self.seats.values() if seat.facts.name != name and seat.standing in _TRUSTED)
         if not job.settled and not any(job.number in seat.running for seat in others):
-            self.waiting[job.number] = job
+            self.add(job)
 
     def _again(self, jobs: Iterable[Job]) -> None:
         for job in jobs:

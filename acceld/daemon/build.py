@@ -209,12 +209,14 @@ class Builder:
             context += f".r{run.id}"  # what this machine does besides changes from run to run
         price = self._config.devices.usd_per_hour
         cap = self._config.budget.device_usd if spec.backend in DEVICE_OF else None
-        polisher = self._polisher(spec)
-        parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context, price, cap, polisher)
+        polisher, ahead = self._polisher(spec), self._config.evaluate.queue_size
+        parts = SearchParts(
+            self._store, self._router, proposer, problem, root, teacher, context, price, cap, polisher, ahead
+        )
         return Search(run, parts, control)
 
     def _equip(self, proposer: Proposer, run: Run) -> None:
-        """Give an executor its tools, where they are configured and the simulator takes the run's API and chip."""
+        """Give an executor its tools, where they are asked for and the simulator takes the run's API and chip."""
         from acceld.proposers.both import BothProposer
         from acceld.proposers.llm.proposer import LLMProposer
         from acceld.proposers.llm.tools import Workbench
@@ -222,7 +224,8 @@ class Builder:
         spec, llm = run.spec, self._config.llm
         if isinstance(proposer, BothProposer):
             proposer = proposer.models
-        if not llm.executor.tools or not isinstance(proposer, LLMProposer) or not _is_simulated(spec):
+        wanted = llm.executor.tools if spec.search.tools is None else spec.search.tools
+        if not wanted or not isinstance(proposer, LLMProposer) or not _is_simulated(spec):
             return
         bench = Workbench(
             self._router.evaluate, workload=spec.workload, folder=spec.workload_folder, chip=spec.chip, run=run.id

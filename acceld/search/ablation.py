@@ -26,6 +26,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "fixer": "rules make no kernels that need repair",
     "knowledge": "rules read no prompts",
     "planner": "rules plan and write in one",
+    "tools": "rules ask no model",
     "top_k": "rules do not read the memory",
     "memory_size": "rules do not read the memory",
 }
@@ -40,6 +41,7 @@ FIELDS: Mapping[str, str] = {
     "memory_size": "memory_size",
     "fixer": "fixer_steps",
     "planner": "planner",
+    "tools": "tools",
     "knowledge": "knowledge",
     "strategy": "strategy",
 }
@@ -188,12 +190,13 @@ def _value(name: str, text: str) -> Any:
         "memory": POLICIES,
         "strategy": STRATEGIES,
         "planner": tuple(ON),
+        "tools": tuple(ON),
         "knowledge": get_args(KnowledgeLevel),
     }.get(name)
     if known is not None:
         if text not in known:
             raise UsageError(f"{name}={text}: {text!r} is unknown. {did_you_mean(text, known)}".rstrip())
-        return ON.get(text, text) if name == "planner" else text
+        return ON.get(text, text) if name in ("planner", "tools") else text
     least = 0 if name in ("fixer", "top_k") else 1
     try:
         number = int(text)

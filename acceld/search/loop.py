@@ -63,6 +63,8 @@ class SearchParts:
     """Cap of the machine's time in USD; needs its hourly price."""
     polisher: Proposer | None = None
     """Makes models' kernels that pass faster."""
+    ahead: int = 64
+    """Attempts begun and not judged yet, beyond the evaluator's slots: no model is paid for what nobody can judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class Search:
         """Attempts without code by the reason, of this process."""
         """Candidates so far, repairs included, the baseline not."""
         self._allowance = Allowance(None, 0, 0)
+        self._begun = asyncio.Semaphore(parts.ahead)
         self._useful_below_us: float | None = None
         self._started = time.monotonic()
         self._device_s_before = 0.0
@@ -224,6 +227,7 @@ class Search:
         parents += tuple(await self._branches(parents))
         await store.change(start_iteration, run.id, self.iteration, [parent.id for parent in parents])
         self._allowance = self._allowed(len(parents))
+        self._begun = asyncio.Semaphore(self.parts.ahead + int(str(self.parts.evaluator.statistics().get("slots", 0))))
         self._useful_below_us = self._useful(parents)
         insights = await self.parts.teacher.shown(self.iteration, parents) if self.parts.teacher else ()
         before = await self._pasts(parents)
@@ -330,7 +334,12 @@ class Search:
         self._history.setdefault(parent.id, []).append(plan)
         async with asyncio.TaskGroup() as tasks:
             for attempt in range(self.strategy.attempts):
-                tasks.create_task(self._attempt(parent, place, plan, attempt, children))
+                tasks.create_task(self._in_turn(parent, place, plan, attempt, children))
+
+    async def _in_turn(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
+        """Begin an attempt once few enough are begun and not judged yet."""
+        async with self._begun:
+            await self._attempt(parent, place, plan, index, children)
 
     async def _attempt(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
         """One attempt at a plan, evaluated and, where the proposer repairs, repaired."""

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="NAME=VALUE,VALUE",
-        help="beam=1,3,5,10 memory=off,fifo,value fixer=0,4 planner=on,off strategy=beam,best_of_n,reflexion,random "
-        "plans=4,8 attempts=1,2 top_k=4,8 memory_size=8,16 proposer=rules,llm,both",
+        help="beam=1,3,5,10 memory=off,fifo,value fixer=0,4 planner=on,off tools=on,off plans=4,8 attempts=1,2 top_k=4,8 "
+        "memory_size=8,16 strategy=beam,best_of_n,reflexion,random proposer=rules,llm,both",
     )
     parser.add_argument("--grid", action="store_true", help="every combination, not one thing at a time")
     parser.add_argument(

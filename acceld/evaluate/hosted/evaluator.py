@@ -158,6 +158,8 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
     def recall(self, case: HostedCase) -> Evaluation | None:
         """Return what became of the same artefact; a strict pass is always proven anew."""
+        if case.request.practice:
+            return None
         strict = case.request.gate is Gate.STRICT
         stored = self._known.get((case.program, _reached(case)))
         if stored is None or (stored.status is Status.PASSED and (strict or _asks_interleaved(case.request, stored))):
@@ -216,7 +218,8 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
     async def learn(self, case: HostedCase, evaluation: Evaluation) -> None:
         """Keep the verdict for candidates with the same artefact."""
-        self._known[case.program, _reached(case)] = evaluation
+        if not case.request.practice:
+            self._known[case.program, _reached(case)] = evaluation
 
     async def _build(self, kernel: Kernel, loaded: Workload) -> Artefact | Failed:
         settings = dict(await asyncio.to_thread(self._driver.settings, kernel.api))

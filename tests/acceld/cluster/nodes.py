@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,16 +39,19 @@ class Nodes:
     def start(self, *names: str, port: int | None = None) -> None:
         """Start the head, then a node for each name."""
         head = {"num_cpus": 0, "include_dashboard": False} | ({"gcs_server_port": port} if port else {})
-        self._cluster = self._make(initialize_head=True, head_node_args={**head, **self._common()})
+        self._cluster = self._make(
+            initialize_head=True, head_node_args={**head, **self._common()}, shutdown_at_exit=_handles_signals()
+        )
         for name in names:
             self.add(name)
 
     @staticmethod
     def _common() -> dict[str, Any]:
-        return {"object_store_memory": STORE_BYTES}
+        return {"object_store_memory": STORE_BYTES, "node_ip_address": "127.0.0.1"}
 
     def add(self, name: str) -> None:
         """Start a host."""
+        self._cluster._shutdown_at_exit = _handles_signals()
         self._nodes[name] = self._cluster.add_node(
             num_cpus=1, resources={"acceld": 1}, node_name=name, wait=True, **self._common()
         )
@@ -102,6 +106,11 @@ class Nodes:
         return Fleet(RayHosts(self.address, self.setup(slots)), queue_size)
 
 
+def _handles_signals() -> bool:
+    """Return True where Ray can have nodes end with this process: it sets a handler of signals, for which it must be the main thread."""
+    return threading.current_thread() is threading.main_thread()
+
+
 @contextmanager
 def nodes(folder: Path, *names: str) -> Iterator[Nodes]:
     """Started nodes, whose processes see the tests and the settings of their devices."""
@@ -109,6 +118,8 @@ def nodes(folder: Path, *names: str) -> Iterator[Nodes]:
         "PYTHONPATH": str(ROOT),
         "XDG_CACHE_HOME": str(folder / "cache"),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # not 15: beside other work on the machine nothing would begin
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's word for: loopback only
         SETTINGS: str(folder / "hosts.json"),
     }
     before = {name: os.environ.get(name) for name in changed}

@@ -31,9 +31,11 @@ class SimulatedDevice:
         delay_s: float = 0.0,
         clock: float = 1.0,
         wrong: str = "",
+        wrong_once: str = "",
         log: Path | None = None,
     ) -> None:
         self.name, self.delay_s, self.clock, self.wrong, self.log = name, delay_s, clock, wrong, log
+        self.wrong_once = wrong_once
         self.jitter = 0.0
         self.done: list[str] = []
         self._queue = SlotQueue(slots, 1 << 16)
@@ -59,7 +61,10 @@ class SimulatedDevice:
         sha256 = request.kernel.sha256
         if not request.kernel.text.startswith("latency"):
             return Evaluation(Status.COMPILE_ERROR, sha256, failure=Failure("syntax", "this is not a kernel", 1))
-        if self.wrong and self.wrong in request.kernel.text:
+        wavers = (
+            self.wrong_once and self.wrong_once in request.kernel.text and self.done.count(request.kernel.text) == 1
+        )
+        if wavers or (self.wrong and self.wrong in request.kernel.text):
             return Evaluation(
                 Status.INCORRECT_NUMERICAL,
                 sha256,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import replace
 
 import pytest
@@ -58,6 +59,21 @@ async def test_work_of_a_lost_host_goes_elsewhere(world: World) -> None:
     assert ("a", "sick", "the node is gone") in world.reported
 
 
+async def test_a_job_whose_host_is_lost_before_it_begins_goes_elsewhere(world: World) -> None:
+    broken: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: broken.append(context))
+    await world.add("a")
+    judging = asyncio.ensure_future(world.fleet.evaluate(request()))
+    await asyncio.sleep(0)  # it is placed, and its task is made but has not begun
+    assert world.fleet._schedule.seats["a"].running
+    del world.hosts.here["a"]
+    await world.fleet._leave("a", "the node is gone")
+    await world.add("b")
+    assert (await judging).status is Status.PASSED
+    gc.collect()
+    assert broken == []
+
+
 async def test_the_late_answer_of_a_frozen_host_counts_and_is_not_doubled(world: World) -> None:
     a, b = await world.add("a", 1), await world.add("b", 1)
     a.running.clear()
@@ -106,6 +122,43 @@ async def test_a_host_wrong_in_one_kernel_is_named_and_set_aside_and_the_verdict
     assert any(host == "a" and "disagrees with b and c" in why for host, _, why in world.reported)
     assert found.profile is not None
     assert found.profile.host != "a"
+
+
+async def test_a_kernel_that_wavers_is_wrong_and_costs_no_host_its_place(world: World) -> None:
+    await world.add("a", wrong_once="tiled")
+    await world.add("b")
+    await world.add("c")
+    found = await world.fleet.evaluate(request("latency 80.0 # tiled"))
+    assert found.status is Status.INCORRECT_NUMERICAL
+    assert {world.standing(name) for name in "abc"} == {"active"}
+
+
+@pytest.mark.parametrize("wrong", ["a", "b"])
+async def test_of_two_hosts_that_disagree_the_one_that_refuses_is_believed(world: World, wrong: str) -> None:
+    for name in "ab":
+        await world.add(name, wrong="tiled" if name == wrong else "")
+    found = await world.fleet.evaluate(replace(request("latency 80.0 # tiled"), gate=Gate.STRICT))
+    assert found.status is Status.INCORRECT_NUMERICAL
+    assert {world.standing(name) for name in "ab"} == {"active"}
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+async def test_a_second_opinion_whose_host_is_lost_is_not_waited_for(world: World, frozen: bool) -> None:
+    await world.add("a", 1)
+    b = await world.add("b", 1)
+    b.running.clear()
+    judging = asyncio.ensure_future(world.fleet.evaluate(replace(request("latency 80.0"), gate=Gate.STRICT)))
+    await until(lambda: b.asked > 0)
+    if frozen:
+        await world.look(1.0)
+        await world.look(SILENT_S + 1)
+    else:
+        del world.hosts.here["b"]
+        b.lost.set()
+    found = await asyncio.wait_for(judging, 10)
+    assert found.status is Status.PASSED
+    assert found.profile is not None
+    assert found.profile.host == "a"
 
 
 async def test_a_kernel_that_is_wrong_everywhere_is_wrong(world: World) -> None:

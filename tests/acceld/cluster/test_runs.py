@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from acceld.cluster.fleet import SILENT_S
+from acceld.model import Attempt, RunSpec, RunState
+from acceld.proposers.interface import AttemptRequest
+from acceld.search.loop import Search
+from acceld.store.changes.runs import create_run
+from acceld.store.database import Store
 from tests.acceld.cluster.conftest import World, until
-from tests.acceld.cluster.runs import SEARCH, Decisions, decide
+from tests.acceld.cluster.runs import SEARCH, Decisions, decide, search_parts
+from tests.acceld.daemon.scripted import TenthFaster
 
 
 @pytest.fixture
@@ -62,6 +68,34 @@ async def _beat(world: World) -> None:
     while True:
         await world.look(SILENT_S / 4)
         await asyncio.sleep(0.05)
+
+
+async def test_no_attempt_is_begun_while_more_waits_than_the_queue_holds(world: World, tmp_path: Path) -> None:
+    a = await world.add("a", 2)
+
+    class Counting(TenthFaster):
+        begun = 0
+
+        async def attempt(self, request: AttemptRequest) -> Attempt | None:
+            if not self.begun:
+                a.running.clear()
+            self.begun += 1
+            return await super().attempt(request)
+
+    proposer, store = Counting(), Store.open(tmp_path / "db")
+    search = replace(SEARCH, plans=20, iterations=1)
+    run = await store.change(create_run, RunSpec("silu", backend="neuron_legacy", search=search))
+    parts = replace(search_parts(store, world.fleet), proposer=proposer, ahead=5)
+    running = asyncio.ensure_future(Search(run, parts).run())
+    try:
+        await until(lambda: world.fleet.statistics()["waiting"] == 5)
+        assert proposer.begun == 2 + 5
+        a.running.set()
+        assert await running is RunState.FINISHED
+        assert proposer.begun == 40
+    finally:
+        running.cancel()
+        await store.close()
 
 
 async def test_a_pinned_run_stays_on_its_host(world: World, undisturbed: Decisions, tmp_path: Path) -> None:

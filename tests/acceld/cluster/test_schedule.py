@@ -75,6 +75,32 @@ def test_a_job_of_a_silent_host_that_runs_elsewhere_is_not_queued_twice() -> Non
     assert not made.waiting
 
 
+def test_a_job_that_its_host_still_runs_does_not_keep_others_from_that_host() -> None:
+    made = schedule(a=1)
+    for number in (1, 2):
+        made.add(job(number))
+    placed(made)
+    made.silence("a", "no answer")
+    made.hear("a")
+    made.join(HostFacts("b", 1))
+    made.drain("b")
+    made.seats["a"].facts = HostFacts("a", 2)
+    assert placed(made) == [(2, "a")]
+
+
+def test_a_job_that_was_barred_anew_is_placed_once() -> None:
+    made = schedule(a=1, b=1)
+    one = job(1)
+    made.add(one)
+    placed(made)
+    made.end("a", one, answered=False)
+    one.barred.add("a")
+    made.again(one, "a")
+    made.again(one, "a")
+    assert placed(made) == [(1, "b")]
+    assert not made.waiting
+
+
 def test_a_pinned_job_waits_for_its_host() -> None:
     made = schedule(a=1)
     made.add(job(1, pinned="b"))
@@ -92,13 +118,22 @@ def test_a_chip_that_a_host_has_not_is_measured_elsewhere() -> None:
     assert made.why_idle("a") == "all that waits is for neuron_legacy on trn1"
 
 
-def test_a_drained_host_stays_drained_when_it_starts_again() -> None:
-    made = schedule(a=1)
+def test_a_host_that_was_drained_or_set_aside_stays_so_when_it_starts_again() -> None:
+    made = schedule(a=1, b=1, c=1)
     made.drain("a")
-    made.join(HostFacts("a", 1))
+    made.set_aside("b", "disagrees")
+    made.set_aside("c", "has ray 1.0", until_it_leaves=True)
+    for name in "abc":
+        made.leave(name)
+        made.join(HostFacts(name, 1))
+    assert [made.seats[name].standing for name in "abc"] == [Standing.DRAINING, Standing.ASIDE, Standing.ACTIVE]
+    made.silence("a", "no answer")
+    made.hear("a")
     assert made.seats["a"].standing is Standing.DRAINING
     made.resume("a")
     assert made.why_idle("a") == "nothing waits"
+    made.leave("a")
+    assert made.join(HostFacts("a", 1)).standing is Standing.ACTIVE
 
 
 def test_waiting_work_wants_one_more_host() -> None:

@@ -1,6 +1,7 @@
-"""Models that invent calls of NKI in a third of their answers win as often as those that do not, where a fixer is on.
+"""Models that invent calls of NKI in a third of their answers win as often as those that do not, where a fixer is on; and
+what an executor's tools find for the same money.
 
-Only the model's words are made up; the simulator says what is wrong with an invented call, and the scripted fixer knows
+Only the model's words are made up; the simulator says what is wrong with an invented call, and the scripted model knows
 nothing but what its prompt tells.
 """
 
@@ -8,29 +9,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from acceld.config import EvaluateConfig
+from acceld.config import EvaluateConfig, ToolsConfig
 from acceld.daemon.build import problem_of
 from acceld.daemon.ledger import StoreLedger
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.llm.calls import Calls
 from acceld.llm.client import CompletionRequest, ScriptedClient
-from acceld.llm.pricing import FREE
+from acceld.llm.pricing import FREE, Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import RunSpec, SearchParameters, Status
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleTable
+from acceld.proposers.llm.tools import Workbench
 from acceld.resources import prompts_folder
+from acceld.search.ablation import Cost, variants
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
 from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
-from acceld.store.reads.records import load_candidates
+from acceld.store.reads.records import load_candidates, spent_usd
 from acceld.workloads import load_workload
 
 pytestmark = pytest.mark.timeout(900)
@@ -62,7 +66,11 @@ def repaired(request: CompletionRequest) -> str:
     """The failing kernel as its failure says it must be: the nearest call that exists, without what it does not take."""
     failing = request.user.split("failing kernel\n", 1)[1].split("\n>>>", 1)[0]
     failing = re.split(r"\n[0-9a-f]{20}>>>", failing)[0]
-    reported = request.user.split("rule: ", 1)[1]
+    return corrected(failing, request.user.split("rule: ", 1)[1])
+
+
+def corrected(failing: str, reported: str) -> str:
+    """A kernel as the failure that it was told says it must be."""
     if reported.startswith("unknown_call"):
         wrong = re.search(r"message: neuronxcc\.nki\.(?:isa|language)\.(\w+) does not exist", reported)
         near = re.search(r"The nearest: (\w+)\(", reported)
@@ -88,7 +96,13 @@ def answers(seed: int, share: int) -> ScriptedClient:
         line = FASTER
         if share and (plan + seed) % share == 0:
             line = FASTER.replace(RIGHT, INVENTED[(plan // share) % len(INVENTED)])
-        return f"```python\n{written(line, plan)}```"
+        text = written(line, plan)
+        if request.tags.get("turn") == 0:
+            return f"Is it legal?\n```tool trace\n{text}```\n"
+        if "turn" in request.tags:
+            _, _, told = request.user.partition("trace answers:\n")
+            text = text if told.startswith("legal") else corrected(text, told.split("rule: ", 1)[1])
+        return f"```python\n{text}```"
 
     return ScriptedClient(answer)
 
@@ -137,3 +151,67 @@ async def test_inventing_calls_in_a_third_of_the_answers_costs_no_win(
         honest += await wins(store, evaluator, seed, 0)
         inventing += await wins(store, evaluator, seed, 3)
     assert inventing == honest == [True] * (4 * PLANS)
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a run at a cap in USD did."""
+
+    usd: float
+    calls: int
+    attempts: int
+    won: int
+    """Attempts that led to a kernel which is right and faster."""
+
+
+async def spending(store: Store, evaluator: SimulatedEvaluator, search: SearchParameters, share: int) -> Spending:
+    """Run a variant of an ablation until its money is spent."""
+    assert search.budget_usd is not None
+    found, client = load_workload(FOLDER), answers(0, share)
+    root = baseline_kernel(found, "nki_legacy")
+    spec = RunSpec("st_silu", workload_folder=str(FOLDER), search=search, proposer="llm", root=root)
+    run = await store.change(create_run, spec)
+    settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=Price.of(1, 4))
+    purse = Budget()
+    purse.open_run(run.id, search.budget_usd)
+    calls = Calls({"m": (settings, client)}, ledger=StoreLedger(store), purse=purse)
+    steps = search.fixer_steps
+    proposer = LLMProposer(
+        calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=search.plans, fixer_steps=steps
+    )
+    if search.tools:
+        bench = Workbench(evaluator.evaluate, workload="st_silu", folder=str(FOLDER), chip="trn1", run=run.id)
+        proposer.equip(bench, ToolsConfig(), calls.price)
+    await Search(run, SearchParts(store, evaluator, proposer, problem_of(found, "trn1", "nki_legacy"), root)).run()
+    made = [one for one in await store.read(load_candidates, run.id) if one.parent is not None]
+    right = {
+        (one.plan, one.order[2])
+        for one in made
+        if one.evaluation and one.evaluation.status in (Status.PASSED, Status.UNTESTED)
+    }
+    attempts = {(one.plan, one.order[2]) for one in made}
+    return Spending(await store.read(spent_usd, run.id), len(client.requests), len(attempts), len(right))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("share", "order"),
+    [
+        (0, ["tools=on", "fixer=2"]),
+        (3, ["base: tools=off fixer=0", "tools=on", "fixer=2"]),
+        (1, ["base: tools=off fixer=0", "tools=on"]),
+    ],
+    ids=["never", "a third", "always"],
+)
+async def test_for_the_same_money_a_question_to_a_tool_pays_where_the_answer_is_often_wrong(
+    store: Store, evaluator: SimulatedEvaluator, share: int, order: list[str]
+) -> None:
+    """A repair is paid for where it is needed, a traced attempt always; ``order``: right kernels a USD, ascending."""
+    base = SearchParameters(beam_width=1, plans=PLANS, attempts=1, tools=False)
+    arms = variants(base, {"tools": (True,), "fixer": (2,)}, Cost(usd=0.35), repeats=1)
+    found = {one.name: await spending(store, evaluator, one.searches[0], share) for one in arms}
+    assert all(0.2 < one.usd <= 0.35 for one in found.values())
+    a_usd = [found[name].won / found[name].usd for name in order]
+    assert a_usd == sorted(a_usd)
+    assert a_usd[-1] > 1.05 * a_usd[0]
+    assert found["tools=on"].won == found["tools=on"].attempts
