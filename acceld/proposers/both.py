@@ -61,9 +61,7 @@ class BothProposer:
         applicable, refused = await self.rules.findings(request.parent, request.problem)
         notes = []
         if applicable:
-            notes.append(
-                "Rewrite rules do the following without you, and polish every kernel that passes, so aim at what they can not do:"
-            )
+            notes.append("Rewrite rules do the following without you, so aim at what they can not do:")
             notes += [f"- line {site.line}: {_named(site)}" for site in applicable[:TOLD]]
         if refused:
             notes.append("Rewrite rules refuse the following. A kernel without these obstacles is rewritten further:")
