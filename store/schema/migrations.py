@@ -71,6 +71,15 @@ def m003_hosts(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 3")
 
 
+@migrations()
+def m004_words(db: Database) -> None:
+    """Give stored parameters of the performance model the names they have now."""
+    db.conn.execute(
+        """UPDATE profile_details SET details = replace(details, '"deals_copies":', '"alternates_copies":')"""
+    )
+    db.conn.execute("PRAGMA user_version = 4")
+
+
 def names() -> list[str]:
     """The names of all migrations, in order."""
     return [migration.name for migration in migrations._migrations]

@@ -62,6 +62,20 @@ def test_released_migrations_are_not_edited(tmp_path: Path) -> None:
     assert schema(old) == schema(new)
 
 
+async def test_a_stored_parameter_has_the_name_it_has_now(tmp_path: Path) -> None:
+    path = tmp_path / "acceld.db"
+    await asyncio.to_thread(lambda: path.write_bytes(gzip.decompress(SAVED[2].read_bytes())))
+    with sqlite3.connect(path) as connection:
+        connection.execute("""UPDATE profile_details SET details = '{"params":{"deals_copies":true}}'""")
+    connection.close()
+    store = await asyncio.to_thread(Store.open, path)
+    details = await store.read(
+        lambda connection: [row[0] for row in connection.execute("SELECT details FROM profile_details")]
+    )
+    await store.close()
+    assert details and set(details) == {'{"params":{"alternates_copies":true}}'}
+
+
 async def _write(target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = await asyncio.to_thread(Store.open, Path(folder) / "acceld.db")
