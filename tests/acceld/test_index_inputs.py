@@ -77,7 +77,7 @@ def test_indices_are_drawn_validly_and_no_distribution_changes_them(tmp_path: Pa
     [
         (('high = "TOTAL // 2"', "high = 5"), "do not make 4 parts"),
         (('"TOTAL + 3"', '"TOTAL - 1"'), "40 distinct numbers below 39"),
-        (('over = "first"', 'over = "pages"'), "no argument before it"),
+        (('over = "first"', 'over = "pages"'), "not an argument before it"),
     ],
 )
 def test_indices_that_can_not_be_drawn_are_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:

@@ -30,7 +30,7 @@ from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
 from acceld.evaluate.hosted.arena import Layout, lay_out
 from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Session, Terms, Timed
 from acceld.evaluate.hosted.driver import Driver, Lease, job_of
-from acceld.evaluate.hosted.profiles import Measured, Overhead, measured, overhead_of, suspicion
+from acceld.evaluate.hosted.profiles import RESOLUTION, Measured, Overhead, measured, overhead_of, suspicion
 from acceld.evaluate.hosted.verdicts import HostedCase, grade
 from acceld.evaluate.interface import EvaluationRequest, Workplace
 from acceld.evaluate.sandbox.jail import Level
@@ -217,8 +217,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return percent, percent
 
     async def learn(self, case: HostedCase, evaluation: Evaluation) -> None:
-        """Keep the verdict for candidates with the same artefact."""
-        if not case.request.practice:
+        """Keep the verdict for candidates with the same artefact, unless the machine was too busy to time it."""
+        busy = evaluation.failure is not None and evaluation.failure.rule == RESOLUTION
+        if not case.request.practice and not busy:
             self._known[case.program, _reached(case)] = evaluation
 
     async def _build(self, kernel: Kernel, loaded: Workload) -> Artefact | Failed:

@@ -17,6 +17,8 @@ WARM_UPS = 2
 where the worker's device clock is believed, since such a call is a median of several launches."""
 _EVENT_RESOLUTION_US = 0.5
 """Of a device's clock: what NVIDIA's documentation of cuEventElapsedTime says of two events."""
+RESOLUTION = "resolution"
+"""Rule of a kernel that a clock could not tell from nothing: it says as much of the machine's load as of the kernel."""
 _MORE_THAN_ONE_CORE = 1.05
 
 
@@ -62,7 +64,7 @@ class Measured:
     overhead: Overhead
     wall_us: float
     paired: Paired | None
-    complaint: str
+    complaint: Failure | None
 
 
 def overhead_of(timed: Timed, clock: Clock) -> Overhead:
@@ -94,7 +96,7 @@ def measured(sessions: Sequence[tuple[Timed, Timed | None]], competitor_sha256: 
         for (timed, _), mine, wall in zip(sessions, samples, walls, strict=True)
     )
     flat = tuple(one for session in samples for one in session)
-    return Measured(latency, flat, overhead, wall_us, comparison, next(filter(None, complaints), ""))
+    return Measured(latency, flat, overhead, wall_us, comparison, next(filter(None, complaints), None))
 
 
 def _after(samples: Sequence[float], overhead: Overhead) -> Sequence[float]:
@@ -117,23 +119,25 @@ def _net(timed: Timed, overhead: Overhead) -> list[float]:
     return [max(least, one - cost) for one in _after(raw, overhead)]
 
 
-def _complaint(timed: Timed, latency_us: float, wall_us: float, overhead: Overhead) -> str:
+def _complaint(timed: Timed, latency_us: float, wall_us: float, overhead: Overhead) -> Failure | None:
     if latency_us < 2 * overhead.resolution_us:
-        return (
+        return Failure(
+            RESOLUTION,
             f"a call takes {latency_us:.3g} us, which the clock (resolution {overhead.resolution_us:.3g} us) "
-            "can not tell from nothing"
+            "can not tell from nothing",
+            hint="Time it again on an idle machine, or by another method.",
         )
     if overhead.clock == "processor" and sum(timed.processor_us) > _MORE_THAN_ONE_CORE * sum(timed.wall_us):
-        return "the kernel used more than one core"
+        return Failure("clocks", "the kernel used more than one core")
     if overhead.clock == "claimed" and latency_us > max(wall_us, 0.0) + overhead.wall_us:
-        return f"the kernel's own clock says {latency_us:.4g} us, the judge's {wall_us:.4g} us"
-    return ""
+        return Failure("clocks", f"the kernel's own clock says {latency_us:.4g} us, the judge's {wall_us:.4g} us")
+    return None
 
 
 def suspicion(found: Measured, shortest_us: float | None) -> Failure | None:
     """Return why the times can not be true; ``shortest_us`` is the least time of the declared work, where known."""
-    if found.complaint:
-        return Failure("clocks", found.complaint, hint="Time it again on an idle machine, or by another method.")
+    if found.complaint is not None:
+        return found.complaint
     if shortest_us is not None and found.latency.middle < shortest_us:
         return below_floor(found.latency.middle, shortest_us, "its declared work takes")
     return None

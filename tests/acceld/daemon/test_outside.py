@@ -40,7 +40,7 @@ def test_a_workload_without_a_baseline_for_the_api_takes_no_turns() -> None:
         ("baseline", "a list"),
         (["baseline"] * 5, "at most 4"),
         (["the other one"], "an object with a text"),
-        ([{"text": "other", "api": "numpy"}], "can not take turns"),
+        ([{"text": "other", "api": "numpy"}], "can not be timed interleaved"),
         ([{"text": "other", "grids": [2]}], "grid"),
     ],
 )

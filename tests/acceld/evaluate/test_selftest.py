@@ -137,7 +137,7 @@ async def test_a_kernel_without_a_label_that_passes_is_told_apart(tmp_path: Path
         ("# api: nki_legacyy\n", "nki_legacyy"),
         ("# api: nki\n# chip: trn1\n", "trn1"),
         ("# caught by: rejectd.import\n", "rejectd.import"),
-        ("# unpoliced: rejected\n", "no status and rule"),
+        ("# unpoliced: rejected\n", "not a status and rule"),
     ],
 )
 async def test_a_file_that_can_not_be_tried_is_told_of_and_the_others_are_tried(

@@ -3,7 +3,7 @@
 import pytest
 
 from acceld.chips import CHIPS
-from acceld.nki.errors import MissingRule
+from acceld.nki.errors import MissingRule, UnsupportedCall
 from acceld.nki.ir.operations import OPS
 from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Space, TileDim
 from acceld.nki.timing.compiler_current import place as place_current
@@ -134,7 +134,11 @@ def test_an_operation_without_a_rule_is_an_error() -> None:
         cost(w)
 
 
-@pytest.mark.parametrize("op", sorted(OPS))
+UNPUBLISHED = ("collective", "register_rank")
+"""Operations of several ranks: no latency of theirs is published."""
+
+
+@pytest.mark.parametrize("op", sorted({*OPS} - {*UNPUBLISHED}))
 @pytest.mark.parametrize("chip", ["trn1", "trn2"])
 def test_every_operation_has_a_rule(op: str, chip: str) -> None:
     spec = OPS[op]
@@ -144,6 +148,14 @@ def test_every_operation_has_a_rule(op: str, chip: str) -> None:
     model = CostModel(CHIPS[chip], LEGACY if chip == "trn1" else CURRENT, (buffer,))
     engine = (place if chip == "trn1" else place_current)(node, model)
     assert model.cost(node, engine, iteration_shape(node)).busy_us >= 0
+
+
+@pytest.mark.parametrize("op", UNPUBLISHED)
+def test_an_operation_of_several_ranks_has_no_latency(op: str) -> None:
+    model = CostModel(CHIPS["trn2"], CURRENT, ())
+    node = Instruction(op, Engine.SYNC, (), (), (("kind", "rank_id"),))
+    with pytest.raises(UnsupportedCall, match="none is published"):
+        model.cost(node, Engine.SYNC, (), handed_over=False)
 
 
 def test_costs_grow_with_the_tile() -> None:

@@ -86,7 +86,7 @@ def test_a_placeholder_must_be_listed_present_and_given(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", ["{{Name}}", "{{ name }}", "{{name", "name}}"])
 def test_braces_that_are_no_placeholder_are_refused(tmp_path: Path, body: str) -> None:
-    with pytest.raises(PromptError, match="no placeholder"):
+    with pytest.raises(PromptError, match="not a placeholder"):
         PromptFile.load(write(tmp_path, "{{name}} " + body))
 
 

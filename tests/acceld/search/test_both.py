@@ -205,6 +205,7 @@ async def evaluator(tmp_path: Path) -> AsyncIterator[SimulatedEvaluator]:
     await found.stop(5.0)
 
 
+@pytest.mark.slow
 async def test_a_search_by_both_is_judged_for_real_and_replays(
     store: Store, evaluator: SimulatedEvaluator, tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ async def evaluator(tmp_path: Path) -> AsyncIterator[SimulatedEvaluator]:
     await found.stop(5.0)
 
 
+@pytest.mark.slow
 async def test_good_edits_win_and_the_others_are_told_apart(store: Store, evaluator: SimulatedEvaluator) -> None:
     silu = workload("silu", ())
     root = replace(baseline_kernel(silu, "nki_legacy"), text=SLOW)

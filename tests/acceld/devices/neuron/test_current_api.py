@@ -37,7 +37,7 @@ async def test_a_kernel_goes_from_source_to_turns_with_its_parent(
     slower = (
         CURRENT_NARROW
         if lnc == 1
-        else best.replace("512", "256").replace("range(2)", "range(4)").replace("(2 *", "(4 *")
+        else best.replace("512", "128").replace("range(2)", "range(8)").replace("(2 *", "(8 *")
     )
     async with evaluating(tmp_path, monkeypatch, backend="neuron", compiler=compiler, lnc=lnc) as evaluator:
         parent = Kernel(slower, "nki", lnc=lnc)

@@ -313,7 +313,7 @@ def test_a_lease_starts_clean() -> None:
     assert Lease(Core(0, 0, 0, 1), "r", False, "").clean
 
 
-@pytest.mark.parametrize("isolation", [Isolation.CORE, Isolation.PAIR])
+@pytest.mark.parametrize("isolation", [pytest.param(Isolation.CORE, marks=pytest.mark.slow), Isolation.PAIR])
 async def test_thirty_two_cores_are_busy_while_kernels_wait(isolation: Isolation) -> None:
     pool = Pool(*(_chip(number) for number in range(16)), isolation=isolation)
     asleep: list[tuple[float, int, asyncio.Future[None]]] = []

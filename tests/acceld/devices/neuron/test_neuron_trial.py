@@ -157,7 +157,7 @@ def test_a_machine_with_half_of_the_tools_gets_a_report_that_names_each_missing_
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"steps": 1}'])
 def test_what_is_no_report_is_told(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(UsageError, match="no report"):
+    with pytest.raises(UsageError, match="not a report"):
         doctor._read(tmp_path / "x.json")
 
 

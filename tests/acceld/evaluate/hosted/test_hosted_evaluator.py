@@ -18,6 +18,7 @@ from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.comparison import SESSIONS
 from acceld.evaluate.correctness.admission import Admission, Admissions
 from acceld.evaluate.hosted.evaluator import HostedEvaluator
+from acceld.evaluate.hosted.profiles import RESOLUTION, Overhead
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.selftest.attacks import load_attacks
 from acceld.model import Evaluation, Gate, Kernel, Source, Status
@@ -55,9 +56,13 @@ async def evaluator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[H
 async def _evaluated(
     evaluator: HostedEvaluator, text: str, api: str, *, gate: Gate = Gate.SEARCH, trusted: bool = False
 ) -> Evaluation:
+    """Evaluate a kernel, again where the clocks of a busy machine could not tell it from nothing, as the hint asks."""
     kernel = Kernel(text, api, filename="kernel.c" if api == "c" else "kernel.py", trusted=trusted)
     request = EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD), gate=gate)
-    return await evaluator.evaluate(request)
+    while True:
+        found = await evaluator.evaluate(request)
+        if found.failure is None or found.failure.rule != RESOLUTION:
+            return found
 
 
 async def test_the_baseline_passes_every_distribution_with_a_measured_latency(evaluator: HostedEvaluator) -> None:
@@ -136,7 +141,7 @@ async def test_a_strict_gate_goes_by_parts_where_inputs_are_large(tmp_path: Path
 async def test_a_faster_kernel_is_timed_interleaved_with_the_baseline(evaluator: HostedEvaluator) -> None:
     text = ATTACKS["H01_row_order"].kernel.text
     found = await _evaluated(evaluator, text, "c", gate=Gate.STRICT)
-    assert found.status is Status.PASSED and found.profile is not None
+    assert found.status is Status.PASSED and found.profile is not None, found.failure
     (pair,) = found.profile.details["paired"]
     assert pair["win"] and pair["ratio"] > 2
     assert pair["sessions"] == SESSIONS and pair["rounds"] > SESSIONS
@@ -145,7 +150,7 @@ async def test_a_faster_kernel_is_timed_interleaved_with_the_baseline(evaluator:
 
 async def test_the_search_gate_measures_one_session_which_is_no_win(evaluator: HostedEvaluator) -> None:
     found = await _evaluated(evaluator, ATTACKS["H01_row_order"].kernel.text + "/* once */", "c")
-    assert found.status is Status.PASSED and found.profile is not None
+    assert found.status is Status.PASSED and found.profile is not None, found.failure
     (pair,) = found.profile.details["paired"]
     assert pair["sessions"] == 1 and pair["ratio"] > 2 and not pair["win"]
 
@@ -212,6 +217,19 @@ async def test_numpy_kernels_end_in_the_status_that_says_what_is_wrong(
 async def test_a_failing_numpy_kernel_names_its_line(evaluator: HostedEvaluator) -> None:
     found = await _evaluated(evaluator, "def kernel(a, b):\n    x = a\n    return x.nothing\n", "numpy")
     assert found.failure is not None and found.failure.line == 3
+
+
+async def test_a_verdict_of_a_busy_machine_s_clock_is_not_remembered(
+    evaluator: HostedEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Kernel("def kernel(a, b):\n    c = a @ b\n    return c\n", "numpy", filename="kernel.py")
+    request = EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD))
+    with monkeypatch.context() as busy:
+        busy.setattr(Overhead, "resolution_us", property(lambda _: 1e9))
+        found = await evaluator.evaluate(request)
+    assert found.status is Status.SUSPECT and found.failure is not None and found.failure.rule == RESOLUTION
+    again = await _evaluated(evaluator, kernel.text, "numpy")
+    assert again.status is Status.PASSED and not again.reused
 
 
 async def test_the_same_artefact_is_not_measured_twice(evaluator: HostedEvaluator) -> None:

@@ -228,7 +228,7 @@ def kernel(x, n):
         ("nl.load(x, mask=None)", LegalityError, "mask"),
         ("nl.ndarray((256, 64), dtype=nl.float32, buffer=nl.sbuf)", LegalityError, "partition"),
         ("nisa.nc_transposee(dst=x, data=x)", LegalityError, "nc_transpose"),
-        ("nki.collectives.all_reduce(x)", UnsupportedCall, "all_reduce"),
+        ("nki.collectives.all_to_all_v(x)", UnsupportedCall, "all_to_all_v"),
         ("nisa.sendrecv(x, x, 0, 1, 0)", KernelFailure, "sendrecv"),
     ],
 )
