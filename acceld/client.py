@@ -29,7 +29,7 @@ API_VERSION = 1
 """Clients and daemons of the same number understand each other."""
 
 RETURN_S, RETRY_S = 60.0, 0.5
-"""How long a daemon that went away is waited for while its events are followed, and how often it is looked for."""
+"""Seconds to wait for a daemon that went away while its events are followed, and between two looks for it."""
 
 
 class _UnixConnection(http.client.HTTPConnection):

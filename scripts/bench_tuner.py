@@ -71,7 +71,7 @@ class Tried:
 
     @property
     def speedup(self) -> float:
-        """Of the fastest kernel over the root, simulated."""
+        """Speed-up of the fastest kernel over the root, simulated."""
         return self.before_us / self.best_us
 
 

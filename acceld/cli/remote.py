@@ -15,7 +15,7 @@ from acceld.errors import DaemonError, UsageError
 from acceld.http.client import Address
 
 TUNNEL_S = 15.0
-"""How long ssh may take to forward the socket."""
+"""Seconds that ssh may take to forward the socket."""
 REMOTE = re.compile(r"ssh://(?P<host>\w[\w.@:-]*?)(?P<folder>/.*)?$")
 FIND_STATE = (
     'd="$PWD"; while [ ! -d "$d/.acceld" ] && [ "$d" != / ]; do d=$(dirname "$d"); done; '

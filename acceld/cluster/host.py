@@ -48,7 +48,7 @@ class HostFacts:
     sdk: str = ""
     driver: str = ""
     versions: tuple[tuple[str, str], ...] = ()
-    """Of what must be equal to the daemon's: acceld, Python, Ray."""
+    """Versions that must equal the daemon's: acceld, Python, Ray."""
 
     def takes(self, backend: str, chip: str) -> bool:
         """Return True unless kernels for another chip than the host's would be measured."""

@@ -45,7 +45,7 @@ FIELDS: Mapping[str, str] = {
     "knowledge": "knowledge",
     "strategy": "strategy",
 }
-"""What can be varied besides the proposer, and the search parameter behind it."""
+"""Names that can be varied besides the proposer, each with its search parameter."""
 PROPOSER = "proposer"
 
 

@@ -23,7 +23,7 @@ class CandidateEvaluations:
         self._context = context
         self._inflight: dict[str, asyncio.Future[Evaluation]] = {}
         self.baseline: Candidate | None = None
-        """What a device times children against besides their parent, and what each host of a fleet must pass first."""
+        """The kernel that a device times children against besides their parent. Each host of a fleet must pass it first."""
 
     async def evaluate(
         self, candidate: Candidate, gate: Gate, priority: Priority, useful_below_us: float | None = None

@@ -98,7 +98,7 @@ class Outcome:
     best: int | None
     elapsed_s: float
     has_reference: bool | None
-    """Whether a reference evaluated; False: the float64 execution of the workload's own kernel did. None: nothing was."""
+    """True where a reference gave the expected values, False where the workload's own kernel in float64 did, None where nothing ran."""
     screened: Mapping[str, int] | None = None
     """Candidates the simulator found clearly slower than their parent: dropped, measured all the same, and of these
     faster than their parent (wrong). None where nothing was screened."""

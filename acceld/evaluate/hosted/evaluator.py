@@ -46,7 +46,7 @@ _CALL_S = 10.0
 """Deadline of one call, where the configuration does not say."""
 SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2, call_s=_CALL_S)
 COMPARED_TERMS = Terms(calls=8, least=5, budget_s=0.6, call_s=_CALL_S)
-"""Of each of the sessions that a win is measured in."""
+"""Terms of each of the sessions that a win is measured in."""
 _LEAST_CALLS = 3
 """Fewest calls of a session, for which the input batches must have room; enough where a call is a median of several launches."""
 _AMPLE_BYTES = 1 << 30

@@ -16,7 +16,7 @@ class Known:
     checks: dict[Gate, Correctness] = field(default_factory=dict)
     failed: dict[Gate, Failed] = field(default_factory=dict)
     on_chip: str = ""
-    """What is expected of it on the chip, in words."""
+    """The expected result on the chip, in words."""
 
 
 @dataclass(slots=True)

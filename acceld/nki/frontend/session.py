@@ -20,7 +20,7 @@ from acceld.nki.ir.program import MAX_INSTRUCTIONS
 
 PACKAGE = str(Path(__file__).parents[1])
 LIBRARY = (sysconfig.get_path("stdlib"), "<")
-"""How the names of files that are no kernel's begin: Python's own library, text that is not a file."""
+"""Beginnings of file names that are no kernel's: Python's own library, text that is not a file."""
 SHOWN_CALLS = 4
 """Calls that a message names at most."""
 

@@ -483,7 +483,7 @@ def _first(node: Instruction, space: tuple[tuple[int, int], ...]) -> list[bool] 
 
 
 _NEARLY, _NOTHING, _BEYOND = 2.0**-18, 1e-15, 1e30
-"""How far from one a factor, from zero a summand and from zero a bound may lie that changes nothing worth a number."""
+"""Greatest distance from one of a factor, and from zero of a summand or a bound, that counts as changing nothing."""
 
 
 def _scaled(node: Instruction, filled: Mapping[int, float]) -> tuple[float, float] | None:

@@ -33,7 +33,7 @@ class Stream:
     """Values that each event overwrites where they lie; none where the compiler renames."""
     repeat: list[bool] = field(default_factory=list)
     turn: list[int] = field(default_factory=list)
-    """Which execution of its instruction each event is, masked ones counted."""
+    """The number of each event among its instruction's executions, masked ones counted."""
     value_bytes: list[float] = field(default_factory=list)
     """Of each partition; 0 in HBM."""
     value_row: list[int] = field(default_factory=list)

@@ -97,7 +97,7 @@ class ProfileSummary:
 
     @property
     def compiler_version(self) -> str:
-        """Of the compiler that wrote the NEFF; empty where not reported."""
+        """The version of the compiler that wrote the NEFF; empty where not reported."""
         return self.versions.get("compiler_version", "")
 
     @property
