@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Footer, Input, Static
 from textual.widgets._footer import FooterKey
 
 from acceld.errors import DaemonError, UsageError
@@ -508,3 +508,17 @@ async def test_a_run_that_is_still_being_read_is_said_to_be_in_no_state() -> Non
         assert view is not None
         view.workload = ""
         assert screen._context_line(80).plain.strip() == f"r{view.id}  reading"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_toasts_cover_no_keys(size: tuple[int, int]) -> None:
+    app = console(client=CannedClient())
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await pilot.press("2")
+        for number in range(3):
+            app.notify("r3: c2001 is faster", title=f"new best kernel {number}", timeout=60)
+        await pilot.pause()
+        await pilot.pause()
+        (footer,) = app.screen.query(Footer)
+        toasts = [toast.region for toast in app.screen.query("Toast")]
+        assert len(toasts) == 3 and not any(toast.overlaps(footer.region) for toast in toasts)
