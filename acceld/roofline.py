@@ -193,7 +193,7 @@ SCALAR_OPERATIONS, VECTOR_OPERATIONS, TENSOR_OPERATIONS = 4, 3, 2
 (``activation``). Vector engine and GpSimd: two operations and a sum (``tensor_scalar``, ``scalar_tensor_tensor``). Tensor
 engine: a multiplication and an addition."""
 NARROW_VECTOR_GAIN = 4
-"""How many times faster the vector engine is at most on elements of two bytes."""
+"""Greatest gain in the vector engine's rate on elements of two bytes."""
 
 
 def _element_flops_per_s(chip: ChipSpec, passes: float, *, narrow: bool) -> float:

@@ -32,7 +32,7 @@ def test_the_pager_is_chosen_as_git_chooses_its_own(environ: dict[str, str], wor
 
 
 def on_a_terminal(folder: Path, *words: str, **environ: str) -> tuple[str, int]:
-    """What a command shows on a terminal of its own, and its exit code."""
+    """Return what a command prints on a terminal of its own, and its exit code."""
     ours, theirs = pty.openpty()
     kept = {name: value for name, value in os.environ.items() if "PAGER" not in name} | {"TERM": "xterm"}
     process = subprocess.Popen(

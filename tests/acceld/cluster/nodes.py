@@ -58,7 +58,7 @@ class Nodes:
 
     @property
     def address(self) -> str:
-        """Where daemons connect."""
+        """Return the address that daemons connect to."""
         return str(self._cluster.address)
 
     def instruct(self, name: str, **settings: object) -> None:
@@ -98,7 +98,7 @@ class Nodes:
             self._cluster.shutdown()
 
     def setup(self, slots: int) -> Setup:
-        """What hosts with so many simulated cores are made from."""
+        """Return the settings of hosts with so many simulated cores."""
         return Setup(EvaluateConfig(slots=slots), DevicesConfig(), MAKER)
 
     def fleet(self, slots: int, queue_size: int = 64) -> Fleet:

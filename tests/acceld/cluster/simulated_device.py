@@ -47,7 +47,7 @@ class SimulatedDevice:
         """Nothing to stop."""
 
     def statistics(self) -> dict[str, object]:
-        """As the real queue."""
+        """Return depth and age, with the real queue's keys."""
         return {**self._queue.statistics(), "sandbox_level": "L3"}
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:

@@ -26,7 +26,7 @@ def ray() -> None:
 
 @pytest.fixture
 async def expected(tmp_path: Path) -> Decisions:
-    """What hosts in this process decide."""
+    """Return the decisions of hosts in this process."""
     world = World(tmp_path / "undisturbed")
     await world.add("a", 8)
     try:

@@ -59,7 +59,7 @@ class ScriptedEvaluator:
         await asyncio.wait_for(self._idle.wait(), grace_s + 0.1)
 
     def statistics(self) -> dict[str, object]:
-        """As the real queue."""
+        """Return depth and age, with the real queue's keys."""
         return {"slots": 2, "slots_in_use": self.running, "waiting": 0, "oldest_waiting_s": 0.0, "sandbox_level": "L3"}
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:

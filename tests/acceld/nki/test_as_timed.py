@@ -1,4 +1,4 @@
-"""What the performance model leaves out and merges is named, priced and tried."""
+"""Work that the performance model leaves out or merges is named, priced and tried."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _source(program: Sequence[Statement], last: str = "t0[p, f]") -> str:
 
 
 def _meant(program: Sequence[Statement], inputs: Array, changed: int = -1) -> Array:
-    """What numpy makes of the program, with one statement's result changed."""
+    """Return numpy's outputs of the program, with one statement's result changed."""
     tiles = [inputs[ROWS * tile : ROWS * (tile + 1)].copy() for tile in range(TILES)]
     for number, statement in enumerate(program):
         value = statement.value(tiles)
@@ -166,7 +166,7 @@ def test_what_the_output_needs_is_paid_for_and_nothing_needed_is_left_out(
 
 
 def _trace_of(program: Sequence[Statement], number: int, inputs: Array) -> bytes:
-    """What a statement writes, as bytes."""
+    """Return the result of a statement as bytes."""
     tiles = [inputs[ROWS * tile : ROWS * (tile + 1)].copy() for tile in range(TILES)]
     for statement in program[: number + 1]:
         value = np.array(statement.value(tiles))

@@ -188,7 +188,7 @@ GOOD = kernel(SIGMOID, width=512)
 
 
 def answer(request: CompletionRequest) -> str:
-    """What the scripted model says: a sound kernel to one plan, a wrong one to the others."""
+    """Answer as the scripted model: a sound kernel to one plan, a wrong one to the others."""
     if request.role == "planner":
         return (
             f"Title: Idea {request.tags['index']}\nClass: fusion\nInsights: none\n\nThe idea {request.tags['index']}."

@@ -1,4 +1,4 @@
-"""What the compiled object and the preprocessed source of a kernel in C are refused for."""
+"""A kernel in C is refused for its compiled object or its preprocessed source."""
 
 from __future__ import annotations
 

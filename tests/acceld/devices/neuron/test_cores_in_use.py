@@ -1,4 +1,4 @@
-"""What the stand-in's cores saw while several runs were evaluated on them: isolation, turns, strangers, canaries, faults."""
+"""Several runs share the stand-in's cores: isolation, interleaving, strangers, canaries, faults."""
 
 from __future__ import annotations
 

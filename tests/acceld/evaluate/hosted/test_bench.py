@@ -35,7 +35,7 @@ ENDLESS = RIGHT.replace("{\n    for", "{\n    for (volatile int go = 1; go;) { }
 
 
 class TestRecords:
-    """What the bench takes a child's end for, without a child."""
+    """Ends of a child as the bench reads them, without a child."""
 
     @pytest.fixture
     def reply(self) -> Iterator[Reply]:
