@@ -1,4 +1,4 @@
-"""Attention in two nests: every score of all heads with its row maximum, then softmax and the weighted values."""
+"""Attention in two nests a head: scores, kept in HBM, with each row's maximum; then softmax and the weighted values."""
 
 import numpy as np
 import neuronxcc.nki as nki
@@ -10,103 +10,60 @@ import neuronxcc.nki.language as nl
 def kernel(q, k, v):
     out = nl.ndarray((1, 8, 2, 32, 128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
     p = nl.arange(128)[:, None]
-    r = nl.arange(128)[:, None, None]
-    eight = nl.arange(8)[None, :, None]
-    inner = nl.arange(128)[None, None, :]
     c = nl.arange(128)[None, :]
     f = nl.arange(512)[None, :]
+    eight = nl.arange(8)[None, :]
     identity_hbm = nl.shared_constant(np.identity(128, dtype=np.float32))
     identity = nl.ndarray((nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
-    q_tile = nl.ndarray((8, 2, 32, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
-    k_tile = nl.ndarray((8, 4, nl.par_dim(128), 8, 128), dtype=nl.float32, buffer=nl.sbuf)
-    k_turned = nl.zeros((8, 4, 8, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum, lazy_initialization=True)
-    k_t = nl.ndarray((8, 8, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
-    product = nl.zeros((8, 8, 2, 32, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum, lazy_initialization=True)
-    raw = nl.ndarray((8, 8, 2, 32, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
-    scores = nl.ndarray((8, 2, 32, 8, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
-    part_max = nl.ndarray((8, 8, 2, 32, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
-    row_max = nl.ndarray((8, 2, 32, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
-    v_tile = nl.ndarray((32, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
-    negative = nl.ndarray((8, 2, 32, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
-    weight = nl.ndarray((8, 2, 32, 8, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
-    part_sum = nl.ndarray((8, 2, 32, 8, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
-    row_sum = nl.ndarray((8, 2, 32, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
-    inverse = nl.ndarray((8, 2, 32, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
-    probability = nl.ndarray((8, 2, 32, 8, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
-    turned = nl.zeros(
-        (8, 2, 32, 8, 4, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum, lazy_initialization=True
-    )
-    probability_t = nl.ndarray((8, 2, 32, 32, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
-    mixed = nl.zeros((8, 2, 32, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum, lazy_initialization=True)
-    out_tile = nl.ndarray((8, 2, 32, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     identity[p, c] = nl.load(identity_hbm[p, c])
-    for block in nl.affine_range(8):
-        for part in nl.affine_range(4):
-            k_tile[block, part, r, eight, inner] = nl.load(k[0, block, part, r, eight, inner])
-            for head in nl.affine_range(8):
-                k_turned[block, part, head, p, c] = nisa.nc_matmul(
-                    k_tile[block, part, p, head, c], identity[p, c], is_moving_onezero=True, is_transpose=True
-                )
-                k_t[head, block, p, 128 * part + c] = nl.copy(k_turned[block, part, head, p, c])
     for head in nl.affine_range(8):
+        # The scores of a head are 1 MiB a partition, five times what SBUF holds.
+        scores_hbm = nl.ndarray((2, 32, 8, 128, 512), dtype=nl.float32, buffer=nl.private_hbm)
+        q_tile = nl.ndarray((nl.par_dim(128), 64, 128), dtype=nl.float32, buffer=nl.sbuf)
+        k_t = nl.ndarray((nl.par_dim(128), 8, 512), dtype=nl.float32, buffer=nl.sbuf)
+        v_tile = nl.ndarray((nl.par_dim(128), 32, 128), dtype=nl.float32, buffer=nl.sbuf)
+        part_max = nl.ndarray((nl.par_dim(128), 64, 8), dtype=nl.float32, buffer=nl.sbuf)
+        for block in nl.affine_range(8):
+            for part in nl.affine_range(4):
+                k_tile = nl.load(k[0, block, part, p, head, c])
+                k_turned = nisa.nc_matmul(k_tile[p, c], identity[p, c], is_moving_onezero=True, is_transpose=True)
+                k_t[p, block, 128 * part + c] = nl.copy(k_turned)
         for pair in nl.affine_range(2):
             for row in nl.affine_range(32):
-                q_tile[head, pair, row, p, c] = nl.load(q[row, p, 2 * head + pair, c])
+                q_tile[p, 32 * pair + row, c] = nl.load(q[row, p, 2 * head + pair, c])
         for block in nl.affine_range(8):
             for pair in nl.affine_range(2):
                 for row in nl.affine_range(32):
-                    product[head, block, pair, row, p, f] = nl.matmul(
-                        q_tile[head, pair, row, p, c], k_t[head, block, p, f]
-                    )
-                    raw[head, block, pair, row, p, f] = nl.copy(product[head, block, pair, row, p, f])
-                    scores[head, pair, row, block, p, f] = nisa.tensor_scalar(
-                        data=raw[head, block, pair, row, p, f], op0=nl.multiply, operand0=0.08838834764831845
-                    )
-                    part_max[head, block, pair, row, p, 0] = nisa.tensor_reduce(
-                        nl.max, data=scores[head, pair, row, block, p, f], axis=[1]
-                    )
-                    row_max[head, pair, row, p, 0] = nl.loop_reduce(
-                        part_max[head, block, pair, row, p, 0], op=np.max, loop_indices=[block]
-                    )
-    for row in nl.affine_range(32):
-        v_tile[row, p, nl.arange(1024)[None, :]] = nl.load(v[0, row, p, nl.arange(1024)[None, :]])
-    for head in nl.affine_range(8):
+                    product = nl.matmul(q_tile[p, 32 * pair + row, c], k_t[p, block, f])
+                    raw = nl.copy(product)
+                    scores = nisa.tensor_scalar(data=raw, op0=nl.multiply, operand0=0.08838834764831845)
+                    part_max[p, 32 * pair + row, block] = nisa.tensor_reduce(nl.max, data=scores, axis=[1])
+                    nl.store(scores_hbm[pair, row, block, p, f], value=scores)
+        for step in nl.affine_range(32):
+            v_tile[p, step, c] = nl.load(v[0, step, p, 128 * head + c])
         for pair in nl.affine_range(2):
             for row in nl.affine_range(32):
-                negative[head, pair, row, p, 0] = nisa.tensor_scalar(
-                    data=row_max[head, pair, row, p, 0], op0=nl.multiply, operand0=-1.0
-                )
+                weight = nl.ndarray((nl.par_dim(128), 8, 512), dtype=nl.float32, buffer=nl.sbuf)
+                part_sum = nl.ndarray((nl.par_dim(128), 8), dtype=nl.float32, buffer=nl.sbuf)
+                weight_t = nl.ndarray((nl.par_dim(128), 32, 128), dtype=nl.float32, buffer=nl.sbuf)
+                mixed = nl.zeros((nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum)
+                row_max = nisa.tensor_reduce(nl.max, data=part_max[p, 32 * pair + row, eight], axis=[1])
+                negative = nisa.tensor_scalar(data=row_max, op0=nl.multiply, operand0=-1.0)
                 for block in nl.affine_range(8):
-                    weight[head, pair, row, block, p, f] = nisa.activation(
-                        op=nl.exp, data=scores[head, pair, row, block, p, f], bias=negative[head, pair, row, p, 0]
-                    )
-                    part_sum[head, pair, row, block, p, 0] = nisa.tensor_reduce(
-                        nl.add, data=weight[head, pair, row, block, p, f], axis=[1]
-                    )
-                    row_sum[head, pair, row, p, 0] = nl.loop_reduce(
-                        part_sum[head, pair, row, block, p, 0], op=np.add, loop_indices=[block]
-                    )
-                inverse[head, pair, row, p, 0] = nisa.reciprocal(data=row_sum[head, pair, row, p, 0])
+                    scores_again = nl.load(scores_hbm[pair, row, block, p, f])
+                    weight[p, block, f] = nisa.activation(op=nl.exp, data=scores_again, bias=negative)
+                    part_sum[p, block] = nisa.tensor_reduce(nl.add, data=weight[p, block, f], axis=[1])
+                row_sum = nisa.tensor_reduce(nl.add, data=part_sum[p, eight], axis=[1])
+                inverse = nisa.reciprocal(data=row_sum)
                 for block in nl.affine_range(8):
-                    probability[head, pair, row, block, p, f] = nisa.tensor_scalar(
-                        data=weight[head, pair, row, block, p, f],
-                        op0=nl.multiply,
-                        operand0=inverse[head, pair, row, p, 0],
-                    )
+                    probability = nisa.tensor_scalar(data=weight[p, block, f], op0=nl.multiply, operand0=inverse)
                     for part in nl.affine_range(4):
-                        turned[head, pair, row, block, part, p, c] = nisa.nc_matmul(
-                            probability[head, pair, row, block, p, 128 * part + c],
-                            identity[p, c],
-                            is_moving_onezero=True,
-                            is_transpose=True,
+                        turned = nisa.nc_matmul(
+                            probability[p, 128 * part + c], identity[p, c], is_moving_onezero=True, is_transpose=True
                         )
-                        probability_t[head, pair, row, 4 * block + part, p, c] = nl.copy(
-                            turned[head, pair, row, block, part, p, c]
-                        )
+                        weight_t[p, 4 * block + part, c] = nl.copy(turned)
                 for step in nl.affine_range(32):
-                    mixed[head, pair, row, p, c] += nisa.nc_matmul(
-                        probability_t[head, pair, row, step, p, c], v_tile[step, p, 128 * head + c]
-                    )
-                out_tile[head, pair, row, p, c] = nl.copy(mixed[head, pair, row, p, c])
-                nl.store(out[0, head, pair, row, p, c], value=out_tile[head, pair, row, p, c])
+                    mixed[p, c] += nisa.nc_matmul(weight_t[p, step, c], v_tile[p, step, c])
+                out_tile = nl.copy(mixed[p, c])
+                nl.store(out[0, head, pair, row, p, c], value=out_tile)
     return out

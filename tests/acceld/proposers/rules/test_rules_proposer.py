@@ -108,7 +108,7 @@ async def test_plans_go_on_where_earlier_ones_end() -> None:
 
 async def test_attempts_are_the_variants_of_a_plan() -> None:
     proposer = RulesProposer()
-    ask = request(workload("bmm_softmax"))
+    ask = request(workload("lora"))
     plan = await proposer.plan(ask)
     assert plan is not None and plan.rule == "fuse_nests"
     plan = replace(plan, id=3)
