@@ -38,7 +38,15 @@ def _both(before: str, inside: str) -> tuple[bytes, bytes]:
     return encode(trace(text, arguments)), encode(trace(text, arguments, options=GUARDED))
 
 
-@pytest.mark.parametrize("folder", sorted(path.parent for path in (ROOT / "workloads").rglob("workload.toml")), ids=str)
+LONG = {"gqa_full", "lora", "matmul", "matmul_add_rmsnorm", "swiglu", "transpose_matmul"}
+"""Workloads whose baselines take seconds to trace."""
+FOLDERS = [
+    pytest.param(path.parent, id=path.parent.name, marks=pytest.mark.slow if path.parent.name in LONG else ())
+    for path in sorted((ROOT / "workloads").rglob("workload.toml"))
+]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_each_baseline_gives_the_same_program(folder: Path) -> None:
     loaded = load_workload(folder)
     arguments = [TensorSpec(a.shape, a.dtype) if isinstance(a, ArraySpec) else a for a in loaded.kernel_arguments()]
