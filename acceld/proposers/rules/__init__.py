@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 NKI = "acceld.proposers.rules.nki"
 MODULES = (
     "composite",
+    "keep_on_chip",
     "fuse_nests",
     "transpose_once",
     "hoist_loads",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from acceld.proposers.rules import rule_named
+from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Variant
 from tests.acceld.proposers.rules.kernels import (
     applied,
@@ -760,10 +762,76 @@ def test_the_innermost_loops_can_stay_apart() -> None:
 @pytest.mark.parametrize("rule", ["composite_activation", "transpose_once", "reduce_in_activation", "consume_psum",
                                   "fold_scalars", "interchange_loops", "fuse_nests", "widen_tiles", "place_engine",
                                   "hoist_loads", "hoist_work", "group_iterations", "swap_operands", "split_products",
-                                  "tile_columns", "pipeline_stages"])  # fmt: skip
+                                  "tile_columns", "pipeline_stages", "keep_on_chip"])  # fmt: skip
 def test_a_place_without_the_pattern_is_refused_with_a_reason(rule: str) -> None:
     with pytest.raises(RuleRefused, match=r"line 3|no copy"):
         apply_at(rule, legacy("x", "    return x\n"), 3, Variant("any", {"factor": 2, "depth": 1}))
+
+
+# keep_on_chip
+
+SCRATCH = legacy(
+    "x, y",
+    """
+    out = nl.ndarray((4, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    wide = nl.arange(1024)[None, :]
+    kept = nl.ndarray((4, 128, 1024), dtype=nl.float32, buffer=nl.private_hbm)
+    for row in nl.affine_range(4):
+        x_tile = nl.load(x[row, p, wide])
+        doubled = nisa.tensor_scalar(data=x_tile, op0=nl.multiply, operand0=2.0)
+        nl.store(kept[row, p, wide], value=doubled)
+    for row in nl.affine_range(4):
+        again = nl.load(kept[row, p, wide])
+        y_tile = nl.load(y[row, p, wide])
+        for half in nl.affine_range(2):
+            result = nl.add(again[p, 512 * half + f], y_tile[p, 512 * half + f])
+            nl.store(out[row, p, 512 * half + f], value=result)
+    return out
+""",
+)
+SCRATCH_SHAPES = [(4, 128, 1024), (4, 128, 1024)]
+
+
+def test_what_is_stored_only_to_be_loaded_stays_in_sbuf() -> None:
+    after = applied("keep_on_chip", SCRATCH, SCRATCH_SHAPES)
+    assert "kept = nl.ndarray((nl.par_dim(128), 4, 1024), dtype=nl.float32, buffer=nl.sbuf)" in after
+    assert "kept[p, row, wide] = nisa.tensor_scalar(" in after and "nl.add(kept[p, row, (512 * half + f)]," in after
+    assert "nl.load(kept" not in after and "nl.store(kept" not in after
+    assert_same(SCRATCH, after, *arrays(*SCRATCH_SHAPES))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("doubled = nisa", "kept_tile = nl.ndarray((nl.par_dim(128), 1024), dtype=nl.float32)\n        kept_tile[p, wide] = nisa"),
+        ("again[p, 512 * half + f], y_tile[p, 512 * half + f]", "again[0:128, nl.ds(512 * half, 512)], y_tile[0:128, nl.ds(512 * half, 512)]"),
+    ],
+)  # fmt: skip
+def test_tiles_that_have_to_stay_are_copied(old: str, new: str) -> None:
+    before = SCRATCH.replace(old, new).replace(
+        "value=doubled", "value=kept_tile[p, wide]" if "kept_tile" in new else "value=doubled"
+    )
+    after = applied("keep_on_chip", before, SCRATCH_SHAPES)
+    assert "nl.copy(" in after and "private_hbm" not in after
+    assert_same(before, after, *arrays(*SCRATCH_SHAPES))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("nl.store(kept[row, p, wide], value=doubled)", "nl.store(kept[row, p, wide], value=doubled, mask=wide < 512)", "mask"),
+        ("    return out\n", "    return out, kept\n", "used other than"),
+        ("again = nl.load(kept[row, p, wide])", "again = nl.load(kept[p // 32, p % 32 + row, wide])", "partitions"),
+        ("value=doubled", "value=doubled + 1.0", "no tile"),
+    ],
+)  # fmt: skip
+def test_a_tensor_that_others_see_or_read_otherwise_stays_in_hbm(old: str, new: str, reason: str) -> None:
+    changed = SCRATCH.replace(old, new)
+    assert changed != SCRATCH and sites("keep_on_chip", changed, SCRATCH_SHAPES) == []
+    (site,) = rule_named("keep_on_chip").refusals(KernelModule(changed, "nki_legacy", SCRATCH_SHAPES))
+    assert reason in site.precondition
 
 
 # hoist_work

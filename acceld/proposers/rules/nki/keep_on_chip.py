@@ -1,0 +1,261 @@
+"""A tensor that a kernel stores to HBM only to load it again stays in SBUF.
+
+Before, and after::
+
+    kept = nl.ndarray((8, 128, 512), buffer=nl.private_hbm)   kept = nl.ndarray((nl.par_dim(128), 8, 512), buffer=nl.sbuf)
+    for i in nl.affine_range(8):                              for i in nl.affine_range(8):
+        x_tile = nl.exp(...)                                      kept[p, i, f] = nl.exp(...)
+        nl.store(kept[i, p, f], value=x_tile)
+    for i in nl.affine_range(8):                              for i in nl.affine_range(8):
+        again = nl.load(kept[i, p, f])                            y_tile = nl.multiply(kept[p, i, f], 2.0)
+        y_tile = nl.multiply(again, 2.0)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import libcst as cst
+
+from acceld.model import Profile
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nki.source.building import prefix
+from acceld.proposers.rules.nki.source.nests import around
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Access, Buffer, Statement
+from acceld.proposers.rules.profiles import busy_share
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+_PARTITIONS = 128
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class _Scratch:
+    """A tensor in HBM that only this kernel stores to and loads from."""
+
+    buffer: Buffer
+    axis: int
+    """The dimension that every transfer spreads over the partitions."""
+    stores: tuple[Statement, ...]
+    loads: tuple[Statement, ...]
+
+
+class KeepOnChip(Rule):
+    """Scratch tensors in HBM become tiles in SBUF."""
+
+    name = "keep_on_chip"
+    reason = (
+        "A value that goes to HBM and comes back pays two DMA transfers at the HBM's rate and about 2 us of latency; SBUF "
+        "holds 24 MiB and is read at the engines' own rate. What does not fit is spilled, and pays no more than before."
+    )
+    source = "AWS NKI architecture guide: memory hierarchy, SBUF of 24 MiB; DMA transfers"
+    apis = frozenset({"nki_legacy"})
+    change_class = "dma"
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every tensor declared in private HBM."""
+        for buffer in kernel.buffers.values():
+            if buffer.space != "private_hbm":
+                continue
+            scratch = _scratch(kernel, buffer)
+            if isinstance(scratch, str):
+                wish = f"Keep {buffer.name} in SBUF"
+                yield self.refused(buffer.declaration.line, scratch, wish, key=buffer.name)
+                continue
+            lines = ", ".join(str(load.line) for load in scratch.loads)
+            yield self.found(
+                buffer.declaration.line,
+                partial(_kept, kernel, scratch),
+                Variant("in SBUF"),
+                precondition=f"{buffer.name} is only stored and loaded, always with dimension {scratch.axis} over the "
+                "partitions",
+                plan=f"{buffer.name} goes to HBM and is loaded again at line {lines}. Keep it in SBUF, so that no transfer "
+                "is needed.",
+                benefit=max(0.2, 0.6 * busy_share(profile, "dma")),
+                gain_percent=(5.0, 40.0),
+                key=buffer.name,
+            )
+
+
+def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
+    """The tensor with its transfers, or why it has to stay in HBM."""
+    name = buffer.name
+    stores, loads = kernel.writers(name), kernel.readers(name)
+    where = f"line {buffer.declaration.line}"
+    if name in kernel.ambiguous or not stores or not loads or None in buffer.shape:
+        return f"{where}: what {name} is or holds is not known"
+    axes = set()
+    for statement in (*stores, *loads):
+        access = statement.target if statement in stores else statement.reads.get("src")
+        if statement.op != ("store" if statement in stores else "load") or access is None or access.name != name:
+            return f"line {statement.line}: {name} is used other than by a store or a load"
+        if statement.args.keys() - {"src", "value"} or statement.augmented:
+            return f"line {statement.line}: the transfer of {name} has a mask or another dtype"
+        axes.add(_partition_axis(access, buffer))
+    if len(axes) != 1 or None in axes:
+        return f"{where}: not every transfer of {name} spreads the same whole dimension over the partitions"
+    if any("value" not in store.reads for store in stores):
+        return f"{where}: what is stored to {name} is no tile"
+    (axis,) = axes
+    assert axis is not None
+    return _Scratch(buffer, axis, tuple(stores), tuple(loads))
+
+
+def _partition_axis(access: Access, buffer: Buffer) -> int | None:
+    """The one dimension whose index is the whole range over the partitions; None where there is none."""
+    if access.dims is None or len(access.dims) != len(buffer.shape):
+        return None
+    found = None
+    for number, (dim, extent) in enumerate(zip(access.dims, buffer.shape, strict=True)):
+        if dim.form is None or dim.full or dim.extent is not None:
+            return None
+        for symbol in dim.form.ranges:
+            if symbol.axis:
+                continue
+            whole = dim.form.terms == ((symbol, 1),) and not dim.form.constant and symbol.extent == extent
+            if found is not None or not whole or symbol.extent > _PARTITIONS:
+                return None
+            found = number
+    return found
+
+
+def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
+    """The source with the tensor in SBUF; tiles that only carried it there or back go."""
+    edits = Edits(kernel.source)
+    _declare(kernel, scratch, edits)
+    for store in scratch.stores:
+        assert store.target is not None
+        place = _place(store.target, scratch)
+        producer = _made_for(kernel, scratch, store)
+        if producer is None:
+            value = kernel.text(store.reads["value"].node)
+            edits.replace(store.start, store.end, f"{place} = {prefix(kernel, 'language')}.copy({value})")
+            continue
+        assert producer.target is not None
+        edits.delete_lines(store.start, store.end)
+        edits.replace(*kernel.span(producer.target.node), place)
+        _read_there(kernel, edits, producer, store.target, scratch, without=store)
+    for load in scratch.loads:
+        place = _place(load.reads["src"], scratch)
+        if _only_names(kernel, scratch, load):
+            edits.delete_lines(load.start, load.end)
+            _read_there(kernel, edits, load, load.reads["src"], scratch)
+        else:
+            call = kernel.text(load.target.node) if load.target is not None else ""
+            edits.replace(load.start, load.end, f"{call} = {prefix(kernel, 'language')}.copy({place})")
+    return edits.apply()
+
+
+def _declare(kernel: KernelModule, scratch: _Scratch, edits: Edits) -> None:
+    arguments = scratch.buffer.declaration.args
+    shape = arguments["shape"]
+    assert isinstance(shape, cst.Tuple | cst.List)
+    extents = [kernel.text(element.value) for element in shape.elements]
+    nl = prefix(kernel, "language")
+    partitions = f"{nl}.par_dim({extents.pop(scratch.axis)})"
+    for element, text in zip(shape.elements, [partitions, *extents], strict=True):
+        edits.replace(*kernel.span(element.value), text)
+    edits.replace(*kernel.span(arguments["buffer"]), f"{nl}.sbuf")
+
+
+def _place(access: Access, scratch: _Scratch) -> str:
+    """The access with the partitions first."""
+    assert access.dims is not None
+    texts = [dim.text for dim in access.dims]
+    first = texts.pop(scratch.axis)
+    return f"{access.name}[{', '.join([first, *texts])}]"
+
+
+def _part(kernel: KernelModule, access: Access, scratch: _Scratch, reader: Access) -> str | None:
+    """The elements of the tensor that ``reader`` takes of a tile loaded by ``access``; None where that is not known."""
+    place = _place(access, scratch)
+    if reader.dims is None:
+        return place
+    assert access.dims is not None
+    if len(reader.dims) != 2 or any(dim.form is None or dim.full or dim.extent is not None for dim in reader.dims):
+        return None
+    if reader.dims[0].form != access.dims[scratch.axis].form:
+        return None
+    columns = [name for name in _WORD.findall(place) if _is_columns(kernel, name)]
+    if len(columns) != 1:
+        return None
+    taken = reader.dims[1].text
+    return re.sub(rf"\b{columns[0]}\b", taken if _WORD.fullmatch(taken) else f"({taken})", place)
+
+
+def _is_columns(kernel: KernelModule, name: str) -> bool:
+    """Return whether a name is an index range along the columns."""
+    form = kernel.affine(cst.Name(name))
+    return form is not None and len(form.terms) == 1 and form.terms[0][0].in_columns and form.terms[0][1] == 1
+
+
+def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Statement | None:
+    """The statement whose result can be written to the tensor at once, None where a copy is needed."""
+    value = store.reads["value"]
+    if len(scratch.stores) != 1 or value.dims is not None or value.name in kernel.buffers:
+        return None
+    if not kernel.text_of(scratch.buffer.declaration, "dtype").endswith("float32"):
+        return None
+    producer = kernel.producer(store, value)
+    if producer is None or producer.op == "load" or "dtype" in producer.args:
+        return None
+    assert store.target is not None
+    return producer if _readable(kernel, producer, store.target, scratch, without=store) else None
+
+
+def _only_names(kernel: KernelModule, scratch: _Scratch, load: Statement) -> bool:
+    """Return whether all readers of a loaded tile can read the tensor instead."""
+    target = load.target
+    if target is None or target.dims is not None or target.name in kernel.buffers or load.augmented:
+        return False
+    if target.name in kernel.ambiguous or kernel.writers(target.name) != [load]:
+        return False
+    if max(store.start for store in scratch.stores) > min(one.start for one in scratch.loads):
+        return False
+    return _readable(kernel, load, load.reads["src"], scratch)
+
+
+def _readable(
+    kernel: KernelModule, writer: Statement, access: Access, scratch: _Scratch, without: Statement | None = None
+) -> bool:
+    """Return whether all readers of a tile stand behind it in the same loop body and take parts that are known."""
+    assert writer.target is not None
+    name = writer.target.name
+    for reader in kernel.readers(name):
+        if reader is without:
+            continue
+        if reader.kind != "op" or reader.start < writer.start:
+            return False
+        if writer.parent is not None and writer.parent not in around(reader):
+            return False
+        parts = [_part(kernel, access, scratch, one) for one in reader.mentions if one.name == name]
+        if None in parts:
+            return False
+    return True
+
+
+def _read_there(
+    kernel: KernelModule,
+    edits: Edits,
+    writer: Statement,
+    access: Access,
+    scratch: _Scratch,
+    without: Statement | None = None,
+) -> None:
+    """Let the readers of a tile read the tensor."""
+    assert writer.target is not None
+    for reader in kernel.readers(writer.target.name):
+        if reader is without:
+            continue
+        for one in reader.mentions:
+            if one.name == writer.target.name:
+                part = _part(kernel, access, scratch, one)
+                assert part is not None
+                edits.replace(*kernel.span(one.node), part)
+
+
+RULE = KeepOnChip()
