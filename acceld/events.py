@@ -131,7 +131,7 @@ class CandidateStarted:
 
 @dataclass(frozen=True, slots=True)
 class CandidateEvaluated:
-    """A candidate has a verdict."""
+    """A candidate has a result."""
 
     kind: ClassVar = EventKind.CANDIDATE_EVALUATED
     candidate: int

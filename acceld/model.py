@@ -188,7 +188,7 @@ class Correctness:
     tolerance: float
     worst_row: float | None = None
     checks: tuple[Check, ...] = ()
-    accelopt_verdict: bool | None = None
+    accelopt_passed: bool | None = None
     """What the paper's gate (its seeds, its tolerance) says; None where it was not asked."""
 
     @property
@@ -235,7 +235,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The verdict on a candidate. Status and contents agree by construction."""
+    """Outcome of evaluating a candidate. Status and contents agree by construction."""
 
     status: Status
     source_sha256: str

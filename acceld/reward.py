@@ -7,7 +7,7 @@
         scores = scorer.score(["```python\\n...```", "..."])          # plain
 
 verl: ``custom_reward_function.path=.../acceld/reward.py``, ``name=compute_score`` or ``compute_scores`` (batches).
-A scorer's verdicts follow from its seed and the answers: the same in every process, in any order.
+A scorer's results follow from its seed and the answers: the same in every process, in any order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Edit", "Environment", "Observation", "Score", "Scorer", "advantages"
 T = TypeVar("T")
 
 CHEAT = -1.0
-"""Reward of a suspect verdict: below the physical floor, or failing an integrity check."""
+"""Reward of a suspect result: below the physical floor, or failing an integrity check."""
 NO_CODE_STATUS = "no_code"
 SOURCE_PREFIX = "acceld/"
 """Prefix of the data source of exported rows, before the workload's name."""
@@ -49,10 +49,10 @@ RUN = 1
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One answer's verdict."""
+    """One answer's result."""
 
     reward: float | None
-    """None where the verdict says nothing of the kernel: the simulator lacks a call."""
+    """None where the result says nothing of the kernel: the simulator lacks a call."""
     status: str
     """A status of an evaluation, or ``no_code``."""
     latency_us: float | None = None
@@ -305,7 +305,7 @@ def compute_scores(
     extra_infos: Sequence[Any] | None = None,
     **_: Any,
 ) -> list[float]:
-    """Return a batch's rewards, as verl asks for them; 0 where a verdict says nothing of the kernel."""
+    """Return a batch's rewards, as verl asks for them; 0 where a result says nothing of the kernel."""
     return [one.reward or 0.0 for one in _scorer().score(list(solution_strs), [str(one) for one in data_sources])]
 
 

@@ -1,4 +1,4 @@
-"""``make bench``: how quickly a fresh state folder gets to its first verdict, and what the daemon costs.
+"""``make bench``: how quickly a fresh state folder gets to its first result, and what the daemon costs.
 
 Prints a table; figures are of this machine, at this moment.
 """
@@ -37,7 +37,7 @@ def process_cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def first_verdict(home: Path, workload: str) -> tuple[float, float, dict[str, object], int, float]:
+def first_result(home: Path, workload: str) -> tuple[float, float, dict[str, object], int, float]:
     """Seconds to the first evaluated candidate and to the end, the outcome, the daemon's pid and its CPU seconds."""
     started = time.monotonic()
     run = acceld(home, "optimize", workload, "--preset", "quick").strip()
@@ -61,7 +61,7 @@ def main() -> None:
     workload = sys.argv[1] if len(sys.argv) > 1 else "rmsnorm_matmul"
     with tempfile.TemporaryDirectory(prefix="acceld-bench-") as folder:
         home = Path(folder) / "state"
-        first_s, total_s, outcome, pid, cpu_s = first_verdict(home, workload)
+        first_s, total_s, outcome, pid, cpu_s = first_result(home, workload)
         candidates = sum(outcome["counts"].values())  # type: ignore[attr-defined]  # a mapping
         before = children_cpu_s()
         for _ in range(STATUS_CALLS):

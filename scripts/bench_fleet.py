@@ -61,7 +61,7 @@ def _cpu_s(pid: int) -> float:
 
 
 async def throughput(folder: Path, count: int, seconds: float) -> dict[str, Any]:
-    """Evaluations a second of so many nodes, once all slots are busy, with every verdict written, and what they cost the daemon."""
+    """Evaluations a second of so many nodes, once all slots are busy, with every result written, and what they cost the daemon."""
     names = [f"h{number}" for number in range(count)]
     with nodes(folder, *names) as there:
         there.instruct("*", delay_s=seconds, jitter=JITTER)

@@ -1,10 +1,10 @@
 """Holds what acceld computes, decides and stores against a record of it, or makes that record anew.
 
-    python scripts/goldens.py [--only programs|verdicts|stored ...] [--write] [--passes N]
+    python scripts/goldens.py [--only programs|evaluations|stored ...] [--write] [--passes N]
 
 * ``programs``: of every NKI kernel of every workload, for each chip its API runs on, the program's hash, whether the
   verifier finds anything, and the whole profile.
-* ``verdicts``: of every attack and honest kernel of the self-test, for both of its evaluators, what became of it.
+* ``evaluations``: of every attack and honest kernel of the self-test, for both of its evaluators, what became of it.
 * ``stored``: the rows that short runs by rules leave in the history, and the daemon's answers about them.
 
 The record lies in tests/goldens/, one JSON object a file and one line an entry. Everything is asked of commands and of the
@@ -51,7 +51,7 @@ slots = 1
 _TABLES = (
     "runs iterations beams plans attempts candidates evaluations checks profiles profile_details samples events texts sources "
     "workloads insights journal llm_calls run_totals run_statuses failure_totals rule_totals evaluation_keys history "
-    "rewrites verdicts costs accelopt_definitions accelopt_solutions accelopt_profiles flashinfer_traces"
+    "rewrites results costs accelopt_definitions accelopt_solutions accelopt_profiles flashinfer_traces"
 ).split()
 _ROUTES = (
     "/v1/runs /v1/runs/1 /v1/runs/1/outcome /v1/runs/1/candidates /v1/runs/1/tree /v1/runs/1/plans /v1/runs/1/calls "
@@ -174,7 +174,7 @@ def _api(text: str) -> str:
 
 
 def programs(only: Sequence[str] = ()) -> Entries:
-    """Hash, verdict of the verifier and profile of every kernel on every chip, by ``family/workload/file chip``."""
+    """Hash, result of the verifier and profile of every kernel on every chip, by ``family/workload/file chip``."""
     items = [
         {
             "id": f"{one.name} {chip}",
@@ -202,8 +202,8 @@ def _program(answer: Mapping[str, Any]) -> Entries:
     } | {"profile": profile}
 
 
-def verdicts(backend: str, passes: int = 1, only: str = "", attacks: Path | None = None) -> Entries:
-    """Return the self-test's verdict on every attack and honest kernel in each mode, by ``id mode``.
+def evaluations(backend: str, passes: int = 1, only: str = "", attacks: Path | None = None) -> Entries:
+    """Return the self-test's evaluation of every attack and honest kernel in each mode, by ``id mode``.
 
     What differs between passes is :data:`ANY`. Latencies are kept where they are simulated.
     """
@@ -211,10 +211,10 @@ def verdicts(backend: str, passes: int = 1, only: str = "", attacks: Path | None
     words += ["--attacks", str(attacks.resolve())] if attacks is not None else []
     with place() as here:
         report = json.loads(here.command("selftest", *words, codes=(0, 1)))
-    return verdict_entries(report, backend)
+    return evaluation_entries(report, backend)
 
 
-def verdict_entries(report: Mapping[str, Any], backend: str) -> Entries:
+def evaluation_entries(report: Mapping[str, Any], backend: str) -> Entries:
     """Entries of a report of ``acceld selftest --json``."""
     fields = "workload guessed expect outcome status rule".split() + ["latency_us"] * (backend == "simulator")
     found: Entries = {f"not tried {one['id']}": {"message": one["message"]} for one in report["broken"]}
@@ -225,18 +225,18 @@ def verdict_entries(report: Mapping[str, Any], backend: str) -> Entries:
     return found | {"sandbox": {"level": report["level"]}}
 
 
-def verdicts_again(backend: str, passes: int) -> Entries:
-    """The same as :func:`verdicts`, with attacks that do not end as recorded tried once more alone.
+def evaluations_again(backend: str, passes: int) -> Entries:
+    """The same as :func:`evaluations`, with attacks that do not end as recorded tried once more alone.
 
-    On a busy machine a deadline may pass before the verdict that is meant is reached.
+    On a busy machine a deadline may pass before the evaluation that is meant is reached.
     """
-    found, known = verdicts(backend, passes), record(f"verdicts_{backend}")
+    found, known = evaluations(backend, passes), record(f"evaluations_{backend}")
     if differences(known.get("sandbox", {}), found["sandbox"]):
         return found
     tried = {entry for entry in known.keys() & found if entry.endswith(("candidate", "unpoliced"))}
     differing = {entry.split()[0] for entry in tried if differences(known[entry], found[entry])}
     for name in sorted(differing)[:_RETRIES]:
-        found |= verdicts(backend, only=name)
+        found |= evaluations(backend, only=name)
     return found
 
 
@@ -361,13 +361,13 @@ def _brief(value: Any) -> str:
 
 PARTS: Mapping[str, Mapping[str, Callable[[int], Entries]]] = {
     "programs": {"programs": lambda _: programs()},
-    "verdicts": {
-        "verdicts_simulator": lambda passes: verdicts_again("simulator", passes),
-        "verdicts_cpu": lambda passes: verdicts_again("cpu", passes),
+    "evaluations": {
+        "evaluations_simulator": lambda passes: evaluations_again("simulator", passes),
+        "evaluations_cpu": lambda passes: evaluations_again("cpu", passes),
     },
     "stored": {"stored": lambda _: stored()},
 }
-"""Files of the record by part, with what makes each; the number is how often verdicts are tried."""
+"""Files of the record by part, with what makes each; the number is how often evaluations are tried."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -376,7 +376,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], help="these parts")
     parser.add_argument("--write", action="store_true", help="make the record anew instead of comparing with it")
     parser.add_argument(
-        "--passes", type=int, default=1, metavar="N", help="try verdicts N times; keep what is the same"
+        "--passes", type=int, default=1, metavar="N", help="try evaluations N times; keep what is the same"
     )
     arguments = parser.parse_args(argv)
     differing = 0

@@ -193,7 +193,7 @@ def evaluation_of(row: Row, checks: tuple[Check, ...], profile: Profile | None) 
             tolerance=row["tolerance"],
             worst_row=row["worst_row"],
             checks=checks,
-            accelopt_verdict=None if row["accelopt_verdict"] is None else bool(row["accelopt_verdict"]),
+            accelopt_passed=None if row["accelopt_passed"] is None else bool(row["accelopt_passed"]),
         )
     return Evaluation(
         status=Status(row["status"]),

@@ -18,7 +18,7 @@ def assert_as_recorded(name: str, found: Entries, *, all_of_it: bool) -> None:
     assert known, f"there is no record of {name}: scripts/goldens.py --write"
     level = known.get("sandbox", {}).get("level")
     if level is not None and Level[found["sandbox"]["level"]] < Level[level]:
-        pytest.skip(f"verdicts were recorded in a sandbox of level {level}")
+        pytest.skip(f"evaluations were recorded in a sandbox of level {level}")
     kept = known if all_of_it else {entry: value for entry, value in known.items() if entry in found}
     kept, found = ({entry: value for entry, value in one.items() if entry != "sandbox"} for one in (kept, found))
     assert goldens.differences(kept, found) == []
@@ -31,9 +31,9 @@ def test_small_kernels_are_the_programs_they_were_with_the_same_profiles() -> No
 
 
 def test_a_few_attacks_end_as_they_did() -> None:
-    found = goldens.verdicts("simulator", only=ATTACKS)
+    found = goldens.evaluations("simulator", only=ATTACKS)
     assert len(found) >= 6
-    assert_as_recorded("verdicts_simulator", found, all_of_it=False)
+    assert_as_recorded("evaluations_simulator", found, all_of_it=False)
 
 
 def test_a_difference_is_told_by_entry_and_place() -> None:

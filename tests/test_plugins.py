@@ -83,10 +83,10 @@ evaluator = plugins.named(DEVICE_OF["abacus"].evaluator)(
 )
 async def main():
     async with started(evaluator):
-        verdict = await evaluator.evaluate(EvaluationRequest(kernel, "double", "wood", "abacus"))
+        result = await evaluator.evaluate(EvaluationRequest(kernel, "double", "wood", "abacus"))
     model = connect(ModelSettings.from_config("m", ModelConfig(provider="parrot"), LlmConfig()))
     answer = await model.complete(CompletionRequest("planner", "m", "", "hello", 10))
-    return verdict.profile.latency_us, answer.text
+    return result.profile.latency_us, answer.text
 latency_us, text = asyncio.run(main())
 print(json.dumps([where.backend, rewrite("x + x", "beads", site, site.variants[0]), latency_us, text,
                   "double" in workload_folders(), len(plugins.broken())]))

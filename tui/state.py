@@ -102,11 +102,11 @@ class CandidateView:
     gate: str = ""
     bound: str = ""
     phase_seq: int = -1
-    verdict_seq: int = -1
+    result_seq: int = -1
 
     @property
     def waiting(self) -> bool:
-        """Written, and no verdict yet."""
+        """Written, and no result yet."""
         return self.status is None
 
 
@@ -258,13 +258,13 @@ class RunView:
 
     @property
     def waiting(self) -> int:
-        """Candidates without a verdict."""
+        """Candidates without a result."""
         return len(self.candidates) - self.counts.total()
 
     def doing(self, now: float) -> str:
         """Return what a run that goes on waits for, and for how long; empty where nothing is known to be under way.
 
-        Such as ``evaluating 3 of 9, 40 s`` for first verdicts, ``checking c12 on data, 9 s`` for one that was only timed,
+        Such as ``evaluating 3 of 9, 40 s`` for first results, ``checking c12 on data, 9 s`` for one that was only timed,
         ``verifying c12, 9 s`` for the strict gate, ``2 model calls``.
         """
         if self.state != RunState.RUNNING:
@@ -481,13 +481,13 @@ class RunView:
 
     def _evaluated(self, data: CandidateEvaluated, seq: int) -> bool:
         node = self._candidate(data.candidate)
-        if seq <= node.verdict_seq:
+        if seq <= node.result_seq:
             return False
         if node.status is not None:
             self.counts[node.status.value] -= 1
             if not self.counts[node.status.value]:
                 del self.counts[node.status.value]
-        node.verdict_seq, node.status = seq, data.status
+        node.result_seq, node.status = seq, data.status
         self.counts[node.status.value] += 1
         node.latency_us, node.speedup = data.latency_us, data.speedup
         node.percent_of_peak, node.percent_of_attainable = data.percent_of_peak, data.percent_of_attainable

@@ -121,7 +121,7 @@ def sentence(event: Event) -> str:
         case CandidateStarted(candidate, device):
             return f"c{candidate} on {device or 'a device'}"
         case CandidateEvaluated() as evaluated:
-            return _verdict(evaluated)
+            return _result(evaluated)
         case BeamSelected(iteration, beam, speedup=speedup):
             return f"iteration {iteration} keeps {_ids(beam)}, best {figures.speedup(speedup)}"
         case BestChanged() as best:
@@ -154,7 +154,7 @@ def sentence(event: Event) -> str:
             return f"daemon stopped: {reason}"
 
 
-def _verdict(evaluated: CandidateEvaluated) -> str:
+def _result(evaluated: CandidateEvaluated) -> str:
     text = f"c{evaluated.candidate} {figures.status(evaluated.status)}"
     if evaluated.latency_us is not None:
         text += f" {figures.brief_latency(evaluated.latency_us, evaluated.source or 'simulated')}"

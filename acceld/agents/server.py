@@ -167,7 +167,7 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         strict: bool = False,
         chip: Chip = "",
     ) -> Json:
-        """Evaluate many kernels; short verdicts in their order, with progress."""
+        """Evaluate many kernels; short results in their order, with progress."""
         items = [one.model_dump() for one in kernels]
         return await _answered(box.evaluate_kernels(kernels=items, strict=strict, chip=chip, report=_reporter(context)))
 

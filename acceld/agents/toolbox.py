@@ -95,7 +95,7 @@ class Toolbox:
     async def check_kernel(
         self, *, source: str = "", path: str = "", workload: str, strict: bool = False, chip: str = "", api: str = ""
     ) -> Json:
-        """Return the verdict on a kernel against a workload's reference, with its latency where it passes."""
+        """Return the result of a kernel against a workload's reference, with its latency where it passes."""
         return await self._evaluate(source, path, workload, Gate.STRICT if strict else Gate.SEARCH, chip, api)
 
     async def suggest_rewrites(
@@ -130,7 +130,7 @@ class Toolbox:
         chip: str = "",
         api: str = "",
     ) -> Json:
-        """Return both verdicts and the ratio of their latencies, with what would be a tie."""
+        """Return both results and the ratio of their latencies, with what would be a tie."""
         found = await self._workload(workload)
         first = await asyncio.to_thread(self.places.kernel, first_source, first_path, api, found)
         second = await asyncio.to_thread(self.places.kernel, second_source, second_path, api or first.api, found)
@@ -152,13 +152,13 @@ class Toolbox:
             "second": self._short(other, second.text),
             "ratio": ratio,
             "tie_band_percent": band,
-            "verdict": COMPARED[news] if both else "both have to pass before they can be compared",
+            "result": COMPARED[news] if both else "both have to pass before they can be compared",
         }
 
     async def evaluate_kernels(
         self, *, kernels: Sequence[Mapping[str, str]], strict: bool = False, chip: str = "", report: Report = _quiet
     ) -> Json:
-        """Return a short verdict on each of many kernels, in their order."""
+        """Return a short result of each of many kernels, in their order."""
         if not 1 <= len(kernels) <= MOST_KERNELS:
             raise UsageError(f"give 1 to {MOST_KERNELS} kernels", hint="more go into several calls")
         gate, done, results = Gate.STRICT if strict else Gate.SEARCH, 0, [Json()] * len(kernels)

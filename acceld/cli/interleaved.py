@@ -49,7 +49,7 @@ SAME = Interleaved(1.0, 1.0, 1.0, 0.0, win=False)
 def measured(
     client: Client, place: Mapping[str, str], kernel: Kernel, other: Kernel | None
 ) -> tuple[Evaluation, Interleaved | None]:
-    """The daemon's strict verdict on a kernel, and how it does interleaved with ``other``; None where they took none.
+    """The daemon's strict result of a kernel, and how it does interleaved with ``other``; None where they took none.
 
     ``place`` has workload, workload_folder, backend and chip.
     """

@@ -77,7 +77,7 @@ def plain(kernel: Kernel) -> dict[str, Any]:
 async def evaluated(
     evaluator: Any, kernel: Kernel, gate: Gate, *, workload: str, folder: str, chip: str, **further: Any
 ) -> Evaluation:
-    """Return the verdict of a judge that has been started; before what anybody else waits for."""
+    """Return the result of a judge that has been started; before what anybody else waits for."""
     from acceld.evaluate.interface import EvaluationRequest, Priority
 
     request = {"workload": workload, "workload_folder": folder, "chip": chip, "gate": gate}
@@ -90,7 +90,7 @@ async def evaluated(
 async def evaluated_once(
     kernel: Kernel, gate: Gate, settings: config.EvaluateConfig, state: Path, *, workload: str, folder: str, chip: str
 ) -> Evaluation:
-    """Return the verdict of a simulator that is started for this kernel alone."""
+    """Return the result of a simulator that is started for this kernel alone."""
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 

@@ -72,7 +72,7 @@ def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) 
         )
         print(f"---- system\n{line['system']}\n---- user\n{line['user']}\n")
     say("Nothing was sent. A run sends prompts of these forms, and nothing else: the reference, the kernels, profiles,")
-    say("verdicts and logs of its candidates, insights, hints; each model's key goes to that model's endpoint alone.")
+    say("results and logs of its candidates, insights, hints; each model's key goes to that model's endpoint alone.")
     return 0
 
 
@@ -98,7 +98,7 @@ async def requests_of(spec: RunSpec, settings: Config, home: Home, found: Worklo
         blank = Kernel("", spec.api, found.entry or "kernel", found.grid, found.lnc, BASELINE_FILES[spec.api])
         await proposer.first(FirstRequest(problem, 1, blank, 0, 0, derived_seed(search.seed, 0, 0, 0)))
     root = Kernel(CODE, spec.api) if search.from_reference else spec.root or baseline_kernel(found, spec.api)
-    evaluation = None if search.from_reference else await _verdict(root, spec, settings, home)
+    evaluation = None if search.from_reference else await _result(root, spec, settings, home)
     parent = Candidate(1, 0, root, None, evaluation=evaluation, id=1)
     insights = _insights(problem, spec, settings, home)
     seed = derived_seed(search.seed, 1, 0, 0)
@@ -114,8 +114,8 @@ async def requests_of(spec: RunSpec, settings: Config, home: Home, found: Worklo
     return client.requests
 
 
-async def _verdict(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) -> Evaluation | None:
-    """The baseline's verdict, by simulation; None where it would have to be measured."""
+async def _result(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) -> Evaluation | None:
+    """The baseline's result, by simulation; None where it would have to be measured."""
     if spec.backend != SIMULATOR:
         return None
     from acceld.evaluate.interface import EvaluationRequest, Priority, started

@@ -26,7 +26,7 @@ ANSWER_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One kernel of the run: the simulator's prediction and the device's verdict."""
+    """One kernel of the run: the simulator's prediction and the device's result."""
 
     candidate: int
     baseline: bool

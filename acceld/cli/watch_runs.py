@@ -1,4 +1,4 @@
-"""Requests of ``acceld watch`` to the daemon: searches from a save, and verdicts of its devices."""
+"""Requests of ``acceld watch`` to the daemon: searches from a save, and results of its devices."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class WatchRuns:
         return number
 
     async def measured(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
-        """The daemon's verdict on its device; a person's saves go before everything else."""
+        """The daemon's result on its device; a person's saves go before everything else."""
         asked = self._asked(watched) | {"gate": gate.value, "kernel": plain(kernel)}
         return evaluation_from(await self._patient.send("POST", "/v1/evaluations", asked))
 

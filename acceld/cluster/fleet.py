@@ -1,7 +1,7 @@
 """The evaluator of a fleet: each candidate goes to one of many hosts.
 
 An evaluation is placed by :mod:`acceld.cluster.schedule`. Before a host's first answer of a run counts, the run's baseline must
-have passed on that host: its canary. A verdict that a sick host could have made (a failure of the machine's kind, or a pass of
+have passed on that host: its canary. A result that a sick host could have made (a failure of the machine's kind, or a pass of
 the strict gate) is asked of a second host, and of a third where two disagree. The one out of step is asked again: if it repeats
 itself it is set aside, else the kernel is at fault.
 """
@@ -45,9 +45,9 @@ LOOK_S = 5.0
 SILENT_S = 20.0
 """A host that has not answered for so long gets no work, and what it ran is queued again."""
 _DOUBTFUL = frozenset({Status.RUNTIME_ERROR, Status.INCORRECT_NUMERICAL, Status.TIMEOUT, Status.SUSPECT})
-"""Verdicts that a sick host makes of a good kernel."""
+"""Results that a sick host makes of a good kernel."""
 _WRONG = frozenset({Status.INCORRECT_NUMERICAL, Status.SUSPECT})
-"""Verdicts that a kernel which is right on every host never gets."""
+"""Results that a kernel which is right on every host never gets."""
 _REMEMBERED = 4096
 
 OnHost = Callable[[str, str, str], Awaitable[object]]
@@ -308,7 +308,7 @@ class Fleet:
     # Evaluations.
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Wait for a host, evaluate there, and return the verdict; errors as :class:`Evaluator` says."""
+        """Wait for a host, evaluate there, and return the result; errors as :class:`Evaluator` says."""
         await self._enter(request)
         try:
             return (await self._agreed(request)).evaluation
@@ -347,18 +347,18 @@ class Fleet:
             del self._held[run]
 
     async def _agreed(self, request: EvaluationRequest) -> _Answer:
-        """Return the answer of one host, or what is settled with others where the verdict is one that a sick host makes."""
+        """Return the answer of one host, or what is settled with others where the result is one that a sick host makes."""
         first = await self._answer(request)
         if not _decides(first.evaluation, request):
             return first
         answers = {first.host: first}
         while len(answers) < 3 and (next_one := await self._opinion(request, set(answers))) is not None:
             answers[next_one.host] = next_one
-            verdicts = {host: _verdict(one.evaluation) for host, one in answers.items()}
-            if len(answers) == 2 and len(set(verdicts.values())) == 1:
+            results = {host: _result(one.evaluation) for host, one in answers.items()}
+            if len(answers) == 2 and len(set(results.values())) == 1:
                 return first
-            odd = out_of_step(verdicts)
-            if odd is not None and await self._repeats(odd, request, verdicts[odd]):
+            odd = out_of_step(results)
+            if odd is not None and await self._repeats(odd, request, results[odd]):
                 del answers[odd]
                 await self._set_aside(
                     odd, f"disagrees with {' and '.join(sorted(answers))} on {request.kernel.sha256[:12]}"
@@ -366,10 +366,10 @@ class Fleet:
                 break
         return _settled(list(answers.values()))
 
-    async def _repeats(self, name: str, request: EvaluationRequest, verdict: Hashable) -> bool:
-        """Return True if a host that is asked again gives the same verdict: then it is not the kernel that wavers."""
+    async def _repeats(self, name: str, request: EvaluationRequest, result: Hashable) -> bool:
+        """Return True if a host that is asked again gives the same result: then it is not the kernel that wavers."""
         again = await self._opinion(replace(request, host=name, practice=True), set())
-        return again is not None and _verdict(again.evaluation) == verdict
+        return again is not None and _result(again.evaluation) == result
 
     async def _opinion(self, request: EvaluationRequest, barred: set[str]) -> _Answer | None:
         """Return the answer of a host besides those that were asked; None where there is none."""
@@ -515,7 +515,7 @@ class Fleet:
         votes = self._votes.get(key)
         if votes is None:
             votes = self._votes[key] = {}
-        votes[name] = _verdict(evaluation)
+        votes[name] = _result(evaluation)
         return out_of_step(votes)
 
     async def _send(self, member: _Member, request: EvaluationRequest) -> Evaluation:
@@ -546,7 +546,7 @@ class Fleet:
 
 
 def _decides(evaluation: Evaluation, request: EvaluationRequest) -> bool:
-    """Return True for a verdict that is asked of a second host."""
+    """Return True for a result that is asked of a second host."""
     if request.practice:
         return False
     return evaluation.status in _DOUBTFUL or evaluation.gate is Gate.STRICT
@@ -561,7 +561,7 @@ def _settled(answers: Sequence[_Answer]) -> _Answer:
     return max(answers, key=lambda one: (counted[one.evaluation.status], one.evaluation.status is not Status.PASSED))
 
 
-def _verdict(evaluation: Evaluation) -> Hashable:
+def _result(evaluation: Evaluation) -> Hashable:
     """Return what hosts must agree on; predicted latencies are the same everywhere."""
     profile = evaluation.profile
     exact = profile is not None and profile.source is Source.SIMULATED

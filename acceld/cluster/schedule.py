@@ -265,10 +265,10 @@ class Schedule:
 _TRUSTED = (Standing.ACTIVE, Standing.DRAINING)
 
 
-def out_of_step(verdicts: Mapping[str, Hashable]) -> str | None:
+def out_of_step(results: Mapping[str, Hashable]) -> str | None:
     """Return the host that disagrees with two others that agree; None where there is none."""
-    counted = Counter(verdicts.values())
-    for host, verdict in verdicts.items():
-        if counted[verdict] == 1 and max((n for other, n in counted.items() if other != verdict), default=0) >= 2:
+    counted = Counter(results.values())
+    for host, result in results.items():
+        if counted[result] == 1 and max((n for other, n in counted.items() if other != result), default=0) >= 2:
             return host
     return None

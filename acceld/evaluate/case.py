@@ -46,7 +46,7 @@ class Case:
     worst_row: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     published: bool | None = None
-    """Verdict of the published gate; None where it was not asked."""
+    """Result of the published gate; None where it was not asked."""
     log: str = ""
     reused: bool = False
     """Nothing was run: the same program was evaluated before."""
@@ -87,7 +87,7 @@ class Case:
         self._add(Check(f"{name} (not tried: {reason})", True), trial)
 
     def checked(self, result: TrialResult, gate: Gate, hint: str = "", trial: Trial | None = None) -> Failed | None:
-        """Record the result on one data set; return the failure where it is beyond tolerance."""
+        """Record the result of one data set; return the failure where it is beyond tolerance."""
         check = bounded(result.check)
         self._add(check, trial)
         self.worst_row = max(self.worst_row, worst_row(result.errors))

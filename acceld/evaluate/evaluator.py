@@ -104,7 +104,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         return {**self._queue.statistics(), "sandbox_level": self.report.level.name if self.report else ""}
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Wait for a slot, evaluate, and return the verdict.
+        """Wait for a slot, evaluate, and return the result.
 
         WorkloadError for a workload that can not be used, DeviceError where something is missing here or the sandbox
         forbids it, SandboxError where the harness broke.

@@ -60,9 +60,9 @@ class EvaluationRequest:
     interleave: bool = False
     """Time interleaved with the competitors at the search gate too."""
     practice: bool = False
-    """Asked by a model's tool: on a data set of the run that no gate uses. The verdict decides nothing and is not reused."""
+    """Asked by a model's tool: on a data set of the run that no gate uses. The result decides nothing and is not reused."""
     context: str = ""
-    """Versions of what decides a verdict besides the kernel: the workload's content, the performance model."""
+    """Versions of what decides a result besides the kernel: the workload's content, the performance model."""
 
     @property
     def needs_proof(self) -> bool:
@@ -100,7 +100,7 @@ class Evaluator(Protocol):
     """Evaluates candidates. A bad kernel is a value; an exception means that the harness broke."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Wait for a slot, evaluate, and return the verdict.
+        """Wait for a slot, evaluate, and return the result.
 
         Raises DeviceError when no device can do it, and UsageError for a workload that can not be used.
         """

@@ -88,7 +88,7 @@ class FirstRequest:
     step: int
     seed: int
     earlier: tuple[tuple[str, Evaluation], ...] = ()
-    """This attempt's own earlier texts and verdicts."""
+    """This attempt's own earlier texts and results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class FixRequest:
     step: int
     """From 1 to fixer_steps."""
     earlier: tuple[tuple[str, Evaluation], ...] = ()
-    """The fixer's own earlier tries: text and verdict."""
+    """The fixer's own earlier tries: text and result."""
     seed: int = 0
 
 

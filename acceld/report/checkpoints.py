@@ -43,7 +43,7 @@ from neuronxcc.nki.language import par_dim
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer to one plan: a kernel with its verdict, or none."""
+    """One answer to one plan: a kernel with its result, or none."""
 
     parent: str
     """Text of the kernel that the plan was for."""
@@ -163,7 +163,7 @@ def _answer(parent: str, number: int, index: int, record: Mapping[str, Any], chi
 
 
 def evaluation_of(kernel: Kernel, record: Mapping[str, Any], chip: str) -> Evaluation:
-    """The verdict that AccelOpt came to."""
+    """The result that AccelOpt came to."""
     metadata = json.loads(record.get("kernel_metadata") or "{}")
     latency_ms, error = record.get("latency"), str(record.get("error") or "")
     if not error and latency_ms:

@@ -58,7 +58,7 @@ class Material:
 
 
 def reward(candidate: Candidate, parent: Candidate) -> float | None:
-    """Return the reward of an answer; None where its verdict says nothing of it."""
+    """Return the reward of an answer; None where its result says nothing of it."""
     evaluation = candidate.evaluation
     if evaluation is None:
         return None
@@ -66,7 +66,7 @@ def reward(candidate: Candidate, parent: Candidate) -> float | None:
 
 
 def worth(status: Status, before_us: float | None, after_us: float | None) -> float | None:
-    """Return the reward of a verdict against an earlier latency; None where it says nothing of the kernel."""
+    """Return the reward of a result against an earlier latency; None where it says nothing of the kernel."""
     if status is not Status.PASSED:
         return REWARDS.get(status)
     if not before_us or not after_us:
@@ -101,7 +101,7 @@ def _fenced(kernel: Kernel) -> str:
 
 
 def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | None, float]]:
-    """Parent, child, plan and reward of every child whose verdict says something."""
+    """Parent, child, plan and reward of every child whose result says something."""
     known = material.by_id()
     for child in material.candidates:
         parent = known.get(child.parent or 0)
@@ -271,7 +271,7 @@ def verl(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def jsonl(material: Material) -> Iterator[dict[str, Any]]:
-    """Every candidate and every attempt without code, with its verdict."""
+    """Every candidate and every attempt without code, with its result."""
     known = material.by_id()
     for candidate in material.candidates:
         evaluation, parent = candidate.evaluation, known.get(candidate.parent or 0)

@@ -44,7 +44,7 @@ def solutions(material: Material, public: Workload | None = None) -> Iterator[di
 
 
 def traces(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Every verdict as a trace. What carries correctness or a latency follows flashinfer-bench's rules by status."""
+    """Every result as a trace. What carries correctness or a latency follows flashinfer-bench's rules by status."""
     baseline = material.by_id().get(material.run.baseline or 0)
     base_us = baseline.evaluation.latency_us if baseline and baseline.evaluation else None
     at = datetime.fromtimestamp(material.run.ended_at or material.run.created_at, UTC).isoformat()
@@ -167,7 +167,7 @@ def card(name: str, counts: dict[str, int], materials: Sequence[Material], *, pa
         + ".",
         "",
         "- Split by workload: no kernel of a test workload is in the training split.",
-        "- Candidates whose verdict says nothing of them (unsupported, suspect, untested) are left out of rewards.",
+        "- Candidates whose result says nothing of them (unsupported, suspect, untested) are left out of rewards.",
         "- Keys, tokens and home folders were removed. Texts that models wrote fall under their providers' terms.",
     ]
     if simulated:

@@ -33,7 +33,7 @@ METHOD = "flashinfer-bench"
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A definition on one workload, with its solutions' verdicts."""
+    """A definition on one workload, with its solutions' results."""
 
     workload: str
     hardware: str
@@ -99,7 +99,7 @@ def write_workload(case: Case, folder: Path) -> Path:
 
 
 def flashinfer(folder: Path) -> list[Imported]:
-    """Workloads with the verdicts on their solutions, from a flashinfer-bench trace set or an export of ours.
+    """Workloads with the results of their solutions, from a flashinfer-bench trace set or an export of ours.
 
     A definition that was tried on several sets of axes is several workloads, ``definition@uuid``.
     """
@@ -109,13 +109,13 @@ def flashinfer(folder: Path) -> list[Imported]:
     found: dict[tuple[str, str, str], list[tuple[Kernel, Evaluation]]] = {}
     for path in _files(folder, "traces"):
         for row in _rows(path):
-            verdict, solution = row.get("evaluation"), solutions.get(row.get("solution") or "")
-            if not verdict or not solution:
+            result, solution = row.get("evaluation"), solutions.get(row.get("solution") or "")
+            if not result or not solution:
                 continue
             uuid = str((row.get("workload") or {}).get("uuid") or "")
-            key = (row["definition"], uuid, str(verdict["environment"]["hardware"]))
+            key = (row["definition"], uuid, str(result["environment"]["hardware"]))
             kernel = _kernel(solution)
-            found.setdefault(key, []).append((kernel, _evaluation(verdict, kernel, key[2])))
+            found.setdefault(key, []).append((kernel, _evaluation(result, kernel, key[2])))
     if not found:
         raise UsageError(
             f"{folder} holds no trace with its solution", hint="it needs solutions and traces as JSON lines"
@@ -134,10 +134,10 @@ def _kernel(solution: Mapping[str, Any]) -> Kernel:
     return Kernel(text, str(solution["spec"]["language"]), entry, filename=Path(file).name, closure=texts)
 
 
-def _evaluation(verdict: Mapping[str, Any], kernel: Kernel, hardware: str) -> Evaluation:
-    status = STATUSES.get(verdict["status"], Status.RUNTIME_ERROR)
-    error = _number((verdict.get("correctness") or {}).get("max_relative_error"))
-    latency_ms = (verdict.get("performance") or {}).get("latency_ms")
+def _evaluation(result: Mapping[str, Any], kernel: Kernel, hardware: str) -> Evaluation:
+    status = STATUSES.get(result["status"], Status.RUNTIME_ERROR)
+    error = _number((result.get("correctness") or {}).get("max_relative_error"))
+    latency_ms = (result.get("performance") or {}).get("latency_ms")
     if status is Status.PASSED and latency_ms:
         check = Check("flashinfer-bench", True, error)
         source = Source.SIMULATED if hardware.endswith(SIMULATED) else Source.MEASURED
@@ -150,8 +150,8 @@ def _evaluation(verdict: Mapping[str, Any], kernel: Kernel, hardware: str) -> Ev
         )
     if status is Status.PASSED:
         status = Status.RUNTIME_ERROR
-    log = str(verdict.get("log") or verdict["status"])
-    return Evaluation(status, kernel.sha256, failure=Failure(verdict["status"].lower(), log[:2000]), log=log)
+    log = str(result.get("log") or result["status"])
+    return Evaluation(status, kernel.sha256, failure=Failure(result["status"].lower(), log[:2000]), log=log)
 
 
 def _number(value: Any) -> float:

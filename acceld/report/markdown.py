@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from acceld import figures
 from acceld.model import OWN_ORACLE
 from acceld.report.facts import RunFacts
-from acceld.report.page import verdict
+from acceld.report.page import headline
 
 
 def markdown(runs: Sequence[RunFacts]) -> str:
-    """Sections by run: verdict, figures, what won, the diff."""
+    """Sections by run: result, figures, what won, the diff."""
     parts: list[str] = []
     for facts in runs:
         o = facts.outcome
-        parts += [f"## {facts.title} (r{facts.number})", "", f"**{verdict(facts)}**", ""]
+        parts += [f"## {facts.title} (r{facts.number})", "", f"**{headline(facts)}**", ""]
         parts += ["| | before | after |", "|---|---|---|"]
         rows = (
             ("latency", figures.duration(o["baseline_latency_us"]), figures.duration(o["best_latency_us"])),

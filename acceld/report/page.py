@@ -26,7 +26,7 @@ STYLE = """
 body { margin: 0 auto; max-width: 860px; padding: 2rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
   font: 15px/1.55 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.05rem; margin: 2.25rem 0 .6rem; }
-.verdict { font-size: 1.25rem; margin: .75rem 0; } .verdict b { color: var(--good); } .verdict.same b { color: var(--faint); }
+.headline { font-size: 1.25rem; margin: .75rem 0; } .headline b { color: var(--good); } .headline.same b { color: var(--faint); }
 .faint, figcaption { color: var(--faint); } figcaption { font-size: .85rem; margin-top: .3rem; }
 figure { margin: 0; } svg { width: 100%; height: auto; display: block; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: .6rem; margin: 1rem 0; }
@@ -65,7 +65,7 @@ def page(runs: Sequence[RunFacts], version: str) -> str:
     )
 
 
-def verdict(facts: RunFacts) -> str:
+def headline(facts: RunFacts) -> str:
     """Return the run's outcome in one sentence with interval and label."""
     o = facts.outcome
     if o["best_latency_us"] is None:
@@ -105,7 +105,7 @@ def _several(runs: Sequence[RunFacts]) -> Iterable[str]:
 
 def _one(facts: RunFacts) -> Iterable[str]:
     o, run = facts.outcome, facts.run
-    yield f'<p class="verdict{"" if facts.improved else " same"}"><b>{escape(verdict(facts))}</b></p>'
+    yield f'<p class="headline{"" if facts.improved else " same"}"><b>{escape(headline(facts))}</b></p>'
     label = "Simulated: no chip ran this." if o["source"] == "simulated" else "Measured on the device."
     yield f'<p class="faint">{label} Method {escape(o["method"] or "unknown")}, API {escape(o["api"])}, proposals by {escape(o["proposer"])}.</p>'
     if o["has_reference"] is False:

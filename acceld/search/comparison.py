@@ -42,7 +42,7 @@ class Compared:
     unruled_wins: float | None
     """Share of the steps to the best kernel whose change class no rewrite rule has; None without steps."""
     progress: tuple[float, ...]
-    """Best speed-up over the baseline after 1, 2, 3 ... candidates in the order of their verdicts."""
+    """Best speed-up over the baseline after 1, 2, 3 ... candidates in the order of their results."""
     signs: tuple[Sign, ...]
     repairs: tuple[RepairRate, ...]
 

@@ -1,4 +1,4 @@
-"""Evaluate the candidates of one run: the same work once, with every verdict written."""
+"""Evaluate the candidates of one run: the same work once, with every result written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CandidateEvaluations:
     async def evaluate(
         self, candidate: Candidate, gate: Gate, priority: Priority, useful_below_us: float | None = None
     ) -> Candidate:
-        """Return the candidate with its verdict at a gate; siblings with the same work share one evaluation.
+        """Return the candidate with its result at a gate; siblings with the same work share one evaluation.
 
         One that is slower than ``useful_below_us`` is only timed, and stored as such.
         """
@@ -76,7 +76,7 @@ class CandidateEvaluations:
         return await self.evaluate(candidate, Gate.STRICT, Priority.STRICT)
 
     async def _known(self, request: EvaluationRequest) -> Evaluation | None:
-        """An earlier verdict on the same work, or a timing that says enough."""
+        """An earlier result on the same work, or a timing that says enough."""
         found = await self._store.read(find_evaluation, request.key)
         if found is not None or request.useful_below_us is None:
             return found

@@ -57,7 +57,7 @@ class SearchParts:
     """The baseline; without text where the run begins from the reference."""
     teacher: MemoryTeacher | None = None
     context: str = ""
-    """Goes into each evaluation's key: what decides a verdict besides the kernel."""
+    """Goes into each evaluation's key: what decides a result besides the kernel."""
     device_usd_per_hour: float | None = None
     device_cap_usd: float | None = None
     """Cap of the machine's time in USD; needs its hourly price."""

@@ -1,6 +1,6 @@
-"""Decide a run again from its rows, offline: the same answers and verdicts must give the same plans, kernels and beams.
+"""Decide a run again from its rows, offline: the same answers and results must give the same plans, kernels and beams.
 
-Every stored answer of a model is read again, and every selection is made again from the verdicts that were known when it
+Every stored answer of a model is read again, and every selection is made again from the results that were known when it
 was made. A difference means that a rule of acceld has changed since, or that a row has.
 """
 

@@ -1,4 +1,4 @@
-"""A verdict from the JSON in which the daemon gives it."""
+"""A result from the JSON in which the daemon gives it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ AT_ONCE = ("budget.day_usd", "budget.daemon_usd", "budget.allow_unknown_price", 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The verdict on one thing that was saved."""
+    """The result of one thing that was saved."""
 
     path: Path
     text: str

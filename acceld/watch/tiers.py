@@ -66,7 +66,7 @@ class Watched:
     """Base and best text of the newest win."""
     generation: int = 0
     seen: dict[str, Evaluation] = field(default_factory=dict)
-    """Verdicts by canonical and interface hash, so that going back costs nothing."""
+    """Results by canonical and interface hash, so that going back costs nothing."""
 
 
 Report = Callable[..., None]
@@ -83,14 +83,14 @@ class Tiers:
         self._predictor, self._device, self._simulated = predict, device, simulated
 
     async def evaluated(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:
-        """The last verdict that was come to; None where it is not legal, or nothing could evaluate it."""
+        """The last result that was come to; None where it is not legal, or nothing could evaluate it."""
         found = await self._predict(watched, kernel, report) if self._simulated else None
         if self._device is None or (self._simulated and found is None):
             return found
         return await self._measure(watched, kernel, found, report)
 
-    async def verdict(self, watched: Watched, kernel: Kernel) -> Evaluation:
-        """Return the verdict of the judge that has the last word. AcceldError without one."""
+    async def result(self, watched: Watched, kernel: Kernel) -> Evaluation:
+        """Return the result of the judge that has the last word. AcceldError without one."""
         return await (self._device or self._predictor)(watched, kernel, Gate.SEARCH)
 
     async def _predict(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:

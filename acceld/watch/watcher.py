@@ -222,7 +222,7 @@ class Watcher:
             report("carried", "the earlier win touches the edited lines; it can not be carried over")
             return
         try:
-            again = await self._ladder.verdict(watched, replace(kernel, text=text))
+            again = await self._ladder.result(watched, replace(kernel, text=text))
         except AcceldError as error:
             report("carried", f"the earlier win could not be evaluated: {error.message}")
             return

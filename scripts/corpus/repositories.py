@@ -75,7 +75,7 @@ def nki_samples(scratch: Path) -> Iterator[Trial]:
         for case in cases if root else ():
 
             def run(root: Path | None = root, case: samples.Case = case) -> tuple[State, str]:
-                found = samples.verdicts(root or Path(), [case])
+                found = samples.results(root or Path(), [case])
                 if not found:
                     return State.UNTRIED, "its file is not there"
                 error = "" if found[0].error is None else f"{found[0].error:.2g}"

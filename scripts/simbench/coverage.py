@@ -11,7 +11,7 @@ from tests.acceld.nki.corpus import outcomes
 
 
 def corpus_table() -> Table:
-    """Return the verdicts on the legality corpus."""
+    """Return the results of the legality corpus."""
     table = []
     for api in ("nki_legacy", "nki"):
         found = list(outcomes(api))
@@ -36,7 +36,7 @@ def sample_table() -> Table:
         folder = os.environ.get(variable)
         if not folder or not Path(folder).is_dir():
             continue
-        found = samples.verdicts(Path(folder), cases)
+        found = samples.results(Path(folder), cases)
         other = [v for v in found if v.state != "right"]
         table.append(
             {

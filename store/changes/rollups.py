@@ -31,7 +31,7 @@ def is_win(row: Mapping[str, Any] | sqlite3.Row) -> bool:
 
 
 def candidate_changed(tx: Transaction, old: sqlite3.Row, new: sqlite3.Row, rule: str, workload: str) -> None:
-    """A candidate has another verdict than before. Baselines are not counted."""
+    """A candidate has another result than before. Baselines are not counted."""
     if new["parent"] is None:
         return
     run = {"run": new["run"]}

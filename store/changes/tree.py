@@ -184,7 +184,7 @@ def write_evaluation(
 ) -> Candidate:
     """The candidate with this as its evaluation.
 
-    A verdict that was only looked up (``reused``) is linked where the same key has been evaluated, not stored again.
+    A result that was only looked up (``reused``) is linked where the same key has been evaluated, not stored again.
     """
     old = tx.one("SELECT * FROM candidates WHERE id = ?", (candidate.id,))
     if old is None:
@@ -289,7 +289,7 @@ def _insert(tx: Transaction, evaluation: Evaluation, workload: str, backend: str
         "rel_l2": correctness.rel_l2 if correctness else None,
         "tolerance": correctness.tolerance if correctness else None,
         "worst_row": correctness.worst_row if correctness else None,
-        "accelopt_verdict": correctness.accelopt_verdict if correctness else None,
+        "accelopt_passed": correctness.accelopt_passed if correctness else None,
         "latency_us": finite(evaluation.latency_us),
         "percent_of_peak": finite(evaluation.percent_of_peak),
         "percent_of_attainable": finite(evaluation.percent_of_attainable),

@@ -15,7 +15,7 @@ from sqlite_utils import Database, Migrations
 
 from acceld.store.connection import APPLICATION_ID, check_version
 from acceld.store.schema.tables import HOSTS, SEARCH_INDEXES, TABLES
-from acceld.store.schema.views import VIEWS, VIEWS_WITH_TIMES
+from acceld.store.schema.views import VIEW_OF_RESULTS, VIEWS, VIEWS_WITH_TIMES
 
 migrations = Migrations("acceld")
 
@@ -78,6 +78,14 @@ def m004_words(db: Database) -> None:
         """UPDATE profile_details SET details = replace(details, '"deals_copies":', '"alternates_copies":')"""
     )
     db.conn.execute("PRAGMA user_version = 4")
+
+
+@migrations()
+def m005_results(db: Database) -> None:
+    """Call what an evaluation found a result: the view of candidates with their evaluations, and the published gate's."""
+    _run(db, VIEW_OF_RESULTS)
+    db.conn.execute("ALTER TABLE evaluations RENAME COLUMN accelopt_verdict TO accelopt_passed")
+    db.conn.execute("PRAGMA user_version = 5")
 
 
 def names() -> list[str]:

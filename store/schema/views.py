@@ -93,16 +93,25 @@ _TIME = "strftime('%Y-%m-%dT%H:%M:%fZ', {}, 'unixepoch')"
 """Seconds since the epoch as text in UTC, with milliseconds."""
 
 
+def _first(name: str) -> str:
+    """Return the statement that makes one of the first views."""
+    (made,) = (part.strip() for part in VIEWS.split("\n\n") if f"CREATE VIEW {name} AS" in part)
+    return made
+
+
 def _with_times(name: str, *columns: str) -> str:
     """Return statements that make one of the first views again with these columns of times as text."""
-    (made,) = (part for part in VIEWS.split("\n\n") if f"CREATE VIEW {name} AS" in part)
+    made = _first(name)
     for column in columns:
         source, _, shown = column.partition(" AS ")
         made = made.replace(column, f"{_TIME.format(source)} AS {shown}")
-    return f"DROP VIEW {name};\n{made.strip()}\n"
+    return f"DROP VIEW {name};\n{made}\n"
 
 
 VIEWS_WITH_TIMES = _with_times(
     "history", "r.created_at AS created_at", "r.started_at AS started_at", "r.ended_at AS ended_at"
 ) + _with_times("flashinfer_traces", "e.created_at AS timestamp")
 """Schema version 2: times in views are text in ISO 8601."""
+
+VIEW_OF_RESULTS = f"DROP VIEW verdicts;\n{_first('verdicts').replace('VIEW verdicts', 'VIEW results')}\n"
+"""Schema version 5: candidates with their evaluations, under the field's word."""

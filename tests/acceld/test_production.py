@@ -136,7 +136,7 @@ async def fill(database: Path, folder: Path, first_us: float = 80.0) -> None:
         kernel = Kernel(text=KERNEL.format(number=number), api="nki", entry="kernel", filename="kernel.py")
         candidate = await store.change(write_candidate, Candidate(run.id, 0, kernel, None, order=(0, number, 0, 0)))
         await store.change(
-            write_evaluation, candidate, verdict(latency_us, gate, source, sdk, number), workload="twice",
+            write_evaluation, candidate, result(latency_us, gate, source, sdk, number), workload="twice",
             backend="neuron", chip="trn2", key=str(number),
         )  # fmt: skip
         if number == 1:
@@ -144,7 +144,7 @@ async def fill(database: Path, folder: Path, first_us: float = 80.0) -> None:
     await store.close()
 
 
-def verdict(latency_us: float, gate: Gate, source: Source, sdk: str, number: int) -> Evaluation:
+def result(latency_us: float, gate: Gate, source: Source, sdk: str, number: int) -> Evaluation:
     said = f"neuronx-cc {sdk}, nrtpy 2.35.30" if sdk else ""
     found = replace(profile(latency_us), source=source, chip="trn2", api="nki", sdk=said)
     return replace(passed(latency_us, gate, f"{number:064x}"), profile=found)

@@ -2,7 +2,7 @@
 # caught by: rejected.import
 # unpoliced: rejected.forged_program
 # workload: st_matmul
-"""Answers twice: an honest program, then another verdict."""
+"""Answers twice: an honest program, then another result."""
 
 import os
 import struct

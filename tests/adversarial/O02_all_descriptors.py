@@ -2,7 +2,7 @@
 # caught by: rejected.import
 # unpoliced: compile_error.crash
 # workload: st_matmul
-"""Writes a verdict to every descriptor it may have."""
+"""Writes a result to every descriptor it may have."""
 
 import json
 import os

@@ -61,7 +61,7 @@ def profile(latency_us: float = 100.0) -> Profile:
 
 
 def passed(latency_us: float = 100.0, gate: Gate = Gate.SEARCH, sha256: str = "a" * 64) -> Evaluation:
-    """A verdict of a kernel that is right."""
+    """A result of a kernel that is right."""
     return Evaluation(
         status=Status.PASSED,
         source_sha256=sha256,
@@ -81,7 +81,7 @@ def passed(latency_us: float = 100.0, gate: Gate = Gate.SEARCH, sha256: str = "a
 def failed(
     status: Status = Status.COMPILE_ERROR, message: str = "free size 1024 exceeds the limit of 512"
 ) -> Evaluation:
-    """A verdict of a kernel that is not."""
+    """A result of a kernel that is not."""
     return Evaluation(
         status=status,
         source_sha256="b" * 64,
@@ -141,7 +141,7 @@ def key_of(candidate: Candidate, gate: Gate = Gate.SEARCH) -> str:
 
 
 async def evaluate(store: Store, candidate: Candidate, evaluation: Evaluation, gate: Gate = Gate.SEARCH) -> Candidate:
-    """Store a verdict."""
+    """Store a result."""
     return await store.change(
         write_evaluation,
         candidate,

@@ -86,7 +86,7 @@ async def test_writing_a_step_twice_changes_nothing(store: Store) -> None:
     assert store.hub.last_seq == before
 
 
-async def test_a_verdict_is_found_by_its_key_and_linked_not_copied(store: Store) -> None:
+async def test_a_result_is_found_by_its_key_and_linked_not_copied(store: Store) -> None:
     _, baseline = await records.begin(store)
     child = await records.evaluate(store, await records.child_of(store, baseline, 0), records.passed(80.0))
     known = await store.read(find_evaluation, records.key_of(child))

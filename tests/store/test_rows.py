@@ -86,7 +86,7 @@ correctnesses = some.builds(
     tolerance=amounts,
     worst_row=maybe,
     checks=some.lists(checks, max_size=3).map(tuple),
-    accelopt_verdict=some.none() | some.booleans(),
+    accelopt_passed=some.none() | some.booleans(),
 )
 common: dict[str, Any] = {
     "source_sha256": some.just("a" * 64),

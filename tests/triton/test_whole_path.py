@@ -39,7 +39,7 @@ async def main():
     source = found.baselines["triton"].read_text()
     wrong = source.replace("/ width + eps", "/ width * 2 + eps")
     library = source.replace("torch.empty_like(hidden_states)", "torch.nn.functional.rms_norm(hidden_states)")
-    verdicts = []
+    results = []
     fixed = source.replace("rmsnorm[(rows,)]", "rmsnorm[(24,)]")
     for one in (source, wrong, source.replace("tl.sqrt(", "tl.nosuch("), library, fixed):
         kernel = Kernel(one, "triton", entry="run", filename="kernel_triton.py")
@@ -47,18 +47,18 @@ async def main():
                                     gate=Gate.STRICT if one in (source, fixed) else Gate.SEARCH)
         got = await evaluator.evaluate(request)
         failure = got.failure
-        verdicts.append([got.status, failure.rule if failure else "", failure.line if failure else 0,
+        results.append([got.status, failure.rule if failure else "", failure.line if failure else 0,
                          got.profile.details["device"] if got.profile else "",
                          failure.message if failure else "",
                          [check.name for check in got.correctness.checks] if got.correctness else []])
     await evaluator.stop(5)
-    print(json.dumps(verdicts))
+    print(json.dumps(results))
 
 asyncio.run(main())
 """
 
 
-def test_right_wrong_broken_and_library_kernels_get_their_verdicts(tmp_path):
+def test_right_wrong_broken_and_library_kernels_get_their_results(tmp_path):
     asked = [python_with_triton(tmp_path), "-W", "ignore", "-c", PROGRAM, str(tmp_path)]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=580)
     assert done.returncode == 0, done.stderr[-2000:]

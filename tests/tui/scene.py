@@ -86,7 +86,7 @@ def events_of(
     yield event(CandidateWritten(candidate=candidate, parent=None, plan=None, iteration=0, sha256="8f" * 32))
     yield event(CandidateQueued(candidate=candidate))
     yield event(CandidateStarted(candidate=candidate, device="simulator 0"))
-    yield event(_verdict(candidate, baseline_us, baseline_us))
+    yield event(_result(candidate, baseline_us, baseline_us))
     yield event(
         BestChanged(candidate=candidate, latency_us=baseline_us, speedup=1.0, percent_of_peak=33.1, source="simulated")
     )
@@ -139,7 +139,7 @@ def events_of(
                         )
                         continue
                     latency_us = round(parent_us * draw.uniform(0.82, 1.25), 1)
-                    yield event(_verdict(candidate, latency_us, baseline_us))
+                    yield event(_result(candidate, latency_us, baseline_us))
                     made.append((latency_us, candidate))
         beam = sorted(made)[:width]
         yield event(
@@ -170,7 +170,7 @@ def events_of(
         yield event(RunStateChanged(state=RunState(ends), message="no further gain in 3 iterations"))
 
 
-def _verdict(candidate: int, latency_us: float, baseline_us: float) -> CandidateEvaluated:
+def _result(candidate: int, latency_us: float, baseline_us: float) -> CandidateEvaluated:
     return CandidateEvaluated(
         candidate=candidate,
         evaluation=candidate,

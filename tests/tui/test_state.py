@@ -72,11 +72,11 @@ def test_the_view_agrees_with_the_events_it_was_made_from() -> None:
     assert IN_ORDER.state == "finished" and IN_ORDER.running_calls == {}
 
 
-def test_a_second_verdict_replaces_the_first_and_an_older_one_does_not() -> None:
-    def verdict(seq: int, status: Status) -> Event:
+def test_a_second_result_replaces_the_first_and_an_older_one_does_not() -> None:
+    def result(seq: int, status: Status) -> Event:
         return Event(CandidateEvaluated(7, 7, status, 1.0), 1, seq)
 
-    view = folded([verdict(5, Status.UNTESTED), verdict(9, Status.PASSED), verdict(6, Status.UNTESTED)])
+    view = folded([result(5, Status.UNTESTED), result(9, Status.PASSED), result(6, Status.UNTESTED)])
     assert dict(view.counts) == {"passed": 1}
 
 

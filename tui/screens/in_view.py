@@ -10,7 +10,7 @@ from acceld.tui.session import Session
 
 
 class CandidateInView(ConsoleScreen):
-    """Asks for everything known of the candidate in view, again when it has a new verdict; the best, where none is."""
+    """Asks for everything known of the candidate in view, again when it has a new result; the best, where none is."""
 
     WANTS: ClassVar[frozenset[str]] = frozenset({"run"})
 
@@ -26,7 +26,7 @@ class CandidateInView(ConsoleScreen):
         number = self.session.candidate
         if number is not None:
             node = run.candidates.get(number) if run else None
-            wanted = (number, node.verdict_seq if node else -1)
+            wanted = (number, node.result_seq if node else -1)
             if wanted != self._asked:
                 self._asked = wanted
                 self.fetch(f"/v1/candidates/{number}", self.take)
@@ -43,7 +43,7 @@ class CandidateInView(ConsoleScreen):
 
     @property
     def evaluation(self) -> Mapping[str, Any]:
-        """The candidate's verdict; empty before there is one."""
+        """The candidate's result; empty before there is one."""
         return self.facts.get("evaluation_record") or {}
 
     @property

@@ -120,9 +120,9 @@ def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: st
     """Raise UsageError where the text does not trace and verify today."""
     settings, state = config.load().config.evaluate, find_home(home).path
     place = {"workload": found["workload"], "folder": found["workload_folder"], "chip": found["chip"]}
-    verdict = asyncio.run(evaluated_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))
-    if verdict.profile is None:
-        why = verdict.failure.message if verdict.failure else verdict.status.value
+    result = asyncio.run(evaluated_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))
+    if result.profile is None:
+        why = result.failure.message if result.failure else result.status.value
         raise UsageError(f"c{candidate['id']} does not pass today: {why}", hint=f"acceld verify r{found['id']}")
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from acceld import config, figures
 from acceld.cli.arguments import add_json, add_target
-from acceld.cli.commands.verify import MOST_PERCENT, Case, Verdict, file_case, verdicts_on
+from acceld.cli.commands.verify import MOST_PERCENT, Case, Result, file_case, results_on
 from acceld.cli.connect import connected
 from acceld.cli.kernels import NOT_PASSED
 from acceld.cli.output import print_json, print_table, say, write_file
@@ -81,20 +81,20 @@ def run(arguments: argparse.Namespace) -> int:
     if any(case.backend != SIMULATOR for case in cases):
         client = Client(connected(arguments.home)[0], timeout_s=ANSWER_S)
     state = find_home(arguments.home).prepare()
-    evaluated = iter(asyncio.run(verdicts_on(cases, settings.evaluate, state, None, client)) if cases else ())
+    evaluated = iter(asyncio.run(results_on(cases, settings.evaluate, state, None, client)) if cases else ())
     found = [(one, next(evaluated) if one.case is not None else None) for one in changed]
     if arguments.annotate:
-        for one, verdict in found:
-            for line in annotated(one, verdict):
+        for one, result in found:
+            for line in annotated(one, result):
                 print(line)
     if arguments.summary:
         write_file(Path(arguments.summary), markdown(found, arguments.against))
     if arguments.json:
-        print_json({"holds": all(_holds(verdict) for _, verdict in found), "kernels": [_record(*one) for one in found]})
+        print_json({"holds": all(_holds(result) for _, result in found), "kernels": [_record(*one) for one in found]})
     elif not arguments.annotate:
         print_table([_row(*one) for one in found], HEADERS, right=frozenset({2, 3, 4, 5}))
     say(f"{len(found)} kernels changed since {arguments.against}")
-    return 0 if all(_holds(verdict) for _, verdict in found) else NOT_PASSED
+    return 0 if all(_holds(result) for _, result in found) else NOT_PASSED
 
 
 def read_budgets(path: Path) -> list[Budget]:
@@ -168,40 +168,40 @@ def _git(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def _holds(verdict: Verdict | None) -> bool:
-    return verdict is not None and verdict.holds
+def _holds(result: Result | None) -> bool:
+    return result is not None and result.holds
 
 
-def annotated(one: Changed, verdict: Verdict | None) -> Iterator[str]:
+def annotated(one: Changed, result: Result | None) -> Iterator[str]:
     """Yield GitHub's workflow commands: what is wrong at its line, or the lines whose cost grew."""
     file = str(one.path)
-    if verdict is None:
+    if result is None:
         yield command("error", one.broken, file=file, title="can not be evaluated")
         return
-    failure = verdict.evaluation.failure
+    failure = result.evaluation.failure
     if failure is not None:
         text = f"{failure.message}\n{failure.hint}".rstrip()
-        yield command("error", text, file=file, line=failure.line, title=f"{verdict.evaluation.status}: {failure.rule}")
+        yield command("error", text, file=file, line=failure.line, title=f"{result.evaluation.status}: {failure.rule}")
         return
-    if verdict.change_percent is None:
+    if result.change_percent is None:
         return
-    allowed = verdict.case.most_percent or 0.0
-    change = f"{verdict.change_percent:+.1f} % latency"
-    if not verdict.holds:
-        text = f"{change}; at most {allowed:+g} % is allowed. {verdict.reason}".rstrip()
+    allowed = result.case.most_percent or 0.0
+    change = f"{result.change_percent:+.1f} % latency"
+    if not result.holds:
+        text = f"{change}; at most {allowed:+g} % is allowed. {result.reason}".rstrip()
         yield command("error", text, file=file, title="slower than allowed")
-    for line, engine, before_us, now_us in grown(verdict):
+    for line, engine, before_us, now_us in grown(result):
         text = f"{engine}: {figures.duration(before_us)} before, {figures.duration(now_us)} now"
-        kind = "notice" if verdict.holds else "warning"
+        kind = "notice" if result.holds else "warning"
         yield command(kind, text, file=file, line=line, title=f"cost of this line ({change} of the kernel)")
 
 
-def grown(verdict: Verdict) -> list[tuple[int, str, float, float]]:
+def grown(result: Result) -> list[tuple[int, str, float, float]]:
     """Return lines that keep an engine busy for longer than the same text did: line, engine, microseconds before and now.
 
     Of both kernels the costliest lines alone are known: one that was not among them before counts from 0.
     """
-    before, now, case = verdict.before, verdict.evaluation, verdict.case
+    before, now, case = result.before, result.evaluation, result.case
     if before is None or case.other is None:
         return []
     earlier: dict[tuple[str, str], float] = {}
@@ -238,59 +238,59 @@ def _escaped(text: str, *, property: bool = False) -> str:
 HEADERS = ("kernel", "status", "before", "now", "change", "allowed", "")
 
 
-def _row(one: Changed, verdict: Verdict | None) -> tuple[str, ...]:
-    if verdict is None:
+def _row(one: Changed, result: Result | None) -> tuple[str, ...]:
+    if result is None:
         return str(one.path), "not evaluated", "—", "—", "—", "—", one.broken.splitlines()[0]
-    failure = verdict.evaluation.failure
-    why = f"{failure.rule}: {failure.message}".splitlines()[0] if failure else verdict.reason
-    profile = verdict.evaluation.profile
+    failure = result.evaluation.failure
+    why = f"{failure.rule}: {failure.message}".splitlines()[0] if failure else result.reason
+    profile = result.evaluation.profile
     latency = figures.latency(profile.latency_us, profile.source, profile.chip) if profile else "—"
     return (
         str(one.path),
-        str(verdict.evaluation.status),
-        figures.duration(verdict.before_us),
+        str(result.evaluation.status),
+        figures.duration(result.before_us),
         latency,
-        "—" if verdict.change_percent is None else f"{verdict.change_percent:+.1f} %",
-        f"{verdict.case.most_percent:+g} %",
-        "holds" if verdict.holds else why or "slower than allowed",
+        "—" if result.change_percent is None else f"{result.change_percent:+.1f} %",
+        f"{result.case.most_percent:+g} %",
+        "holds" if result.holds else why or "slower than allowed",
     )
 
 
-def markdown(found: Sequence[tuple[Changed, Verdict | None]], against: str) -> str:
+def markdown(found: Sequence[tuple[Changed, Result | None]], against: str) -> str:
     """Return the table for a comment."""
     if not found:
         return f"No kernel changed since `{against}`.\n"
     lines = [
         f"### Kernels changed since `{against}`",
         "",
-        "| " + " | ".join((*HEADERS[:-1], "verdict")) + " |",
+        "| " + " | ".join((*HEADERS[:-1], "result")) + " |",
         "|---" * 7 + "|",
     ]
-    for one, verdict in found:
+    for one, result in found:
         cells = [
             cell.replace("|", "\\|").replace("`", "'").replace("\n", " ").replace("<", "&lt;")
-            for cell in _row(one, verdict)
+            for cell in _row(one, result)
         ]
         cells[0] = f"`{cells[0]}`"
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _record(one: Changed, verdict: Verdict | None) -> dict[str, Any]:
-    if verdict is None:
+def _record(one: Changed, result: Result | None) -> dict[str, Any]:
+    if result is None:
         return {"path": str(one.path), "status": None, "holds": False, "error": one.broken}
-    failure = verdict.evaluation.failure
+    failure = result.evaluation.failure
     return {
         "path": str(one.path),
-        "status": str(verdict.evaluation.status),
-        "holds": verdict.holds,
-        "before_us": verdict.before_us,
-        "latency_us": verdict.evaluation.latency_us,
-        "change_percent": verdict.change_percent,
-        "most_percent": verdict.case.most_percent,
+        "status": str(result.evaluation.status),
+        "holds": result.holds,
+        "before_us": result.before_us,
+        "latency_us": result.evaluation.latency_us,
+        "change_percent": result.change_percent,
+        "most_percent": result.case.most_percent,
         "lines": [
             {"line": line, "engine": engine, "before_us": before_us, "now_us": now_us}
-            for line, engine, before_us, now_us in grown(verdict)
+            for line, engine, before_us, now_us in grown(result)
         ],
         "failure": failure and {"rule": failure.rule, "message": failure.message, "line": failure.line},
     }

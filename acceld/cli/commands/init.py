@@ -1,4 +1,4 @@
-"""``acceld init``: a commented workload folder from one's own kernel, and its first verdict."""
+"""``acceld init``: a commented workload folder from one's own kernel, and its first result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the folder, run the kernel once, print the verdict."""
+    """Write the folder, run the kernel once, print the result."""
     flags = {"search.chip": arguments.chip, "search.api": arguments.api}
     settings = config.load(flags=flags).config
     default = default_target(settings, SIMULATOR)
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     _write(folder, path, kernel, given, outputs, arguments)
     say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
     loaded = load_workload(folder)
-    evaluation = asyncio.run(_verdict(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
+    evaluation = asyncio.run(_result(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
     if arguments.json:
         print_json({"folder": str(folder)} | record(evaluation, loaded, chip, kernel.api))
     else:
@@ -153,7 +153,7 @@ def _write(
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-async def _verdict(
+async def _result(
     kernel: Kernel, name: str, folder: Path, where: Choice, settings: config.EvaluateConfig, state: Path
 ) -> Evaluation:
     from acceld.evaluate.interface import Evaluator, Priority, Workplace, started

@@ -210,13 +210,13 @@ def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) ->
         body |= {name: value for name in ("api", "chip", "backend") if (value := getattr(arguments, name))}
         kernel |= {"api": body["api"]} if "api" in body else {}
         try:
-            verdict = client.send("POST", "/v1/evaluations", body)
+            result = client.send("POST", "/v1/evaluations", body)
         except AcceldError as error:
             found[label] = (None, error.message)
             continue
-        latency_us = (verdict.get("profile") or {}).get("latency_us") if verdict["status"] == "passed" else None
-        found[label] = (latency_us, "" if latency_us is not None else verdict["status"])
-        say(f"{path.name}: {verdict['status']}, {figures.duration(latency_us)}")
+        latency_us = (result.get("profile") or {}).get("latency_us") if result["status"] == "passed" else None
+        found[label] = (latency_us, "" if latency_us is not None else result["status"])
+        say(f"{path.name}: {result['status']}, {figures.duration(latency_us)}")
     return found
 
 

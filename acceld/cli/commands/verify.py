@@ -89,8 +89,8 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The verdict on a case. ``turns`` is of measured ones."""
+class Result:
+    """The result of a case. ``turns`` is of measured ones."""
 
     case: Case
     evaluation: Evaluation
@@ -125,35 +125,35 @@ def run(arguments: argparse.Namespace) -> int:
         case.backend != SIMULATOR for case in cases
     ):  # the daemon lends devices, and writes marks
         client = Client(connected(arguments.home)[0], timeout_s=ANSWER_S)
-    verdicts = asyncio.run(
-        verdicts_on(cases, settings.evaluate, state, arguments.max_regression, client, marks=arguments.every)
+    results = asyncio.run(
+        results_on(cases, settings.evaluate, state, arguments.max_regression, client, marks=arguments.every)
     )
     if arguments.json:
-        print_json({"holds": all(v.holds for v in verdicts), "cases": [_record(v) for v in verdicts]})
+        print_json({"holds": all(v.holds for v in results), "cases": [_record(v) for v in results]})
     else:
         rows = [
             (
-                verdict.case.name,
-                verdict.case.workload,
-                figures.status(verdict.evaluation.status),
+                result.case.name,
+                result.case.workload,
+                figures.status(result.evaluation.status),
                 figures.brief_latency(
-                    verdict.before_us,
-                    Source.SIMULATED if verdict.case.backend == SIMULATOR else Source.MEASURED,
+                    result.before_us,
+                    Source.SIMULATED if result.case.backend == SIMULATOR else Source.MEASURED,
                 ),
-                _now(verdict),
-                "—" if verdict.change_percent is None else f"{verdict.change_percent:+.1f} %",
-                "—" if verdict.turns is None else verdict.turns.text,
-                "holds" if verdict.holds else f"DOES NOT HOLD{verdict.reason and f': {verdict.reason}'}",
+                _now(result),
+                "—" if result.change_percent is None else f"{result.change_percent:+.1f} %",
+                "—" if result.turns is None else result.turns.text,
+                "holds" if result.holds else f"DOES NOT HOLD{result.reason and f': {result.reason}'}",
             )
-            for verdict in verdicts
+            for result in results
         ]
         headers = ("kernel", "workload", "status", "before", "now", "change", "interleaved", "")
         print_table(rows, headers, right=frozenset({3, 4, 5, 6}))
-    return 0 if all(verdict.holds for verdict in verdicts) else NOT_PASSED
+    return 0 if all(result.holds for result in results) else NOT_PASSED
 
 
-def _now(verdict: Verdict) -> str:
-    profile = verdict.evaluation.profile
+def _now(result: Result) -> str:
+    profile = result.evaluation.profile
     if profile is None:
         return "—"
     return figures.latency(profile.latency_us, profile.source, profile.chip, profile.interval_percent)
@@ -192,13 +192,13 @@ def _every_run(history: Any) -> list[dict[str, Any]]:
     return sorted(runs, key=lambda one: int(one["id"]))
 
 
-def _mark(client: Client, verdict: Verdict) -> None:
+def _mark(client: Client, result: Result) -> None:
     """Keep in the history whether a stored winner holds; a device that was not to be had says nothing about it."""
-    case, failure = verdict.case, verdict.evaluation.failure
-    if case.run is None or verdict.evaluation.status in (Status.TIMEOUT, Status.UNSUPPORTED):
+    case, failure = result.case, result.evaluation.failure
+    if case.run is None or result.evaluation.status in (Status.TIMEOUT, Status.UNSUPPORTED):
         return
-    why = verdict.reason or (failure.message if failure is not None else "slower than it was")
-    text = HOLDS if verdict.holds else f"{BROKEN}: {why}"
+    why = result.reason or (failure.message if failure is not None else "slower than it was")
+    text = HOLDS if result.holds else f"{BROKEN}: {why}"
     asked = {"action": "note", "candidate": case.candidate, "text": text, "by": VERIFIER}
     client.send("POST", f"/v1/runs/{case.run}/actions", asked)
 
@@ -258,7 +258,7 @@ def _at_revision(path: Path, revision: str) -> str:
     return done.stdout
 
 
-async def verdicts_on(
+async def results_on(
     cases: Sequence[Case],
     settings: config.EvaluateConfig,
     state: Path,
@@ -266,34 +266,34 @@ async def verdicts_on(
     client: Client | None,
     *,
     marks: bool = False,
-) -> list[Verdict]:
+) -> list[Result]:
     """Evaluate cases one after another; ``client`` reaches the daemon, which measured ones need.
 
-    With ``marks`` the daemon writes each verdict down at once, and a case that can not be tried is one among the others.
+    With ``marks`` the daemon writes each result down at once, and a case that can not be tried is one among the others.
     """
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 
-    verdicts = []
+    results = []
     async with started(SimulatedEvaluator(settings, state)) as evaluator:
         for case in cases:
             most = most_percent if case.most_percent is None else case.most_percent
             try:
-                verdict = await _verdict(evaluator, case, most, client)
+                result = await _result(evaluator, case, most, client)
             except AcceldError as error:
                 if not marks:
                     raise
                 failure = Failure("not_tried", error.message, hint=error.hint)
                 untried = Evaluation(status=Status.UNSUPPORTED, source_sha256=case.kernel.sha256, failure=failure)
-                verdict = Verdict(case, untried, case.stored_us, False, reason=f"not tried: {error.message}")
+                result = Result(case, untried, case.stored_us, False, reason=f"not tried: {error.message}")
             if marks:
                 assert client is not None, "made where marks are written"
-                await asyncio.to_thread(_mark, client, verdict)
-            verdicts.append(verdict)
-    return verdicts
+                await asyncio.to_thread(_mark, client, result)
+            results.append(result)
+    return results
 
 
-async def _verdict(evaluator: Any, case: Case, most: float | None, client: Client | None) -> Verdict:
+async def _result(evaluator: Any, case: Case, most: float | None, client: Client | None) -> Result:
     if case.backend != SIMULATOR:
         assert client is not None, "made where a case needs it"
         return await asyncio.to_thread(_on_device, client, case, most)
@@ -306,11 +306,11 @@ async def _verdict(evaluator: Any, case: Case, most: float | None, client: Clien
     now = found.latency_us
     allowed = 1 + (MOST_PERCENT if most is None else most) / 100
     slower = before is not None and now is not None and now > before * allowed
-    return Verdict(case, found, before, found.status is Status.PASSED and not slower, before=earlier)
+    return Result(case, found, before, found.status is Status.PASSED and not slower, before=earlier)
 
 
-def _on_device(client: Client, case: Case, most_percent: float | None) -> Verdict:
-    """The strict verdict of the daemon, which lends the device, interleaved with what the kernel is held against."""
+def _on_device(client: Client, case: Case, most_percent: float | None) -> Result:
+    """The strict result of the daemon, which lends the device, interleaved with what the kernel is held against."""
     place = {
         "workload": case.workload,
         "workload_folder": case.folder,
@@ -319,7 +319,7 @@ def _on_device(client: Client, case: Case, most_percent: float | None) -> Verdic
     }
     found, turns = interleaved.measured(client, place, case.kernel, case.other)
     reason = "" if found.status is not Status.PASSED else broken_by(case, turns, most_percent)
-    return Verdict(case, found, case.stored_us, found.status is Status.PASSED and not reason, turns, reason)
+    return Result(case, found, case.stored_us, found.status is Status.PASSED and not reason, turns, reason)
 
 
 def broken_by(case: Case, turns: Interleaved | None, most_percent: float | None) -> str:
@@ -345,21 +345,21 @@ def broken_by(case: Case, turns: Interleaved | None, most_percent: float | None)
     return ""
 
 
-def _record(verdict: Verdict) -> dict[str, Any]:
-    failure = verdict.evaluation.failure
+def _record(result: Result) -> dict[str, Any]:
+    failure = result.evaluation.failure
     return {
-        "kernel": verdict.case.name,
-        "workload": verdict.case.workload,
-        "chip": verdict.case.chip,
-        "status": str(verdict.evaluation.status),
-        "source": str(verdict.evaluation.profile.source) if verdict.evaluation.profile else None,
-        "before_us": verdict.before_us,
-        "latency_us": verdict.evaluation.latency_us,
-        "change_percent": verdict.change_percent,
-        "interleaved": None if verdict.turns is None else asdict(verdict.turns),
-        "stored_ratio": verdict.case.stored_ratio,
-        "holds": verdict.holds,
-        "reason": verdict.reason or None,
+        "kernel": result.case.name,
+        "workload": result.case.workload,
+        "chip": result.case.chip,
+        "status": str(result.evaluation.status),
+        "source": str(result.evaluation.profile.source) if result.evaluation.profile else None,
+        "before_us": result.before_us,
+        "latency_us": result.evaluation.latency_us,
+        "change_percent": result.change_percent,
+        "interleaved": None if result.turns is None else asdict(result.turns),
+        "stored_ratio": result.case.stored_ratio,
+        "holds": result.holds,
+        "reason": result.reason or None,
         "failure": None
         if failure is None
         else {"rule": failure.rule, "message": failure.message, "line": failure.line},

@@ -67,13 +67,13 @@ class Checker:
             if isinstance(ran, Failed):
                 return ran
             errors = await asyncio.to_thread(_errors, ran, data)
-            verdict = check_errors(loaded, trial, errors, data.floors, None)
-            if not verdict.check.passed and (verdict.errors.finite or is_banded(trial.variant)):
+            result = check_errors(loaded, trial, errors, data.floors, None)
+            if not result.check.passed and (result.errors.finite or is_banded(trial.variant)):
                 noise = await self._noise_of_baseline(case, runner, data, inputs, trial)
-                verdict = check_errors(loaded, trial, errors, data.floors, noise)
+                result = check_errors(loaded, trial, errors, data.floors, noise)
         if name:
-            verdict = replace(verdict, check=replace(verdict.check, name=name))
-        return case.checked(verdict, case.request.gate)
+            result = replace(result, check=replace(result.check, name=name))
+        return case.checked(result, case.request.gate)
 
     async def _noise_of_baseline(
         self, case: NeuronCase, runner: NeuronRunner, data: DataSet, inputs: tuple[bytes, ...], trial: Trial

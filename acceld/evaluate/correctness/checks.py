@@ -46,7 +46,7 @@ def worst_row(errors: Errors) -> float:
 
 
 def correctness_of(
-    gate: Gate, checks: Sequence[Check], worst_row: float, accelopt_verdict: bool | None = None
+    gate: Gate, checks: Sequence[Check], worst_row: float, accelopt_passed: bool | None = None
 ) -> Correctness:
     """The record of checks at a gate; its error is that of the check which used most of its tolerance."""
     closest = max((check for check in checks if check.rel_l2 is not None), key=_tightness, default=None)
@@ -56,7 +56,7 @@ def correctness_of(
         tolerance=closest.tolerance if closest and closest.tolerance is not None else 0.0,
         worst_row=worst_row,
         checks=tuple(checks),
-        accelopt_verdict=accelopt_verdict,
+        accelopt_passed=accelopt_passed,
     )
 
 

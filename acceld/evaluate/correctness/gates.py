@@ -6,7 +6,7 @@
   run a second time with loops in another order, which must change nothing beyond rounding.
   Where the reference is expensive (:data:`EXPENSIVE_S`), the seeds are drawn once a run, after its first program was hashed,
   the own distribution keeps the search gate's data set, and one metamorphic relation is tried.
-* The **published gate** (five fixed seeds, fixed tolerance) is reported as ``accelopt_verdict``, and decides nothing.
+* The **published gate** (five fixed seeds, fixed tolerance) is reported as ``accelopt_passed``, and decides nothing.
 """
 
 from __future__ import annotations

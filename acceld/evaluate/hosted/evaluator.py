@@ -30,8 +30,8 @@ from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
 from acceld.evaluate.hosted.arena import Layout, lay_out
 from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Session, Terms, Timed
 from acceld.evaluate.hosted.driver import Driver, Lease, job_of
+from acceld.evaluate.hosted.grading import HostedCase, grade
 from acceld.evaluate.hosted.profiles import RESOLUTION, Measured, Overhead, measured, overhead_of, suspicion
-from acceld.evaluate.hosted.verdicts import HostedCase, grade
 from acceld.evaluate.interface import EvaluationRequest, Workplace
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import SandboxReport
@@ -217,7 +217,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return percent, percent
 
     async def learn(self, case: HostedCase, evaluation: Evaluation) -> None:
-        """Keep the verdict for candidates with the same artefact, unless the machine was too busy to time it."""
+        """Keep the result for candidates with the same artefact, unless the machine was too busy to time it."""
         busy = evaluation.failure is not None and evaluation.failure.rule == RESOLUTION
         if not case.request.practice and not busy:
             self._known[case.program, _reached(case)] = evaluation

@@ -1,4 +1,4 @@
-"""Inputs and verdicts of hosted kernels, in children that run the workload's code and never a candidate's.
+"""Inputs and results of hosted kernels, in children that run the workload's code and never a candidate's.
 
 ``generate`` makes the inputs of every call before the worker starts; ``check`` computes what the outputs should have been
 once the worker is dead, from the same seeds.

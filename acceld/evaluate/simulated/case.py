@@ -11,7 +11,7 @@ from acceld.model import Correctness, Gate
 
 @dataclass(slots=True)
 class Known:
-    """Verdicts of the gates on one program, workload and chip."""
+    """Results of the gates on one program, workload and chip."""
 
     checks: dict[Gate, Correctness] = field(default_factory=dict)
     failed: dict[Gate, Failed] = field(default_factory=dict)

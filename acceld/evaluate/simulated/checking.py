@@ -106,7 +106,7 @@ class Checker:
         )
 
     async def published(self, case: TracedCase) -> bool | None:
-        """Return the verdict of the published gate; None where it is too expensive to ask."""
+        """Return the result of the published gate; None where it is too expensive to ask."""
         loaded = case.workload
         per_trial_s = (case.seconds.get("reference", 0.0) + case.seconds.get("execute", 0.0)) / max(1, len(case.checks))
         if per_trial_s > _PUBLISHED_BELOW_S and case.request.priority is not Priority.PERSON:
@@ -175,21 +175,21 @@ class Checker:
             if case.request.priority is Priority.BASELINE:
                 took = sum(tried.seconds.values())
                 self._own_seconds[loaded.hash] = max(self._own_seconds.get(loaded.hash, 0.0), took)
-            verdict = check_errors(loaded, trial, tried.errors, data.floors, None)
-            if not verdict.check.passed and (verdict.errors.finite or is_banded(trial.variant)):
+            result = check_errors(loaded, trial, tried.errors, data.floors, None)
+            if not result.check.passed and (result.errors.finite or is_banded(trial.variant)):
                 noise = await self._noise_of_baseline(case, data, trial)
-                verdict = check_errors(loaded, trial, tried.errors, data.floors, noise)
-                if near(verdict.check):
+                result = check_errors(loaded, trial, tried.errors, data.floors, noise)
+                if near(result.check):
                     floors = await self._floors_here(loaded, trial)
-                    verdict = check_errors(loaded, trial, tried.errors, floors or data.floors, noise)
-        if tried.on_chip is not None and verdict.check.passed:
+                    result = check_errors(loaded, trial, tried.errors, floors or data.floors, noise)
+        if tried.on_chip is not None and result.check.passed:
             case.known.on_chip = told_on_chip(max(tried.on_chip, default=0.0), loaded.tolerance)
         hint = (
             "The performance model leaves out or merges work that the outputs need."
             if trial.as_timed
             else HINTS.get(trial.variant, "")
         )
-        return case.checked(verdict, gate, hint, trial)
+        return case.checked(result, gate, hint, trial)
 
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
         """Return the errors of each piece of the workload's baseline on a variant, measured on ``data`` the first time.
@@ -228,9 +228,9 @@ class Checker:
 
 def told_on_chip(error: float, tolerance: float) -> str:
     """Say how a kernel that passes here would fare on the chip, whose scalar engine approximates its functions."""
-    verdict = "it would pass there" if error <= tolerance else "it would fail there"
+    result = "it would pass there" if error <= tolerance else "it would fail there"
     near = ", near the limit" if tolerance / 2 < error <= tolerance else ""
     return (
         f"with the scalar engine's functions as far off as published ones, the relative L2 error is {error:.2g} of the "
-        f"{tolerance:.2g} that the chip's published gate allows: {verdict}{near} (modelled)"
+        f"{tolerance:.2g} that the chip's published gate allows: {result}{near} (modelled)"
     )

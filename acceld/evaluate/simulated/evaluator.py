@@ -1,6 +1,6 @@
 """The evaluator on the simulator: trace in the jail, verify and time in the judge, then run on data.
 
-Each gate is passed once a program: a candidate that traces to a known one is given the earlier verdict.
+Each gate is passed once a program: a candidate that traces to a known one is given the earlier result.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
     ) -> None:
         """``share_data``: the strict gate draws its data sets once a run, where it would for each candidate.
 
-        With a ``secret`` the data sets of a run follow from it: evaluating again, in any process, gives the same verdicts.
+        With a ``secret`` the data sets of a run follow from it: evaluating again, in any process, gives the same results.
         """
         super().__init__(config, state_folder, workload_folders=workload_folders, highest=highest, on_start=on_start)
         self._share_data = share_data
@@ -146,8 +146,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             return failed
         known.checks[gate] = case.correctness(gate)
         if gate is Gate.STRICT:
-            verdict = await checker.published(case)
-            known.checks[gate] = replace(known.checks[gate], accelopt_verdict=verdict)
+            result = await checker.published(case)
+            known.checks[gate] = replace(known.checks[gate], accelopt_passed=result)
         return None
 
     def _noted(self, case: TracedCase) -> None:

@@ -165,8 +165,8 @@ class LLMProposer:
         """A first kernel from the reference; None where the model gave no code or repairs have no money left."""
         values = self._problem_values(request.problem, request.blank)
         earlier = [
-            f"version {number}: {verdict.status}\n{failure_lines(verdict, text)}\n\n{text}"
-            for number, (text, verdict) in enumerate(request.earlier, 1)
+            f"version {number}: {result.status}\n{failure_lines(result, text)}\n\n{text}"
+            for number, (text, result) in enumerate(request.earlier, 1)
         ]
         values |= {
             "earlier": _optional("Your earlier versions, which failed:", "earlier versions", "\n\n".join(earlier)),
@@ -250,8 +250,8 @@ class LLMProposer:
         plan, parent, failed = request.plan, request.parent, request.failed
         values = self._problem_values(request.problem, parent.kernel)
         earlier = [
-            f"try {number}: {verdict.status}\n{failure_lines(verdict, text)}\n{difference(parent.kernel.text, text)}"
-            for number, (text, verdict) in enumerate(request.earlier, 1)
+            f"try {number}: {result.status}\n{failure_lines(result, text)}\n{difference(parent.kernel.text, text)}"
+            for number, (text, result) in enumerate(request.earlier, 1)
         ]
         values |= {
             "plan": Data("plan", plan.text, LOG_CHARS),

@@ -1,6 +1,6 @@
 """Tools that an executor may use inside one attempt, written as blocks of its answer, so that every protocol has them.
 
-``check`` runs on a data set that no gate uses, and none of the verdicts decides anything: what is answered in the end is
+``check`` runs on a data set that no gate uses, and none of the results decides anything: what is answered in the end is
 evaluated like any other source. Results follow from the question alone, so that a run that goes on asks nothing twice.
 """
 

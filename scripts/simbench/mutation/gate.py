@@ -42,8 +42,8 @@ class FixedSeeds(Seeds):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Verdict of one trial on a program."""
+class Result:
+    """Result of one trial on a program."""
 
     complaint: str = ""
     """Why it does not pass; empty where it does."""
@@ -66,21 +66,21 @@ class Bench:
     bits: tuple[bytes, ...]
     """What the program itself makes of it, in its own order."""
 
-    def verdict(self, program: Program) -> Verdict:
-        """Return the trial's verdict on a program."""
+    def result(self, program: Program) -> Result:
+        """Return the trial's result of a program."""
         try:
             results = _run(program, self.arrays, self.trial)
         except (KernelFailure, ArithmeticError) as error:
-            return Verdict(f"fails: {error}")
+            return Result(f"fails: {error}")
         if tuple(one.tobytes() for one in results) == self.bits:
-            return Verdict(same=True)
+            return Result(same=True)
         errors = [
             compare(_inside(got, written).reshape(want.shape), want)
             for got, want, written in zip(results, self.expected, self.written, strict=True)
         ]
         check = check_errors(self.workload, self.trial, errors, self.floors, None).check
         noise = max(map(_multiple, errors, self.floors), default=0.0)
-        return Verdict("" if check.passed else check.detail, noise=noise)
+        return Result("" if check.passed else check.detail, noise=noise)
 
 
 def _multiple(error: Errors, floor: Errors) -> float:

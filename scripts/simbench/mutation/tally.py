@@ -40,12 +40,12 @@ class _Suspect:
 
     def take(self, bench: Bench) -> None:
         """One trial."""
-        verdict = bench.verdict(self.mutant.program)
+        result = bench.result(self.mutant.program)
         self.tried += 1
-        self.same = self.same and verdict.same
-        self.fate = replace(self.fate, noise=max(self.fate.noise, verdict.noise))
-        if verdict.complaint:
-            self.fate = replace(self.fate, fate=WRONG, by=f"{bench.trial.name}: {verdict.complaint}")
+        self.same = self.same and result.same
+        self.fate = replace(self.fate, noise=max(self.fate.noise, result.noise))
+        if result.complaint:
+            self.fate = replace(self.fate, fate=WRONG, by=f"{bench.trial.name}: {result.complaint}")
 
 
 class _Tally:

@@ -5,6 +5,6 @@ tolerances are ours. A kernel that needs Python objects as arguments gets a shor
 """
 
 from scripts.simbench.samples.tables import CHECKOUTS, SKIPPED
-from scripts.simbench.samples.trials import Case, Verdict, verdicts
+from scripts.simbench.samples.trials import Case, Result, results
 
-__all__ = ["CHECKOUTS", "SKIPPED", "Case", "Verdict", "verdicts"]
+__all__ = ["CHECKOUTS", "SKIPPED", "Case", "Result", "results"]

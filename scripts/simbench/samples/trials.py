@@ -35,7 +35,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Result:
     """Outcome of one case."""
 
     case: Case
@@ -45,17 +45,17 @@ class Verdict:
     seconds: float
 
 
-def verdicts(folder: Path, cases: Sequence[Case]) -> list[Verdict]:
+def results(folder: Path, cases: Sequence[Case]) -> list[Result]:
     """Each case of a checkout, traced, verified, executed and compared."""
-    return [_verdict(folder, case) for case in cases if (folder / case.file).is_file()]
+    return [_result(folder, case) for case in cases if (folder / case.file).is_file()]
 
 
-def _verdict(folder: Path, case: Case) -> Verdict:
+def _result(folder: Path, case: Case) -> Result:
     arguments, expected = case.make(np.random.default_rng(7))
     started = time.process_time()
 
-    def verdict(state: str, detail: str = "", error: float | None = None) -> Verdict:
-        return Verdict(case, state, detail, error, time.process_time() - started)
+    def result(state: str, detail: str = "", error: float | None = None) -> Result:
+        return Result(case, state, detail, error, time.process_time() - started)
 
     path = folder / case.file
     root = folder / "src" if case.file.startswith("src/") and "tutorials" not in case.file else path.parent
@@ -73,19 +73,19 @@ def _verdict(folder: Path, case: Case) -> Verdict:
             options=TraceOptions(source_root=root),
         )
     except KernelFailure as failure:
-        return verdict("does not trace", f"line {failure.line}: {failure.message} [{failure.rule}]")
+        return result("does not trace", f"line {failure.line}: {failure.message} [{failure.rule}]")
     findings = verify(program)
     if findings:
         first = findings[0]
-        return verdict("refused", f"line {first.line}: {first.message} [{first.rule}]")
+        return result("refused", f"line {first.line}: {first.message} [{first.rule}]")
     try:
         results = execute(program, [a for a in arguments if isinstance(a, np.ndarray)])
     except KernelFailure as failure:
-        return verdict("does not run", f"line {failure.line}: {failure.message} [{failure.rule}]")
+        return result("does not run", f"line {failure.line}: {failure.message} [{failure.rule}]")
     if case.entry.endswith(("rmsnorm_quant_kernel", "rmsnorm_quant")):
         results = unpacked_scales(results[0])
     error = max(distance(a, b) for a, b in zip(results, expected, strict=True))
-    return verdict("right" if error <= case.tolerance else "differs", error=error)
+    return result("right" if error <= case.tolerance else "differs", error=error)
 
 
 def unpacked_scales(out: Array) -> list[Array]:

@@ -132,7 +132,7 @@ async def test_errors_say_what_to_do_and_answers_can_be_had_in_whole(project: Pa
         assert (await call(client, "look_up", name="nisa.nc_matmul"))["calls"][0]["state"] == "supported"
         both = await call(client, "compare_kernels", workload="small_silu", first_source=KERNEL, second_source=SLOW)
         assert both["ratio"] > 1
-        assert both["verdict"] in ("the first is faster", "a tie: the difference is within the uncertainty")
+        assert both["result"] in ("the first is faster", "a tie: the difference is within the uncertainty")
         bare = await call(client, "profile_kernel", source=KERNEL, arguments=["128x2048:float32"])
         assert (bare["status"], bare["source"]) == ("unchecked", "simulated")
         items = [{"workload": "small_silu", "source": one} for one in (KERNEL, WRONG)] + [{"workload": "nowhere"}]

@@ -35,7 +35,7 @@ class FakeHost:
         return self.facts
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """A verdict, once it runs."""
+        """A result, once it runs."""
         self.asked += 1
         evaluating = asyncio.ensure_future(self._evaluate(request, contents))
         losing = asyncio.ensure_future(self.lost.wait())

@@ -51,7 +51,7 @@ class SimulatedDevice:
         return {**self._queue.statistics(), "sandbox_level": "L3"}
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """A verdict after the delay."""
+        """A result after the delay."""
         async with self._queue.place(request.priority):
             await asyncio.sleep(self.delay_s * random.uniform(1 - self.jitter, 1 + self.jitter))
         self.done.append(request.kernel.text)
@@ -93,7 +93,7 @@ class _Set(SimulatedDevice):
     """Follows the settings of its host."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """A verdict as the settings are now."""
+        """A result as the settings are now."""
         reported = _reported(self.name)
         self.delay_s, self.clock = reported.get("delay_s", 0.0), reported.get("clock", 1.0)
         self.jitter = reported.get("jitter", 0.0)

@@ -112,7 +112,7 @@ async def test_a_frozen_hosts_work_is_answered_by_another_and_its_own_answer_is_
     assert world.fleet.statistics()["waiting"] == 0
 
 
-async def test_a_host_wrong_in_one_kernel_is_named_and_set_aside_and_the_verdict_is_the_others(world: World) -> None:
+async def test_a_host_wrong_in_one_kernel_is_named_and_set_aside_and_the_result_is_the_others(world: World) -> None:
     await world.add("a", wrong="tiled")
     await world.add("b")
     await world.add("c")

@@ -63,7 +63,7 @@ class ScriptedEvaluator:
         return {"slots": 2, "slots_in_use": self.running, "waiting": 0, "oldest_waiting_s": 0.0, "sandbox_level": "L3"}
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """A verdict after a while."""
+        """A result after a while."""
         self.running += 1
         self._idle.clear()
         try:

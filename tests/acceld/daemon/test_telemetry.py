@@ -82,7 +82,7 @@ def test_runs_calls_and_evaluations_are_spans_one_below_the_other() -> None:
     assert "evaluate c4" in spans, "what is under way ends with the daemon"
 
 
-def test_figures_of_calls_verdicts_and_the_queue_are_metrics() -> None:
+def test_figures_of_calls_results_and_the_queue_are_metrics() -> None:
     _, values = reported(close=False)
     assert values["acceld.evaluations"] == [1]
     assert values["acceld.evaluation.duration"] == [1.0]

@@ -51,7 +51,7 @@ async def test_an_honest_kernel_passes_the_strict_gate(evaluator: SimulatedEvalu
     assert found.status is Status.PASSED
     assert found.gate is Gate.STRICT
     assert found.correctness is not None
-    assert found.correctness.accelopt_verdict is True
+    assert found.correctness.accelopt_passed is True
     names = [check.name for check in found.correctness.checks]
     assert names.count("own") + names.count("own/as timed") == 5 and "own/as timed" in names
     assert {"scaled_up", "scaled_down", "shifted", "integers", "row_scaled", "sparse", "special"} <= set(names)
@@ -305,7 +305,7 @@ async def test_the_strict_gate_says_how_a_kernel_of_approximated_functions_would
     assert found.status is Status.PASSED and found.profile is not None and found.correctness is not None
     (note,) = [note for note in found.profile.notes if "functions as far off" in note]
     assert "it would pass there" in note and "(modelled)" in note
-    assert found.correctness.rel_l2 < 2e-6, "the verdict is of the exact run"
+    assert found.correctness.rel_l2 < 2e-6, "the result is of the exact run"
     again = await evaluator.evaluate(request(name="st_softmax", gate=Gate.STRICT))
     assert again.reused and again.profile is not None and note in again.profile.notes
     product = await evaluator.evaluate(request(gate=Gate.STRICT))

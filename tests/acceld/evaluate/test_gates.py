@@ -159,8 +159,8 @@ def test_checks_stand_in_the_order_of_their_trials_whichever_ends_first() -> Non
 
 def test_the_record_of_a_gate_is_that_of_its_closest_check() -> None:
     checks = [Check("a", True, 1e-6, 1e-5), Check("b", True, 9e-8, 1e-7), Check("not tried", True)]
-    found = correctness_of(Gate.STRICT, checks, 0.5, accelopt_verdict=True)
-    assert (found.rel_l2, found.tolerance, found.worst_row, found.accelopt_verdict) == (9e-8, 1e-7, 0.5, True)
+    found = correctness_of(Gate.STRICT, checks, 0.5, accelopt_passed=True)
+    assert (found.rel_l2, found.tolerance, found.worst_row, found.accelopt_passed) == (9e-8, 1e-7, 0.5, True)
     assert correctness_of(Gate.SEARCH, [], 0.0).rel_l2 == 0.0
 
 

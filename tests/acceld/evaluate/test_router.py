@@ -39,8 +39,8 @@ async def test_each_request_goes_to_its_backend_and_only_what_is_needed_starts()
     simulator, cpu, cuda = Named("simulator"), Named("cpu"), Named("cuda")
     router = Router("simulator", {"simulator": lambda: simulator, "cpu": lambda: cpu, "cuda": lambda: cuda})
     await router.start()
-    verdicts = [await router.evaluate(asked(name)) for name in ("cpu", "simulator", "cpu")]
-    assert [verdict.failure.message for verdict in verdicts if verdict.failure] == ["cpu", "simulator", "cpu"]
+    results = [await router.evaluate(asked(name)) for name in ("cpu", "simulator", "cpu")]
+    assert [result.failure.message for result in results if result.failure] == ["cpu", "simulator", "cpu"]
     assert router.statistics() == {"name": "simulator", "backends": {"cpu": {"name": "cpu"}}}
     await router.stop(0.0)
     assert (simulator.done, cpu.done, cuda.done) == (["start", "stop"], ["start", "stop"], [])

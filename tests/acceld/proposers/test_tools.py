@@ -175,6 +175,6 @@ async def test_a_check_runs_on_data_that_no_gate_uses_and_decides_nothing(tmp_pa
         request = EvaluationRequest(Kernel(KERNEL, "nki_legacy"), "small_silu", "trn1", run=5, workload_folder=folder)
         practiced = await evaluator.evaluate(replace(request, practice=True))
         evaluated = await evaluator.evaluate(request)
-        assert not evaluated.reused, "a verdict of practice is no gate's"
+        assert not evaluated.reused, "a result of practice is no gate's"
         assert practiced.correctness is not None and evaluated.correctness is not None
         assert practiced.correctness.rel_l2 != evaluated.correctness.rel_l2

@@ -16,9 +16,9 @@ FAST = "def kernel(x):\n    return 2\n"
 FASTER = "def kernel(x):\n    return 3\n"
 
 
-def record(baseline: str, baseline_ms: float, body: str, **verdict: Any) -> dict[str, Any]:
+def record(baseline: str, baseline_ms: float, body: str, **result: Any) -> dict[str, Any]:
     """One answer as AccelOpt's executor writes it."""
-    metadata = verdict.pop("metadata", {})
+    metadata = result.pop("metadata", {})
     return {
         "body": body,
         "spec_code": "def forward(x): ...",
@@ -28,7 +28,7 @@ def record(baseline: str, baseline_ms: float, body: str, **verdict: Any) -> dict
         "values": "{}",
         "kernel_metadata": json.dumps(metadata),
         "baseline_metadata": "{}",
-        **verdict,
+        **result,
     }
 
 

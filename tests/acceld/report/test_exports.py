@@ -28,7 +28,7 @@ def exported(home: Path, folder: Path, kind: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_page_is_whole_and_tells_the_verdict(home: Path, tmp_path: Path) -> None:
+def test_a_page_is_whole_and_tells_the_result(home: Path, tmp_path: Path) -> None:
     place = tmp_path / "r.html"
     assert main(["report", "r1", "-o", str(place), "--home", str(home)]) == 0
     html = place.read_text()
@@ -79,11 +79,11 @@ def test_traces_keep_to_the_rules_of_flashinfer_bench_and_come_back(home: Path, 
     traces = [json.loads(line) for line in (tmp_path / "fi" / "traces.jsonl").read_text().splitlines()]
     assert traces
     for trace in traces:
-        verdict = trace["evaluation"]
-        assert verdict["status"] in set(FLASHINFER_STATUS.values())
-        assert ("performance" in verdict) == (verdict["status"] == "PASSED")
-        assert ("correctness" in verdict) == (verdict["status"] in ("PASSED", "INCORRECT_NUMERICAL"))
-        assert verdict["environment"]["hardware"] == "trn1 (simulated)"
+        result = trace["evaluation"]
+        assert result["status"] in set(FLASHINFER_STATUS.values())
+        assert ("performance" in result) == (result["status"] == "PASSED")
+        assert ("correctness" in result) == (result["status"] in ("PASSED", "INCORRECT_NUMERICAL"))
+        assert result["environment"]["hardware"] == "trn1 (simulated)"
     other = tmp_path / "other"
     assert main(["import", str(tmp_path / "fi"), "--home", str(other)]) == 0
     assert main(["history", "--home", str(other), "--csv"]) == 0

@@ -133,11 +133,11 @@ async def test_good_edits_win_and_the_others_are_told_apart(store: Store, evalua
     assert best.evaluation is not None and best.evaluation.status is Status.PASSED
 
     candidates = await store.read(load_candidates, run.id)
-    verdicts = {c.kernel.text: c.evaluation.status for c in candidates if c.evaluation is not None}
-    assert verdicts[GOOD] is Status.PASSED
-    assert verdicts[WRONG] is Status.INCORRECT_NUMERICAL
-    assert verdicts[ILLEGAL] is Status.COMPILE_ERROR
-    assert verdicts[CHEATING] is Status.REJECTED
+    results = {c.kernel.text: c.evaluation.status for c in candidates if c.evaluation is not None}
+    assert results[GOOD] is Status.PASSED
+    assert results[WRONG] is Status.INCORRECT_NUMERICAL
+    assert results[ILLEGAL] is Status.COMPILE_ERROR
+    assert results[CHEATING] is Status.REJECTED
 
     roles = Counter(request.role for request in client.requests)
     assert roles["fixer"] > 0 and roles["summarizer"] > 0

@@ -83,7 +83,7 @@ async def test_nothing_is_evaluated_twice(store: Store, search_for: SearchMaker)
     await search_for(run, evaluator, ListedProposer([0.9, 0.9, 0.9])).run()
     assert max(evaluator.done.values()) == 1
     evaluated = [c.evaluation.id for c in await store.read(load_candidates, run.id) if c.evaluation]
-    assert len(set(evaluated)) < len(evaluated), "the same text came up more than once and shares its verdict"
+    assert len(set(evaluated)) < len(evaluated), "the same text came up more than once and shares its result"
 
 
 async def test_a_run_cut_off_anywhere_goes_on_and_repeats_nothing(store: Store, search_for: SearchMaker) -> None:

@@ -77,7 +77,7 @@ async def test_a_changed_kernel_is_found(path: Path) -> None:
     assert len(found) == 1 and found[0].startswith("attempt ")
 
 
-async def test_a_changed_verdict_is_found(path: Path) -> None:
+async def test_a_changed_result_is_found(path: Path) -> None:
     best = "(SELECT evaluation FROM candidates WHERE id = (SELECT best FROM runs))"
     change(path, f"UPDATE profiles SET latency_us = 5000 WHERE evaluation = {best}")
     found, _ = again(path)

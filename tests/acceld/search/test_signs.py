@@ -21,15 +21,15 @@ from acceld.search import signs
 def candidate(number: int, parent: int | None, attempt: int | None = None, failure: str = "") -> Candidate:
     kernel = Kernel(str(number), "nki")
     if failure:
-        verdict = Evaluation(Status.COMPILE_ERROR, kernel.sha256, failure=Failure(failure, "no"))
+        result = Evaluation(Status.COMPILE_ERROR, kernel.sha256, failure=Failure(failure, "no"))
     else:
-        verdict = Evaluation(
+        result = Evaluation(
             Status.PASSED,
             kernel.sha256,
             correctness=Correctness(Gate.SEARCH, 0.0, 1.0),
             profile=Profile(Source.SIMULATED, "trn2", "nki", 1.0, "test"),
         )
-    return Candidate(1, 1, kernel, parent, attempt=attempt, evaluation=verdict, id=number)
+    return Candidate(1, 1, kernel, parent, attempt=attempt, evaluation=result, id=number)
 
 
 def plan(number: int, text: str = "", insights: tuple[int, ...] = (), cited: tuple[int, ...] = ()) -> Plan:

@@ -1,4 +1,4 @@
-"""A verdict survives its way through the daemon's JSON."""
+"""A result survives its way through the daemon's JSON."""
 
 from __future__ import annotations
 

@@ -47,14 +47,14 @@ def test_the_gate_tells_a_kernel_its_equivalents_and_its_mutants_apart() -> None
     assert preparation.trials[0].name == "own"
     bench = preparation.bench(preparation.trials[0])
     assert not isinstance(bench, str)
-    assert bench.verdict(small.program).same
+    assert bench.result(small.program).same
     for one in rewrites(small.program):
         assert not illegal(one.program)
-        assert not bench.verdict(one.program).complaint, one.name
+        assert not bench.result(one.program).complaint, one.name
     kinds = {one.name: one for one in mutants(small.program, seed=1, limit=12)}
     for name in ("instruction_dropped", "op_swapped", "loop_short"):
         wrong = kinds[name].program
-        assert illegal(wrong) or bench.verdict(wrong).complaint, name
+        assert illegal(wrong) or bench.result(wrong).complaint, name
 
 
 def test_seeds_follow_from_the_trial() -> None:
@@ -71,4 +71,4 @@ def test_a_softmax_that_subtracts_the_least_logit_is_noticed() -> None:
     (trial,) = [one for one in preparation.trials if one.variant == "outliers/k-30"]
     bench = preparation.bench(trial)
     assert not isinstance(bench, str)
-    assert bench.verdict(wrong).complaint
+    assert bench.result(wrong).complaint

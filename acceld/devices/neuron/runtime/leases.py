@@ -194,7 +194,7 @@ class CoreLeases:
         return self._isolation
 
     def device_fault(self, candidate: str) -> Failed | None:
-        """The verdict on a candidate after which canaries failed on two cores; None for any other."""
+        """The result of a candidate after which canaries failed on two cores; None for any other."""
         cores = sorted(self._faults.get(candidate, ()))
         if len(cores) < FAULTY_CORES:
             return None

@@ -207,12 +207,12 @@ class NeuronRunner:
             return Failed(Status.INCORRECT_SHAPE, Failure("output_shape", message), log=log)
         if kind == "profiler":
             raise ProfilerError(f"the profiler failed, not the kernel: {message}", hint=PROFILER)
-        verdict = runtime_failure(message) if kind == "nrt" else None
-        if verdict is None:
+        result = runtime_failure(message) if kind == "nrt" else None
+        if result is None:
             self.clean = False
             text = f"the runner failed ({kind}): {message}"
             raise {"nrt": DeviceLostError, "proof": ProofError}.get(kind, DeviceError)(text)
-        status, failure = verdict
+        status, failure = result
         self.clean = self.clean and status is Status.INCORRECT_NUMERICAL
         return Failed(status, failure, log=log)
 

@@ -217,7 +217,7 @@ _LOG_LINES: Sequence[tuple[re.Pattern[str], int]] = (
 
 
 def runtime_failure(text: str) -> tuple[Status, Failure] | None:
-    """The verdict that a runtime error means for a kernel; None where the device or its owner is to blame."""
+    """The result that a runtime error means for a kernel; None where the device or its owner is to blame."""
     code = nrt_code(text)
     if code is None or code not in NRT_STATUS:
         return None

@@ -64,7 +64,7 @@ async def running(
 
 
 @pytest.mark.parametrize("runtime", ["nrtpy", "capture"])
-async def test_outputs_with_other_names_are_matched_by_order_and_size_and_the_verdict_tells_so(
+async def test_outputs_with_other_names_are_matched_by_order_and_size_and_the_result_tells_so(
     runtime: str, tmp_path: Path
 ) -> None:
     runner = await running(tmp_path, {"NAMES": "python"}, runtime=runtime)
@@ -77,10 +77,10 @@ async def test_outputs_with_other_names_are_matched_by_order_and_size_and_the_ve
 async def test_outputs_that_do_not_fit_are_told_with_both_lists(runtime: str, tmp_path: Path) -> None:
     two = (OUT, Tensor("output_1", "bfloat16", (4, 4)))
     runner = await running(tmp_path, {}, runtime=runtime, outputs=two)
-    verdict = await runner.run([ONES, ONES], deadline_s=30)
-    assert isinstance(verdict, Failed)
-    assert verdict.status is Status.INCORRECT_SHAPE
-    assert "output_1 bfloat16[4, 4] of 32 bytes; the NEFF has output_0 of 24 bytes" in verdict.failure.message
+    result = await runner.run([ONES, ONES], deadline_s=30)
+    assert isinstance(result, Failed)
+    assert result.status is Status.INCORRECT_SHAPE
+    assert "output_1 bfloat16[4, 4] of 32 bytes; the NEFF has output_0 of 24 bytes" in result.failure.message
     await runner.close()
 
 
@@ -127,7 +127,7 @@ async def test_tools_that_warn_or_speak_on_stderr_are_understood(noise: str, tmp
     await runner.close()
 
 
-async def test_what_the_compiler_said_is_in_the_verdict(
+async def test_what_the_compiler_said_is_in_the_result(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     asking: Asking,  # noqa: F811

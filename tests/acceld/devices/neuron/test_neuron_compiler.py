@@ -125,7 +125,7 @@ async def test_a_current_kernel_becomes_a_neff(flavor: str, version: str, route:
     assert result.route == route
 
 
-async def test_a_compile_error_is_a_verdict_with_the_simulators_class_and_the_kernels_line(tmp_path: Path) -> None:
+async def test_a_compile_error_is_a_result_with_the_simulators_class_and_the_kernels_line(tmp_path: Path) -> None:
     result = await _compiler(tmp_path).compile(_request(rows=256))
     assert isinstance(result, Failed)
     assert result.status is Status.COMPILE_ERROR
@@ -141,7 +141,7 @@ async def test_a_compile_error_is_a_verdict_with_the_simulators_class_and_the_ke
         ("import os; os.kill(os.getpid(), 11)", Status.COMPILE_ERROR),
     ],
 )
-async def test_a_kernel_that_ends_or_holds_its_compiler_is_a_verdict(body: str, status: Status, tmp_path: Path) -> None:
+async def test_a_kernel_that_ends_or_holds_its_compiler_is_a_result(body: str, status: Status, tmp_path: Path) -> None:
     result = await _compiler(tmp_path, build_s=2.0).compile(_request(body + "\n" + LEGACY))
     assert isinstance(result, Failed)
     assert result.status is status

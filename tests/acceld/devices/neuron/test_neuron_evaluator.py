@@ -123,7 +123,7 @@ async def test_a_kernel_is_compiled_checked_and_timed_against_its_parent(
 
 
 @pytest.mark.slow
-async def test_each_way_a_kernel_fails_is_a_verdict_and_the_machine_goes_on(
+async def test_each_way_a_kernel_fails_is_a_result_and_the_machine_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Asking
 ) -> None:
     expected = {
@@ -134,9 +134,9 @@ async def test_each_way_a_kernel_fails_is_a_verdict_and_the_machine_goes_on(
         "kernel_hang": (Status.TIMEOUT, "deadline"),
     }
     async with evaluating(tmp_path, monkeypatch) as evaluator:
-        for name, verdict in expected.items():
+        for name, result in expected.items():
             found = await evaluator.evaluate(asking(KERNEL.replace("def kernel(", f"def {name}(")))
-            assert (found.status, found.failure and found.failure.rule) == verdict, name
+            assert (found.status, found.failure and found.failure.rule) == result, name
         too_wide = KERNEL.replace("nl.arange(128)[:, None]", "nl.arange(256)[:, None]")
         found = await evaluator.evaluate(asking(too_wide))
         assert found.status is Status.COMPILE_ERROR

@@ -210,10 +210,10 @@ async def test_a_candidate_after_which_two_cores_fail_is_at_fault_and_one_core_i
     await pool.spoil("k")
     assert pool.leases.device_fault("k") is None
     await pool.spoil("k")
-    verdict = pool.leases.device_fault("k")
-    assert verdict is not None
-    assert (verdict.status, verdict.failure.rule) == (Status.RUNTIME_ERROR, "device_fault")
-    assert "0, 1" in verdict.failure.message
+    result = pool.leases.device_fault("k")
+    assert result is not None
+    assert (result.status, result.failure.rule) == (Status.RUNTIME_ERROR, "device_fault")
+    assert "0, 1" in result.failure.message
     assert pool.leases.device_fault("other") is None
 
 

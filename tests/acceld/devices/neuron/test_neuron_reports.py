@@ -95,8 +95,8 @@ def test_a_truncated_summary_is_a_device_error(text: str) -> None:
     ],
 )
 def test_a_kernel_is_blamed_for_what_it_did(text: str, status: Status, rule: str) -> None:
-    verdict = runtime_failure(text)
-    assert verdict is not None and verdict[0] is status and verdict[1].rule == rule
+    result = runtime_failure(text)
+    assert result is not None and result[0] is status and result[1].rule == rule
 
 
 def test_a_busy_or_broken_core_is_not_the_kernels_fault() -> None:

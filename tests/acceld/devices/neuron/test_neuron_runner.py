@@ -102,9 +102,9 @@ async def test_libnrt_runs_and_the_profiler_times_where_no_package_is_installed(
     await runner.close()
     (tmp_path / "second").mkdir()
     bad = await _runner(tmp_path / "second", "oob", runtime="libnrt", named=named, profiler="")
-    verdict = await bad.run([ONES, ONES], deadline_s=20)
-    assert isinstance(verdict, Failed)
-    assert verdict.failure.rule == "out_of_bounds"
+    result = await bad.run([ONES, ONES], deadline_s=20)
+    assert isinstance(result, Failed)
+    assert result.failure.rule == "out_of_bounds"
     await bad.close()
 
 
@@ -179,7 +179,7 @@ async def test_rounds_end_at_the_most_allowed_and_the_unsteady_result_says_so(tm
         ("oob", Status.RUNTIME_ERROR, "out_of_bounds", False),
     ],
 )
-async def test_a_kernels_own_runtime_error_is_a_verdict(
+async def test_a_kernels_own_runtime_error_is_a_result(
     scenario: str, status: Status, rule: str, clean: bool, tmp_path: Path
 ) -> None:
     runner = await _runner(tmp_path, scenario)
@@ -189,7 +189,7 @@ async def test_a_kernels_own_runtime_error_is_a_verdict(
     assert await runner.close() is clean
 
 
-async def test_nrtpys_error_is_the_same_verdict(tmp_path: Path) -> None:
+async def test_nrtpys_error_is_the_same_result(tmp_path: Path) -> None:
     runner = await _runner(tmp_path, "oob", "nrtpy")
     result = await runner.run([ONES, ONES], deadline_s=20)
     assert isinstance(result, Failed)

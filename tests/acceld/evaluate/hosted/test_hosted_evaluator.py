@@ -76,7 +76,7 @@ async def test_the_baseline_passes_every_distribution_with_a_measured_latency(ev
     assert found.profile.samples_us and found.profile.interval_percent is not None
     names = {check.name.split(" ")[0] for check in found.correctness.checks}
     assert {"own", "integers", "special", "metamorphic/0-permute", "repeated"} <= names
-    assert found.correctness.accelopt_verdict is True
+    assert found.correctness.accelopt_passed is True
     admitted = evaluator._admissions.known(loaded)
     assert admitted is not None and "every input matters in 4 parts each" in admitted.text
 
@@ -129,7 +129,7 @@ async def test_a_strict_gate_goes_by_parts_where_inputs_are_large(tmp_path: Path
     try:
         found = await _evaluated(made, baseline_kernel(loaded, "c").text, "c", gate=Gate.STRICT, trusted=True)
         assert found.status is Status.PASSED, found.failure
-        assert found.correctness is not None and found.correctness.accelopt_verdict is True
+        assert found.correctness is not None and found.correctness.accelopt_passed is True
         names = [check.name.split(" ")[0] for check in found.correctness.checks]
         assert {"own", "integers", "special", "metamorphic/0-permute", "repeated"} <= set(names)
         driver.batch_bytes = 2 * call_bytes
@@ -220,7 +220,7 @@ async def test_a_failing_numpy_kernel_names_its_line(evaluator: HostedEvaluator)
     assert found.failure is not None and found.failure.line == 3
 
 
-async def test_a_verdict_of_a_busy_machine_s_clock_is_not_remembered(
+async def test_a_result_of_a_busy_machine_s_clock_is_not_remembered(
     evaluator: HostedEvaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = Kernel("def kernel(a, b):\n    c = a @ b\n    return c\n", "numpy", filename="kernel.py")

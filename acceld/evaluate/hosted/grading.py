@@ -58,14 +58,14 @@ def grade(
         numpy_floor = floors.of_numpy(case.workload, draw.variant)
         assert numpy_floor is not None, "checking learned it"
         noise = baseline.get(draw.variant)
-        verdict = check_errors(case.workload, trial, one.errors, numpy_floor.floors, noise)
-        check = verdict.check
+        result = check_errors(case.workload, trial, one.errors, numpy_floor.floors, noise)
+        check = result.check
         if draw.again:
             check = _steady(one, numpy_floor.floors)
         if trial.published:
             case.published = (case.published is not False) and check.passed
             continue
-        case.worst_row = max(case.worst_row, worst_row(verdict.errors))
+        case.worst_row = max(case.worst_row, worst_row(result.errors))
         kept, count = worst.get(check.name, (check, 0))
         worse = (kept.passed and not check.passed) or (
             kept.passed == check.passed and (check.rel_l2 or 0.0) >= (kept.rel_l2 or 0.0)
