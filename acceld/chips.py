@@ -65,7 +65,7 @@ class ChipSpec:
     tensor_ramp_us: float
     """Time over which the tensor engine must be in use to run at its full rate; 0 where it does not throttle."""
     hbm_bytes_per_us: float
-    """What the profiler takes as one core's share of HBM."""
+    """One core's share of HBM as the profiler counts it, bytes per microsecond."""
     matmul_tflops: Mapping[str, float]
     """Dense, by dtype."""
     shared_vector_gpsimd_port: bool

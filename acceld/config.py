@@ -27,7 +27,7 @@ from acceld.targets import APIS, CHIPS, TARGETS
 
 FILE_NAME = trust.FILE_NAME
 PROVIDER_NAMES = ("openai", "anthropic", "bedrock", "vertex", "azure", "openrouter")
-"""Who serves models; ``acceld.llm.settings`` knows more of each."""
+"""Providers of models; ``acceld.llm.settings`` has the record of each."""
 
 
 if TYPE_CHECKING:

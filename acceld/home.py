@@ -255,7 +255,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def process_start(pid: int) -> int | None:
-    """When a process began, in clock ticks since boot; None where there is none. Tells a reused pid apart."""
+    """Return a process's start in clock ticks since boot; None where there is none. Distinguishes a reused pid."""
     try:
         stat_line = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

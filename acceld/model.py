@@ -107,7 +107,7 @@ class RunState(StrEnum):
 
 
 BUDGET_PREFIX = "budget: "
-"""How the message of a run begins that waits for a higher cap."""
+"""Opening of the message of a run that waits for a higher cap."""
 
 
 def waits_for_budget(state: str, message: str) -> bool:
@@ -153,7 +153,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a kernel did not pass, in terms a person or a fixer can act on."""
+    """Reason why a kernel did not pass, in terms a person or a fixer can act on."""
 
     rule: str
     """Stable class name, such as ``partition_limit`` or ``tolerance``."""
@@ -189,7 +189,7 @@ class Correctness:
     worst_row: float | None = None
     checks: tuple[Check, ...] = ()
     accelopt_passed: bool | None = None
-    """What the paper's gate (its seeds, its tolerance) says; None where it was not asked."""
+    """Result of the published gate (its seeds, its tolerance); None where it was not asked."""
 
     @property
     def passed(self) -> bool:
@@ -212,7 +212,7 @@ class Profile:
     latency_us: float | None
     """None where the time depends on data whose distribution is unknown."""
     method: str
-    """How the latency was found, such as ``compiler_legacy`` or ``neuron-profile total_time``."""
+    """Method that gave the latency, such as ``compiler_legacy`` or ``neuron-profile total_time``."""
     sdk: str = ""
     host: str = ""
     """The host of a fleet that evaluated it; empty: the daemon's own machine."""
@@ -226,7 +226,7 @@ class Profile:
     counters: Mapping[str, float] = field(default_factory=dict)
     """neuron-profile's names: hbm_read_bytes, spill_save_bytes, hardware_flops, ..."""
     bound: str = ""
-    """Why it takes this long, such as ``DMA 86 %, 512 B rows``."""
+    """The limit of its latency, such as ``DMA 86 %, 512 B rows``."""
     notes: tuple[str, ...] = ()
     samples_us: tuple[float, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -296,7 +296,7 @@ class Plan:
     insights: tuple[int, ...] = ()
     """Ids of the insights the planner was shown."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """What the proposer needs to carry it out (a rule's site and variants); JSON-able."""
+    """Data that the proposer needs to carry it out (a rule's site and variants); JSON-able."""
     id: int = 0
 
 
@@ -309,7 +309,7 @@ class Attempt:
     text: str | None
     """The whole kernel file; None is ``no_code``."""
     reason: str = ""
-    """Why there is no code."""
+    """Reason why there is no code."""
     fix_of: int | None = None
     """Id of the attempt that this one repairs."""
     id: int = 0
@@ -512,6 +512,6 @@ class Run:
     best: int | None = None
     """Ids of candidates."""
     message: str = ""
-    """Why it ended or waits."""
+    """Reason why it ended or waits."""
     exit_code: int = 0
     """Exit code of commands that wait for it."""

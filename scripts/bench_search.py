@@ -171,7 +171,7 @@ def ideal_s(clock: Clock, iterations: Mapping[int, list[Branch]], slots: int, de
 
 
 def list_schedule_s(delays: Delays, branches: list[Branch], slots: int, devices: int) -> float:
-    """When the last of an iteration's work ends if a free slot always takes the first piece that is ready."""
+    """Return the end of an iteration's work, in seconds, if a free slot always takes the first piece that is ready."""
     free = {"model": slots, "device": devices}
     ready: dict[str, list[tuple[int, str, Place, Branch]]] = {"model": [], "device": []}
     running: list[tuple[float, int, str, Place, Branch]] = []

@@ -33,7 +33,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tests" / "goldens"
 ANY = "*"
-"""What stands in the record for something that may be different each time."""
+"""Stands in the record for a value that may be different each time."""
 
 Entries = dict[str, Any]
 

@@ -11,7 +11,7 @@ WHERE_LISTED = {
     "evaluation": "acceld query 'select id, candidate from evaluations' lists them",
     "call": "acceld query 'select id, run, role from llm_calls' lists them",
 }
-"""What a person can ask for to see ids that there are."""
+"""Commands that list the ids that exist, by kind of record."""
 
 
 class NotFoundError(StoreError):

@@ -122,7 +122,7 @@ class Writer:
         self._places = asyncio.Semaphore(CAPACITY)
         self._closing = threading.Event()
         self.degraded = ""
-        """Why writing does not work now; empty while it does."""
+        """Reason why writing does not work now; empty while it does."""
         self.commits = 0
         self._thread = threading.Thread(target=self._work, name="acceld-store", daemon=True)
         self._thread.start()

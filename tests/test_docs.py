@@ -1,4 +1,4 @@
-"""What the documentation says of commands, keys, events, statuses and workloads is there, and current."""
+"""The documentation of commands, keys, events, statuses and workloads is complete and current."""
 
 from __future__ import annotations
 

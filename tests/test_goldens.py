@@ -1,4 +1,4 @@
-"""What acceld computes, decides and stores is what the record in tests/goldens says; scripts/goldens.py makes it anew."""
+"""acceld computes, decides and stores what is recorded in tests/goldens; scripts/goldens.py records it anew."""
 
 from __future__ import annotations
 

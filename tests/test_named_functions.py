@@ -22,7 +22,7 @@ OPEN = re.compile(rf"((?:{'|'.join(PACKAGES)})(?:\.\w+)+):")
 MODULE = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 """``package.module``, as ``python -m`` and scanners name it, or something of the module's."""
 QUOTED = re.compile(rf"[\"'](?:{'|'.join(PACKAGES)})\.\w")
-"""What a file holds that has such a text; others are not parsed."""
+"""Text that a file with such a name contains; others are not parsed."""
 FILES = re.compile(r"acceld\.(?:db|toml|log|service|sock|py)(?:\.\w+)*")
 """Files of a state folder or a project, which look the same."""
 ATTRIBUTES = ("telemetry.py", "test_telemetry.py")
@@ -31,7 +31,7 @@ ABSENT = "no_such"
 """Part of every name that a test gives to something that is meant not to be there."""
 FUNCTIONS_AT_LEAST = 18
 MODULES_AT_LEAST = 19
-"""How many the search found when it was written: a name in another form would not be followed."""
+"""Number that the search found when it was written: a name in another form would not be followed."""
 
 
 def texts() -> Iterator[tuple[str, bool]]:

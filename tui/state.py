@@ -188,7 +188,7 @@ class RunView:
     iteration: int = 0
     candidates: dict[int, CandidateView] = field(default_factory=dict)
     under_way: dict[int, float] = field(default_factory=dict)
-    """When the evaluation of each candidate that is being evaluated began, seconds since the epoch."""
+    """Start of each evaluation that is under way, by candidate, in seconds since the epoch."""
     children: dict[int, list[int]] = field(default_factory=dict)
     """Ids by parent, ascending; 0 holds the baselines."""
     counts: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""Who may speak to the tools over HTTP: whoever shows the daemon's token, from no stranger's web page."""
+"""Access to the tools over HTTP: for whoever shows the daemon's token, from no stranger's web page."""
 
 from __future__ import annotations
 

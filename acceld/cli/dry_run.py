@@ -17,7 +17,7 @@ from acceld.workloads import load_workload
 
 UNPRICED = "under a cap in USD calls are refused; declare input_usd_per_mtok and output_usd_per_mtok"
 FIRST_LENGTH = 3
-"""How many times as long as its reference a first kernel is taken to be."""
+"""Assumed length of a first kernel, as a multiple of its reference's."""
 
 
 def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:

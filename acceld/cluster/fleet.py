@@ -106,7 +106,7 @@ class Fleet:
         self._inside: Counter[int] = Counter()
         """Evaluations of each run, waiting and running."""
         self._held: dict[int, deque[asyncio.Future[None]]] = {}
-        """Who is held up, by run; whoever is let in is counted as inside at once."""
+        """Waiting submitters, by run; one that is let in counts as inside at once."""
         self._votes: Recent[str, dict[str, Hashable]] = Recent(_REMEMBERED)
         self._workloads: Recent[tuple[str, str, str], bytes] = Recent(64)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -66,7 +66,7 @@ RESERVE_BYTES = 64 << 20
 RESERVE_NEEDS_BYTES = 1 << 30
 """The reserve is only kept where this much space is free."""
 STORAGE_S = 5.0
-"""How long the first change may wait for storage that does not work."""
+"""Deadline of the first change while storage does not work."""
 WATCH_S = 5.0
 IDLE_LOOK_S = 0.5
 
@@ -269,7 +269,7 @@ class Daemon:
     # What the routes ask
 
     def hello(self) -> dict[str, Any]:
-        """Who answers."""
+        """Return the daemon's identity: version, protocol, process."""
         return {
             "version": VERSION,
             "pid": os.getpid(),

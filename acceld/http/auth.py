@@ -1,4 +1,4 @@
-"""Who may speak to the daemon: the same user, with the token, and no web page of a stranger.
+"""Access to the daemon: for the same user, with the token, and for no web page of a stranger.
 
 Every method and the websocket are authorized alike, by an allow-list.
 """
@@ -35,7 +35,7 @@ def authorize(token: str, hosts: frozenset[str]) -> Handler:
 
 
 def _stranger(request: web.Request, hosts: frozenset[str]) -> str:
-    """Why the sender may not speak to us; empty where it may."""
+    """Return the reason to refuse the sender; empty where there is none."""
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is None:
         return "the sender can not be identified"

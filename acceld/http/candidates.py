@@ -22,7 +22,7 @@ from acceld.store.rows import dump
 from acceld.targets import DEVICE_OF
 
 LOOK_S = 0.25
-"""How often it is looked whether somebody still waits for a compilation."""
+"""Interval of the checks that somebody still waits for a compilation."""
 ITEMS_AT_ONCE = 64
 """Evaluations of one request that are under way or wait in the queue."""
 

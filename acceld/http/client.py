@@ -96,7 +96,7 @@ class HttpClient:
         return self._session
 
     async def hello(self) -> dict[str, Any]:
-        """Who answers. DaemonError for another version of the protocol."""
+        """Return the daemon's identity. DaemonError for another version of the protocol."""
         reported: dict[str, Any] = await self.get("/v1/hello")
         check_version(reported)
         self.read_only = reported["read_only"]

@@ -34,7 +34,7 @@ class Control(Protocol):
     """Requests to a running daemon. Errors are AcceldErrors."""
 
     def hello(self) -> Json:
-        """Who answers."""
+        """Return the daemon's identity."""
         ...
 
     async def status(self) -> Json:

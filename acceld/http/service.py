@@ -27,7 +27,7 @@ def control_of(request: web.Request) -> Control:
 
 
 async def get_hello(request: web.Request) -> web.Response:
-    """Who answers, in which version."""
+    """Return the daemon's identity and version."""
     return answer(await request.app[HELLO]())
 
 

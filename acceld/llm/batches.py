@@ -26,7 +26,7 @@ MOST = 10_000
 """Requests in one batch; OpenAI takes 50,000, Anthropic 100,000."""
 
 FUZZ_S = 60.0
-"""How far the provider's clock and ours may be apart."""
+"""Allowed difference of the provider's clock and ours."""
 
 
 @dataclass(frozen=True, slots=True)

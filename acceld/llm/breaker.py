@@ -18,7 +18,7 @@ State = Literal["closed", "open", "probing"]
 
 @dataclass(frozen=True)
 class BreakerSettings:
-    """When to stop asking and when to give up."""
+    """Limits after which calls pause, or end."""
 
     failures_to_open: int = 5
     open_s: float = 60.0

@@ -70,7 +70,7 @@ class CompletionRequest:
     temperature: float | None = None
     seed: int | None = None
     tags: Mapping[str, int | str] = field(default_factory=dict)
-    """Where the call belongs: run, iteration, parent, plan, attempt, fix."""
+    """The call's place in a search: run, iteration, parent, plan, attempt, fix."""
     batch: bool = False
     """Through the provider's batch mode: cheaper, and answered within a day. The same question either way."""
     progress: Progress | None = field(default=None, compare=False, repr=False)

@@ -57,11 +57,11 @@ class LLMError(AcceldError):
         self.usage: Usage | None = None
         """Tokens the provider reported before it failed."""
         self.started = bool(partial)
-        """Whether the answer, or its reasoning, had begun: from then on it may have to be paid for."""
+        """True once the answer, or its reasoning, had begun: from then on it may have to be paid for."""
         self.sent = False
         """True where the request reached the provider although no answer came: it may have been billed."""
         self.tries = 1
-        """How many requests were sent for this call."""
+        """Number of requests sent for this call."""
 
     @property
     def may_be_retried(self) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MILLION = Decimal(1_000_000)
 
 BATCH_SHARE = Decimal("0.5")
-"""What a token of a batch costs, of its price: half, at both providers."""
+"""Price of a token in a batch over its usual price: half, at both providers."""
 
 
 @dataclass(frozen=True)

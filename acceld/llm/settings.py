@@ -21,7 +21,7 @@ Api = Literal["chat", "responses", "messages"]
 
 @dataclass(frozen=True)
 class Provider:
-    """Who serves models: the APIs it speaks, the first by default, and the variable of its key, empty where it has none."""
+    """A server of models: the APIs it speaks, the first by default, and the variable of its key, empty where it has none."""
 
     apis: tuple[Api, ...]
     key_variable: str
@@ -43,7 +43,7 @@ PROVIDERS: Mapping[str, Provider] = {
 }
 
 NO_KEY = "not-needed"
-"""What is sent as a key to an endpoint that asks for none."""
+"""Key sent to an endpoint that asks for none."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class PlanRequest:
     hints: tuple[str, ...] = ()
     """Hints of a person for the planner."""
     notes: tuple[str, ...] = ()
-    """What the search tells it, such as plans that repeat."""
+    """Remarks of the search, such as plans that repeat."""
     earlier: tuple[Plan, ...] = ()
     """Plans made for the same source in earlier iterations: a proposer goes on where they end."""
     outcomes: Mapping[int, str] = field(default_factory=dict)

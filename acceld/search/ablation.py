@@ -30,7 +30,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "top_k": "rules do not read the memory",
     "memory_size": "rules do not read the memory",
 }
-"""What changes nothing where rules propose, and why."""
+"""Settings that change nothing where rules propose, each with the reason."""
 
 FIELDS: Mapping[str, str] = {
     "beam": "beam_width",

@@ -94,7 +94,7 @@ class Search:
         self._plans: dict[tuple[int, int, int], Plan] = {}
         self._attempts: dict[tuple[int, int, int | None], Attempt] = {}
         self._candidates: dict[int | None, Candidate] = {}
-        """What an earlier daemon wrote of the open iteration, by place."""
+        """Candidates of the open iteration that an earlier daemon wrote, by place."""
         self._history: dict[int, list[Plan]] = {}
         self._without_progress = 0
         self._made = 0

@@ -63,7 +63,7 @@ class Applicability:
     source: Source = Source.SIMULATED
     tags: tuple[str, ...] = ()
     bound: str = ""
-    """What bounds the kernel that plans are asked for."""
+    """The limit of the kernel that plans are asked for."""
     dtype: str = ""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from watchfiles import DefaultFilter, awatch
 
 APPEARS_S = 1.0
-"""How long a file may be missing or empty in the middle of a save."""
+"""Time a file may be missing or empty in the middle of a save."""
 LOOK_S = 0.05
 FOLDER_S = 0.5
 """Interval of checks that the watched folders are still the same, in seconds."""

@@ -1,4 +1,4 @@
-"""When a save may start a search: never by itself in ``ask``, within caps in ``auto``. Pure."""
+"""Decide if a save starts a search: never by itself in ``ask``, within caps in ``auto``. Pure."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class Workload:
     nan: bool = False
     """An input that is not a number makes the same outputs not a number as in the reference."""
     definition: Definition | None = None
-    """What the workload is in flashinfer-bench, where it has it."""
+    """The workload's definition in flashinfer-bench, where it has one."""
 
     @property
     def dtype(self) -> str:

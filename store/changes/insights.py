@@ -21,7 +21,7 @@ CHANGES = {
     "edited": ("title", "strategy", "slow", "fast", "tags"),
     "deleted": (),
 }
-"""What may be done to an insight, and which columns each may set."""
+"""Changes of an insight, each with the columns it may set."""
 
 
 def write_insight(tx: Transaction, insight: Insight) -> Insight:

@@ -39,7 +39,7 @@ SORTS = {
     "candidates": "t.candidates",
     "created": "r.created_at",
 }
-"""What runs may be sorted by."""
+"""Columns that runs may be sorted by."""
 
 
 def run_rows(

@@ -94,7 +94,7 @@ def names() -> list[str]:
 
 
 SCHEMA_VERSION = len(names())
-"""What ``user_version`` is after every migration."""
+"""``user_version`` after every migration."""
 
 
 def backup_path(path: Path, version: int) -> Path:

@@ -1,4 +1,4 @@
-"""What rings, and what a terminal is sent for it."""
+"""Alerts, and the bytes that a terminal is sent for them."""
 
 from __future__ import annotations
 

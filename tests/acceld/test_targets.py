@@ -1,4 +1,4 @@
-"""Which backend, API and chip go together."""
+"""Combinations of backend, API and chip."""
 
 from typing import get_args, get_type_hints
 

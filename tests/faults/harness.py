@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Storage:
-    """What kill -9 of a writer did, over all rounds."""
+    """Effects of kill -9 on a writer, over all rounds."""
 
     rounds: int = 0
     acknowledged: int = 0
@@ -85,7 +85,7 @@ def _rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 @dataclass
 class Resumed:
-    """What kill -9 of a daemon did to a run."""
+    """Effects of kill -9 of a daemon on a run."""
 
     kills: int = 0
     state: str = ""
@@ -161,7 +161,7 @@ def client_of(home: Home) -> Client:
 
 @dataclass
 class Full:
-    """What a file that could not grow did to a writer."""
+    """Effects of a file that could not grow on a writer."""
 
     acknowledged: int
     readable: int

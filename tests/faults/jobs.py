@@ -30,12 +30,12 @@ _BOMBS = {
 
 @dataclass
 class Killed:
-    """What kills of the sandbox's processes did to its jobs."""
+    """Effects of kills of the sandbox's processes on its jobs."""
 
     kills: int = 0
     jobs: int = 0
     ends: Counter[str] = field(default_factory=Counter)
-    """How jobs ended, in words."""
+    """Ends of jobs, in words."""
     wrong: int = 0
     """Jobs that said they ended well without their answer, or never ended."""
     left: int = 0
@@ -119,7 +119,7 @@ async def end_trees(rounds: int) -> float:
 
 @dataclass
 class Bombs:
-    """What bombs did to the process that runs them."""
+    """Effects of bombs on the process that runs them."""
 
     ends: dict[str, str] = field(default_factory=dict)
     grown_bytes: int = 0
@@ -153,7 +153,7 @@ async def _closed(running: Awaitable[tuple[Outcome, object]]) -> Outcome:
 
 
 async def _gone(look: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
-    """What is left of processes after five seconds; empty as soon as none is."""
+    """Return the processes that are left after five seconds; empty as soon as none is."""
     deadline = time.monotonic() + 5
     while (left := tuple(pid for pid in look() if _lives(pid))) and time.monotonic() < deadline:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.001)

@@ -31,7 +31,7 @@ class Disk:
         self.pending.clear()
 
     def after_the_cut(self, rng: random.Random) -> bytes:
-        """What a reboot finds."""
+        """Return the files that a reboot finds."""
         image = bytearray(self.durable)
         for offset, data in self.pending:
             kind = rng.random()

@@ -16,7 +16,7 @@ PROJECT = STANDIN.parents[1]
 
 @dataclass(frozen=True)
 class StandInMachine:
-    """What a configuration names, the folder that goes to the front of PATH, and what the device remembers."""
+    """Paths that a configuration names, the folder that goes to the front of PATH, and the device's state."""
 
     compile_python: str
     runner_python: str
@@ -24,7 +24,7 @@ class StandInMachine:
     state: Path
 
     def uses(self) -> list[dict[str, Any]]:
-        """What was done on cores: core, what (run or time), entry, from, to."""
+        """Return the uses of cores: core, kind (run or time), entry, start, end."""
         return [one for one in self._log() if one["entry"]]
 
     def holds(self) -> list[dict[str, Any]]:

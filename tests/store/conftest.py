@@ -13,7 +13,7 @@ from acceld.store.database import Store
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """Where the database of a test is."""
+    """Path of a test's database."""
     return tmp_path / "acceld.db"
 
 

@@ -136,7 +136,7 @@ ANSWER = CallResult(
 
 
 def key_of(candidate: Candidate, gate: Gate = Gate.SEARCH) -> str:
-    """What makes two evaluations the same work."""
+    """Return the key that two evaluations of the same work share."""
     return f"nkibench/silu/trn1/{gate}/{candidate.kernel.sha256}"
 
 

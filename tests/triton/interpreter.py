@@ -25,7 +25,7 @@ def error_of(text, workload, folder, monkeypatch, *, seed=3, distribution="own")
 
 
 def outputs_of(text, entry, inputs, folder, monkeypatch):
-    """What the kernel in ``text`` returns for ``inputs``, as arrays of float64."""
+    """Return the outputs of the kernel in ``text`` for ``inputs``, as arrays of float64."""
     path = folder / f"kernel_{next(_NUMBER)}.py"
     path.write_text(text, encoding="utf-8")
     with interpreting(monkeypatch) as torch:

@@ -53,7 +53,7 @@ def environment(tmp_path):
 
 
 def acceld_of(python, environment, folder):
-    """What runs a command with that interpreter."""
+    """Return a function that runs a command with that interpreter."""
 
     def acceld(*words, program=("-m", "acceld")):
         return subprocess.run(

@@ -24,7 +24,7 @@ class Memory(Allocation):
 
 
 class Storage:
-    """What the interpreter asks of a storage; it is on the host already."""
+    """The part of a storage that the interpreter uses; it is on the host already."""
 
     def __init__(self, memory):
         self.memory = memory

@@ -1,4 +1,4 @@
-"""What is drawn, as plain functions: trees, columns, bars, sentences, estimates."""
+"""Drawings as plain functions: trees, columns, bars, sentences, estimates."""
 
 from __future__ import annotations
 

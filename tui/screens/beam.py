@@ -32,7 +32,7 @@ FIGURES = 9 + 1 + 6 + 1 + PEAK + 1 + 13
 """Cells of latency, speed-up, percent of peak and status."""
 NARROW = 66
 RESTS_S = 0.15
-"""How long the cursor stays before a candidate's text is asked for."""
+"""Time the cursor rests before a candidate's text is asked for."""
 
 
 def figures_width(width: int) -> int:

@@ -178,7 +178,7 @@ class CandidateScreen(CandidateInView):
         return lines or [styled(self._without_calls(), self.palette.muted)]
 
     def _without_calls(self) -> str:
-        """Why no model call made the candidate."""
+        """Return the reason why no model call made the candidate."""
         if not self.facts.get("parent"):
             return "No model was asked: it is a baseline."
         return (

@@ -34,7 +34,7 @@ class CandidateInView(ConsoleScreen):
 
     @property
     def unknown(self) -> str:
-        """Why nothing is known of the candidate: it is being read, could not be, or there is none."""
+        """Return the reason why nothing is known of the candidate: it is being read, could not be, or there is none."""
         return self.nothing("Choose a candidate on the Beam screen.", "candidates")
 
     def take(self, facts: Mapping[str, Any]) -> None:

@@ -113,7 +113,7 @@ class QueryScreen(ConsoleScreen):
         self._tables: dict[str, list[str]] = {}
         self._open: set[str] = set()
         self._saved: dict[str, tuple[str, str]] = {}
-        """What each saved query tells and its SQL; an empty text for a person's own."""
+        """Description and SQL of each saved query; an empty description for a person's own."""
         self._columns: list[str] = []
         self._rows: list[list[Any]] = []
         self._widths: list[int] = []

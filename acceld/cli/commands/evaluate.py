@@ -28,9 +28,9 @@ from acceld.errors import AcceldError, UsageError
 from acceld.home import Home
 
 ANSWER_S = 86_400.0
-"""How long one answer may take: it waits for its turn first."""
+"""Deadline of one answer, its wait in the queue included."""
 PLACES = ("workload", "workload_folder", "backend", "api", "chip")
-"""What decides which baseline a kernel is held against."""
+"""Fields that decide which baseline a kernel is compared with."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

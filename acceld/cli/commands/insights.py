@@ -13,7 +13,7 @@ from acceld.client import Client
 from acceld.home import find_home
 
 TEXTS = {"title": "its title", "strategy": "its strategy", "slow": "its slow kernel", "fast": "its fast kernel"}
-"""What a person may write anew."""
+"""Fields that a person may rewrite."""
 
 MARKS = ("pin", "unpin", "mute", "unmute", "withdraw", "delete")
 

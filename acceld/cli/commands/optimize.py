@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 DETACHED = 130
 BACKEND_START_S = 900.0
-"""How long starting a device's backend may take."""
+"""Deadline for starting a device's backend."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from acceld.nki.ir.program import Program
 
 PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki"}
-"""What a kernel's file imports, by API."""
+"""The API of a kernel's file, by the package that it imports."""
 FINE = frozenset({Status.PASSED, Status.UNCHECKED, Status.UNTESTED})
 
 

@@ -33,7 +33,7 @@ from acceld.targets import SIMULATOR, TARGETS, choose
 
 MOST_PERCENT = 5.0
 ANSWER_S = 1800.0
-"""How long a measurement may take, with what stands before it in the queue."""
+"""Deadline of a measurement, its wait in the queue included."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -46,7 +46,7 @@ TRANSPORT: Mapping[str, type[LLMError]] = {
     "UnicodeDecodeError": LLMEmpty,
     "ValidationError": LLMEmpty,
 }
-"""What the HTTP library and the decoders below an SDK raise."""
+"""Errors of the HTTP library and the decoders below an SDK, by the name of their class."""
 
 OPENAI: Mapping[str, type[LLMError]] = {
     "APIStatusError": LLMBadRequest,

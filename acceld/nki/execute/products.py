@@ -212,7 +212,7 @@ _MX_FORMATS = {
     "float4_e2m1fn_x4": "float4_e2m1fn",
 }
 _FLOAT4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-"""What the three lower bits of a float4_e2m1fn say; the fourth is the sign."""
+"""Magnitudes of a float4_e2m1fn by its three lower bits; the fourth is the sign."""
 
 
 def _unpacked(flat: Array, dtype: str, real: np.dtype[Any]) -> Array:

@@ -27,7 +27,7 @@ class Mask:
 
 
 Window = Crop | Mask | None
-"""What to compute; None is everything."""
+"""The part to compute; None is everything."""
 
 
 class Nothing:

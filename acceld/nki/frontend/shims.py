@@ -31,7 +31,7 @@ WAYS = {
     "belongs": "name the kernel's API (--api), or import the other package",
     "can": "compute with nl and nisa functions, and with plain Python where a number is needed",
 }
-"""What to do, by the first word of what is wrong with a module."""
+"""Advice, by the first word of what is wrong with a module."""
 
 
 class Stub:

@@ -1,4 +1,4 @@
-"""Who reads and writes each buffer, and whether reads are covered by earlier writes of the same iteration."""
+"""Readers and writers of each buffer, and reads that earlier writes of the same iteration cover."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Template:
     engine: Engine
     costs: list[Cost]
     variants: list[int] | None
-    """Which of ``costs`` each execution has (-1: masked out); None where all have the first."""
+    """Index into ``costs`` of each execution (-1: masked out); None where all have the first."""
     reads: list[CellAccess]
     writes: list[CellAccess]
     input_bases: list[tuple[int, list[int]]]
@@ -77,12 +77,12 @@ class Template:
     merged_within: tuple[int, ...] = ()
     """Loops in another iteration of which the same values are not found again."""
     keeps: list[bool] | None = None
-    """Whether each execution's mask leaves a part of its destinations as it was; None where none does."""
+    """True for each execution whose mask leaves a part of its destinations as it was; None where none does."""
     accumulator: Accumulator | None = None
     other: list[Cost] | None = None
     """Costs on another engine that the compiler may choose as well."""
     positions: list[Sequence[object]] = field(default_factory=list)
-    """What each execution takes from its loop variables beside its operands' places: patterns, and masks that cut."""
+    """Values that each execution takes from its loop variables beside its operands' places: patterns, and masks that cut."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""When each machine operation runs: list scheduling of five engines and of the DMA engines.
+"""Start and end of each machine operation, by list scheduling of five engines and of the DMA engines.
 
 Operations are taken in program order. Each starts when its operands are there (plus a semaphore where another engine
 made them) and its engine is free (GpSimd and the vector engine count as one where they share SBUF's port); it may go
@@ -195,7 +195,7 @@ def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
 
 
 def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> float:
-    """When an operation could begin on an engine."""
+    """Return the earliest start of an operation on an engine."""
     if ready < last:
         for low, high, _, _ in holes:
             at = max(ready, low)

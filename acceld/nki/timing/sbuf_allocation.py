@@ -105,7 +105,7 @@ class _Planner:
         self.pending = [-1] * values
         """The skipped repeat that defines each value again, where it is not in its place."""
         self.depth = [0] * values
-        """How many pending repeats in a row it takes to have each pending value."""
+        """Length of the chain of pending repeats that yields each pending value."""
         self.pinned = [-1] * values
         self.cold: OrderedDict[int, None] = OrderedDict()
         """Loaded values the kernel loads again before it uses them, least recently used first."""

@@ -32,7 +32,7 @@ MOST_EVENTS = 500_000
 """Executions that can be unrolled in full within a minute or two."""
 
 DATA_DEPENDENT = "data_dependent"
-"""What a program is bound by whose trips are known only at run time, and the kind of its prediction."""
+"""Bound, and kind of prediction, of a program whose trip counts are known only at run time."""
 
 FIGURE_CLASS: Mapping[str, str] = {
     "latency_us": "predicted",
@@ -111,7 +111,7 @@ class Timeline:
     critical_path: tuple[PathStep, ...]
     hot_spots: tuple[HotSpot, ...]
     bound: str
-    """What it waits for, in a few words; ``data_dependent`` where there is no latency."""
+    """The limit of its latency, in a few words; ``data_dependent`` where there is no latency."""
     warnings: tuple[str, ...]
     prediction: uncertainty.Prediction
     data_dependent: bool
@@ -482,7 +482,7 @@ def _hot_spots(machine: Machine, scale: float, latency: float) -> tuple[HotSpot,
 
 
 def _bound(engines: Mapping[str, float], latency: float, rows: Mapping[int, int]) -> str:
-    """Why it takes this long, in a few words."""
+    """Return the limit of the latency, in a few words."""
     name = max(engines, key=lambda engine: engines[engine])
     percent = round(100 * engines[name] / latency)
     label = "DMA" if name == "dma" else name

@@ -138,7 +138,7 @@ def standing(evaluation: Evaluation | None) -> str:
 
 
 def failure_lines(evaluation: Evaluation, source: str) -> str:
-    """Why a candidate failed: the rule, what it says, the line it points at, and the end of the log."""
+    """Return lines on a failure: the rule, its message, the line it points at, and the end of the log."""
     lines: list[str] = []
     failure = evaluation.failure
     if failure is not None:

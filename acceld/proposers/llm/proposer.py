@@ -56,7 +56,7 @@ from acceld.proposers.llm.roles import RoleTable
 from acceld.proposers.llm.tools import TEXTS, Spent, Workbench, tool_calls, without_tools
 
 WARM_S: Final = 5.0
-"""How long calls wait for the first with the same prompt; by then the provider has read it."""
+"""Wait of calls for the first with the same prompt; by then the provider has cached it."""
 
 HOPELESS: Final = 6
 """So many failed calls of a role in a row without a single answer end the run: something is set up wrongly."""

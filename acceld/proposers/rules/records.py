@@ -34,9 +34,9 @@ class Site:
     rule: str
     line: int
     precondition: str
-    """What was proven, in a sentence."""
+    """The proven precondition, in a sentence."""
     plan: str
-    """What will be done and why, in the words a planner would use."""
+    """The change and its reason, in the words a planner would use."""
     variants: tuple[Variant, ...]
     benefit: float = 1.0
     """Expected effect for ranking: a rough share of the latency, 0 to 1."""
@@ -62,7 +62,7 @@ class Rule(ABC):
     reason: str
     """The documented behavior of the hardware behind it."""
     source: str
-    """Where that is documented."""
+    """The document that says so."""
     apis: frozenset[str]
     change_class: str
     """loop_order, tile_width, fusion, engine, spill, dma or mixed."""

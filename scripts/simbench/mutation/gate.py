@@ -46,7 +46,7 @@ class Result:
     """Result of one trial on a program."""
 
     complaint: str = ""
-    """Why it does not pass; empty where it does."""
+    """Reason why it does not pass; empty where it does."""
     same: bool = False
     """Every bit of the outputs is the kernel's own."""
     noise: float = 0.0
@@ -64,7 +64,7 @@ class Bench:
     floors: Sequence[Errors]
     written: Sequence[Any]
     bits: tuple[bytes, ...]
-    """What the program itself makes of it, in its own order."""
+    """Bytes of the program's own outputs, in its own order."""
 
     def result(self, program: Program) -> Result:
         """Return the trial's result of a program."""
@@ -97,7 +97,7 @@ class Preparation:
         self._workload, self._program = kernel.workload(workload), kernel.program
         self._dtypes = [kernel.program.buffers[number].dtype for number in kernel.program.outputs]
         self._written: list[Any] = []
-        """Where the program writes its outputs; found out on the first trial."""
+        """Buffers into which the program writes its outputs; found on the first trial."""
 
     @property
     def trials(self) -> list[Trial]:
@@ -129,7 +129,7 @@ class Preparation:
 
 
 def illegal(program: Program) -> str:
-    """Why the judge would refuse the program before running it; empty where it would not."""
+    """Return the reason why the judge would refuse the program before running it; empty where it would not."""
     claim = false_claim(program)
     if claim is not None:
         return claim.message

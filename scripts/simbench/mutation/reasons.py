@@ -1,4 +1,4 @@
-"""Why a mutant that passes every trial, though not with the kernel's own bits, does no harm.
+"""Reasons why a mutant that passes every trial, though not with the kernel's own bits, does no harm.
 
 A reason is believed only where the figures bear it out: on no trial may any of the mutant's errors exceed the kernel's own
 in float32 by more than half, or by more than what the reason itself allows.

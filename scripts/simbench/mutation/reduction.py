@@ -33,7 +33,7 @@ class Reduced:
     program: Program
     boxes: tuple[tuple[slice, ...], ...]
     loops: tuple[str, ...] = ()
-    """What was cut, in words."""
+    """The parts that were cut, in words."""
 
     def arguments(self, arrays: Sequence[Array]) -> list[Array]:
         """Its arguments, out of those of the kernel."""

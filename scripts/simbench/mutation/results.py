@@ -12,7 +12,7 @@ from typing import Any
 from scripts.simbench.tables import Table
 
 REFUSED, WRONG, SAME, EXPLAINED, UNNOTICED, UNTRIED = "refused,wrong,same bits,explained,unnoticed,untried".split(",")
-"""What becomes of a mutant: the judge refuses it unread, or a trial notices it; it gives the kernel's own bits on every
+"""Outcomes of a mutant: the judge refuses it unread, or a trial notices it; it gives the kernel's own bits on every
 data set, a reason is known, nobody knows one; or time was up."""
 PASSED = "passed"
 """An equivalent program that rounds differently, within the tolerances."""
@@ -43,7 +43,7 @@ class Report:
     program: str
     """Hash of the whole program."""
     cut: str
-    """What was left out of it, in words."""
+    """The parts that were left out, in words."""
     trials: int
     mutants: tuple[Fate, ...]
     rewrites: tuple[Fate, ...]

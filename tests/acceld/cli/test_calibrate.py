@@ -1,4 +1,4 @@
-"""What measurements say of the simulator, and which cores must be still."""
+"""The simulator is compared with measurements, and cores that must be idle are."""
 
 from __future__ import annotations
 

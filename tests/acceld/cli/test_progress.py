@@ -1,4 +1,4 @@
-"""What is shown while a run goes on."""
+"""Progress of a run on the terminal."""
 
 import io
 

@@ -103,7 +103,7 @@ async def daemon(folder: Path) -> AsyncIterator[None]:
 
 
 async def first_run(address: str) -> Any:
-    """What the screens would ask for first."""
+    """Ask for what the screens show first."""
     with RemoteDaemon(address) as there:
         client = HttpClient.looked_up(there.address)
         assert client.where == "box"

@@ -1,4 +1,4 @@
-"""What the rules would change, told for workloads and for files of a person's own."""
+"""Suggestions of the rules, for workloads and for files of a person's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a watch prints of a save."""
+"""Lines that a watch prints for a save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may open the terminal UI in a browser: real HTTP on loopback."""
+"""Access to the terminal UI in a browser, by real HTTP on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets what next, without a clock or a network."""
+"""Distribution of work over hosts, without a clock or a network."""
 
 from __future__ import annotations
 

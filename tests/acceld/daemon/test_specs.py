@@ -1,4 +1,4 @@
-"""What a client asks for becomes a record, or is refused with the place that does not fit."""
+"""A client's request becomes a record, or is refused with the field that does not fit."""
 
 from __future__ import annotations
 

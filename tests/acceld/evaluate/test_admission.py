@@ -36,7 +36,7 @@ own = "declared"
 
 
 def workload(folder: Path, formula: str, fixed: str = "") -> str:
-    """What is said of a workload whose reference returns ``formula``."""
+    """Return the complaints about a workload whose reference returns ``formula``."""
     (folder / "workload.toml").write_text(TOML.replace("{fixed}", fixed))
     (folder / "reference.py").write_text(f"import numpy as np\n\ndef forward(x, y):\n    return {formula}\n")
     return examine(load_workload(folder), 7).complaint

@@ -1,4 +1,4 @@
-"""What counts as faster."""
+"""The rule by which a measured kernel is faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which data sets each gate tries, and what errors on them decide."""
+"""Data sets of each gate, and decisions by the errors on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a near miss is forgiven: by what its very inputs amplify, and by nothing where they are whole numbers."""
+"""A near miss is allowed as much noise as its own inputs amplify, and none where they are whole numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the policy refuses in a candidate, and what it lets through."""
+"""The policy refuses some constructs in a candidate and allows others."""
 
 from __future__ import annotations
 

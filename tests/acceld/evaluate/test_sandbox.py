@@ -1,4 +1,4 @@
-"""Which level holds here, by trying; and the filter as bytes."""
+"""The sandbox level that holds here, by trying; and the filter as bytes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_missing_cgroup_says_why() -> None:
 
 
 def _run(code: bytes, machine: str, number: int, *arguments: int) -> int:
-    """What the filter returns for a call, by a small interpreter of its five instructions."""
+    """Return the filter's answer to a call, by a small interpreter of its five instructions."""
     data = struct.pack("<IIQ", number, seccomp._AUDIT_ARCH[machine], 0)
     data += struct.pack("<6Q", *(arguments + (0,) * (6 - len(arguments))))
     steps = list(struct.iter_unpack("HBBI", code))

@@ -38,7 +38,7 @@ class WatchedJournal(MemoryJournal):
 
 
 def spoken(body: dict[str, Any]) -> str:
-    """What the user says in a body of any of the three APIs."""
+    """Return the user's text in a body of any of the three APIs."""
     if "input" in body:
         return str(body["input"])
     return str(body["messages"][-1]["content"])

@@ -73,7 +73,7 @@ async def whole_run(store: Store, base_url: str, model: str, **search: Any) -> R
 
 
 async def check_rows(store: Store, run: Run) -> list[Status]:
-    """What holds whatever the model said; the candidates' statuses."""
+    """Check what holds for any answers of the model; return the candidates' statuses."""
     assert run.state is RunState.FINISHED, run.message
     calls = await store.read(
         lambda connection: connection.execute("SELECT outcome, output_tokens FROM llm_calls").fetchall()

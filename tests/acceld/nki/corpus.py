@@ -28,7 +28,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one kernel of the corpus."""
+    """Outcome of one kernel of the corpus."""
 
     api: str
     pair: Pair
@@ -41,7 +41,7 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """Whether a legal kernel passed, or a refused one was refused for its reason at its line."""
+        """Return True if a legal kernel passed, or a refused one was refused for its reason at its line."""
         return not self.found if self.legal else (self.found, self.line) == (self.pair.rule, self.wanted_line)
 
 

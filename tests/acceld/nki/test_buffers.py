@@ -1,4 +1,4 @@
-"""Where buffers are kept never changes a result: random programs against an interpreter that keeps everything."""
+"""The place where buffers are kept never changes a result: random programs against an interpreter that keeps everything."""
 
 from __future__ import annotations
 

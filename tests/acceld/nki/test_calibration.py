@@ -1,4 +1,4 @@
-"""What a machine's measurements change in the performance model, and where it refuses to learn."""
+"""A machine's measurements change the performance model, or it refuses to learn from them."""
 
 from dataclasses import replace
 from pathlib import Path

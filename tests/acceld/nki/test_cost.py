@@ -1,4 +1,4 @@
-"""What one instruction costs follows from its shapes."""
+"""The cost of one instruction follows from its shapes."""
 
 import pytest
 

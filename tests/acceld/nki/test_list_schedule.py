@@ -1,4 +1,4 @@
-"""When operations run: engines, copies that may go elsewhere, the array's ramp, and transfers between others."""
+"""Start of operations: engines, copies that may go elsewhere, the array's ramp, and transfers between others."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a trace loads, and what it leaves behind."""
+"""Modules that a trace loads, and those it leaves behind."""
 
 from __future__ import annotations
 

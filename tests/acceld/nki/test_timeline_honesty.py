@@ -1,4 +1,4 @@
-"""What a program must not hide from the timeline."""
+"""Work that a program must not hide from the timeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a challenger becomes the best kernel of a run."""
+"""Conditions for a challenger to become the best kernel of a run."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ async def test_inventing_calls_in_a_third_of_the_answers_costs_no_win(
 
 @dataclass(frozen=True)
 class Spending:
-    """What a run at a cap in USD did."""
+    """Outcome of a run at a cap in USD."""
 
     usd: float
     calls: int

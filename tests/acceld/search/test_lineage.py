@@ -1,4 +1,4 @@
-"""What a planner is told of the past."""
+"""History that a planner is given."""
 
 from __future__ import annotations
 

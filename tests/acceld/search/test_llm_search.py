@@ -80,7 +80,7 @@ IDEAS = tuple(WRITTEN[1])
 
 
 def answer(request: CompletionRequest) -> str:
-    """What the scripted model says."""
+    """Return the scripted model's answer."""
     iteration = int(request.tags["iteration"])
     if request.role == "planner":
         idea = IDEAS[int(request.tags["index"])]

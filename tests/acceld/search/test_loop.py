@@ -22,7 +22,7 @@ FACTORS = [1.1, 0.9, 0.8, 0.95, 0.7]
 
 
 async def decisions(store: Store, run: int) -> list[tuple[int, str, str]]:
-    """What was decided: each candidate's iteration, text and status, in the order of places."""
+    """Return the decisions: each candidate's iteration, text and status, in the order of places."""
     candidates = await store.read(load_candidates, run)
     ordered = sorted(candidates, key=lambda c: (c.iteration, c.order, c.kernel.text))
     return [(c.iteration, c.kernel.text, c.evaluation.status if c.evaluation else "") for c in ordered]

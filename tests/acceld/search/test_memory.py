@@ -1,4 +1,4 @@
-"""Which rewrites teach, what is shown, what is too alike: on hand-made records."""
+"""Selection of insights on hand-made records: rewrites that teach, insights shown, insights too alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What slow candidates and expensive percents cost, and that neither changes what a search decides."""
+"""Cost of slow candidates and expensive percents; neither changes what a search decides."""
 
 from __future__ import annotations
 

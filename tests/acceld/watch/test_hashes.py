@@ -1,4 +1,4 @@
-"""What counts as a change."""
+"""Saves that count as a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a third party adds to acceld. This module is imported by every command, so it imports nothing heavy."""
+"""Additions of a third party to acceld. This module is imported by every command, so it imports nothing heavy."""
 
 from pathlib import Path
 

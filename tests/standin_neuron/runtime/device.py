@@ -1,4 +1,4 @@
-"""What the cores of the stand-in remember: who used which one when, and which of them a kernel has spoilt.
+"""State of the stand-in's cores: who used each one when, and which of them a kernel has broken.
 
 In the folder that STANDIN_STATE names; without one nothing is remembered.
 """
@@ -50,7 +50,7 @@ def use():
 
 
 def neighbor_is_used():
-    """Whether a process that lives uses the core beside this one."""
+    """Return True if a live process uses the core beside this one."""
     path = _place(f"used{int(CORE) ^ 1}")
     if path is None or not os.path.exists(path):
         return False
@@ -58,7 +58,7 @@ def neighbor_is_used():
 
 
 def sick():
-    """Whether a kernel has spoilt this core."""
+    """Return True if a kernel has broken this core."""
     path = _place("sick" + CORE)
     return path is not None and os.path.exists(path)
 

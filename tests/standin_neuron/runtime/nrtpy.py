@@ -72,7 +72,7 @@ class NrtpyModel:
             self.latency_ms /= 10
 
     def scenario(self):
-        """What goes wrong: said by the environment, or by the name of the kernel's function."""
+        """Return the fault to simulate, from the environment or from the name of the kernel's function."""
         return os.environ.get("STANDIN_SCENARIO") or wrong(self.program)
 
     def __call__(self, inputs, outputs=None, save_trace=False, ntff_name=None):

@@ -31,7 +31,7 @@ class _Row:
     loops: tuple[ast.For, ...]
     constant: str
     extent: str
-    """What the launch passes as the row's length."""
+    """The row's length, as the expression that the launch passes."""
 
 
 class KeepRow(Rule):

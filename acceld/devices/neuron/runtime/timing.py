@@ -1,4 +1,4 @@
-"""When a series of timed executions is steady enough, and what is kept of it.
+"""Decide if a series of timed executions is steady enough, and keep its statistics.
 
 A round is a number of executions after warm-ups in one load of the NEFF. Rounds are repeated until
 ``max - min <= max(limit * min, resolution)`` with a limit of 1 % on trn1 and 4 % on later chips, or ten are done.

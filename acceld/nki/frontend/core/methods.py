@@ -58,7 +58,7 @@ METHODS = {
     "flatten": "tile.reshape(shape)",
     "unsqueeze": "tile.expand_dims(axis)",
 }
-"""What numpy's and torch's methods are called here."""
+"""Names that numpy's and torch's methods have here."""
 
 
 class Tensor(tensor.Tensor):

@@ -18,9 +18,9 @@ class Trace(LoopContext):
     """Liveness and emission for one run of a kernel."""
 
     tensor_class: ClassVar[type[Tensor]] = Tensor
-    """What kernels get: a view with the API's own methods."""
+    """Class of the tensors that kernels get: a view with the API's own methods."""
     hbm_drops_axes = False
-    """Whether integers leave fewer than two axes of a tensor in HBM."""
+    """True if indexing with integers may leave fewer than two axes of a tensor in HBM."""
 
     def __init__(
         self, session: Session, unroll: frozenset[Site], keep: frozenset[Site], flatten: frozenset[Site]

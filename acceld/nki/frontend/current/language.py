@@ -35,7 +35,7 @@ from acceld.nki.frontend.session import Site, call_site, caller, loop_variable
 from acceld.nki.ir.program import Engine, LoopKind, Space
 
 PLAIN_VALUES = (bool, int, float, str, tuple)
-"""What a class attribute holds that a kernel's configuration object may override."""
+"""Types of class attributes that a kernel's configuration object may override."""
 
 
 def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[object, ...]:

@@ -23,7 +23,7 @@ class OobMode(Enum):
 
 
 class DgeMode(Enum):
-    """Who builds descriptors."""
+    """The builder of DMA descriptors."""
 
     unknown = 0
     swdge = 1

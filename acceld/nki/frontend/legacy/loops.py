@@ -23,7 +23,7 @@ class UnrolledIndex(int):
     """The value of a loop variable whose loop is unrolled while tracing."""
 
     first: bool
-    """Whether this is the loop's first iteration."""
+    """True in the loop's first iteration."""
 
 
 def open_loop(trace: LoopContext, function: str, kind: LoopKind, args: tuple[object, ...]) -> Iterator[object]:

@@ -17,7 +17,7 @@ OPERATIONS = frozenset(
     "activation tensor_scalar tensor_tensor reciprocal copy tensor_copy load store dma_copy "
     "scalar_tensor_tensor".split()
 ) | frozenset(BINARY + UNARY)
-"""What works element by element, whatever the number of columns."""
+"""Operations that work element by element, for any number of columns."""
 _SCALARS = frozenset(["operand0", "operand1", "bias", "scale"])
 """Arguments that may be one number a partition."""
 
@@ -179,7 +179,7 @@ def is_step_wide(dim: Dim, columns: int) -> bool:
 
 
 def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
-    """Why a buffer can not become wider; empty where all can."""
+    """Return the reason why a buffer can not become wider; empty where all can."""
     loop = steps.loop
     for name in steps.slots | steps.tiles:
         shape = kernel.buffers[name].declaration.args.get("shape")

@@ -44,7 +44,7 @@ class _Fusion:
     split: _Split
     buffers: tuple[str, ...]
     factor: int = 1
-    """How many iterations of the second nest belong to one of the common loop."""
+    """Iterations of the second nest in one iteration of the common loop."""
 
 
 class FuseNests(Rule):

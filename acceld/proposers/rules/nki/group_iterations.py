@@ -35,9 +35,9 @@ class _Nest:
     inner: Loop
     preparation: tuple[Item, ...]
     prepared_bytes: int
-    """What the preparation of one outer iteration keeps, of each partition."""
+    """Bytes of each partition that the preparation of one outer iteration keeps."""
     row_bytes: int
-    """What one inner iteration uses that is the same for every outer iteration."""
+    """Bytes that one inner iteration uses and that are the same for every outer iteration."""
     groups: tuple[int, ...]
     """Sizes worth trying, best first."""
 
@@ -145,7 +145,7 @@ def _reused(kernel: KernelModule, outer: Loop, inner: Loop) -> list[tuple[Statem
 
 
 def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop, preparation: Sequence[Item]) -> str:
-    """Why groups of the inner loop can not come outermost; empty where they can."""
+    """Return the reason why groups of the inner loop can not come outermost; empty where they can."""
     for loop in (outer, inner):
         if loop.kind != "affine_range":
             return f"line {loop.line}: {loop.variable} is a {loop.kind}, whose iterations may depend on each other"
@@ -171,7 +171,7 @@ def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop, preparation: Seque
 
 
 def _unrepeatable(kernel: KernelModule, outer: Loop, statement: Statement, written: set[str]) -> str:
-    """Why a statement before the inner loop can not be done again for every group."""
+    """Return the reason why a statement before the inner loop can not be repeated for every group; empty where it can."""
     target = statement.target
     if statement.kind != "op" or target is None:
         return ""
@@ -188,7 +188,7 @@ def _unrepeatable(kernel: KernelModule, outer: Loop, statement: Statement, writt
 
 
 def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statement) -> str:
-    """Why a statement of the inner loop depends on the order of iterations."""
+    """Return the reason why a statement of the inner loop depends on the order of iterations; empty where it does not."""
     target = statement.target
     if target is None:
         return ""

@@ -36,7 +36,7 @@ class Product:
     slot: Loop
     """The loop over places: the stationary operand depends on it, the moving one does not."""
     place: int
-    """Which index of the stationary operand is the place; the last where the places are columns of one tile already."""
+    """Index of the stationary operand that is the place; the last where the places are columns of one tile already."""
 
     @property
     def by_columns(self) -> bool:
@@ -53,7 +53,7 @@ class OperandSwap:
     copy: Statement
     """Its copy out of PSUM."""
     source: Access
-    """What is transposed."""
+    """The tile that is transposed."""
     part: Loop
     """The loop over blocks of columns."""
     blocks: int
@@ -135,12 +135,12 @@ class _Origin:
         self._names = {swap.source.name}
         """Tiles whose values change places."""
         self._places: dict[str, int] = {}
-        """Which index of a buffer is its place."""
+        """The index of each buffer that is its place."""
         self._slots: dict[str, Loop] = {}
         """The loop over places that a tile without such an index lives in."""
 
     def problem(self) -> str:
-        """Why values can not change places; empty where they can. Notes products and the loop over places."""
+        """Return the reason why values can not change places; empty where they can. Notes products and the loop over places."""
         if not 1 < self._swap.blocks <= _WIDEST_MOVING // BLOCK:
             return f"line {self._swap.turn.line}: {self._columns} columns are no moving operand"
         steps: dict[Statement, None] = {}
@@ -182,7 +182,7 @@ class _Origin:
         return ""
 
     def _step(self, step: Statement) -> str:
-        """Why one statement does not allow it; notes where its result has its place."""
+        """Return the reason why one statement does not allow it, or empty; notes where its result has its place."""
         kernel = self._kernel
         if step.kind != "op" or step.target is None or kernel.mask(step):
             return "this is not a plain operation"
@@ -297,7 +297,7 @@ class _Origin:
         return known and bool(writers) and all(w.kind == "op" and w.start < slot.start for w in writers)
 
     def _last(self) -> str:
-        """Why the transposed tile is not in place before its transposes; notes their loop over places."""
+        """Return the reason why the transposed tile is not in place before its transposes, or empty; notes their loop over places."""
         swap, name = self._swap, self._swap.source.name
         swap.slot = self._slot(swap.turn, swap.source) if name in self._places else None
         shape = self._kernel.buffers[name].shape if name in self._kernel.buffers else ()
@@ -312,7 +312,7 @@ class _Origin:
         return ""
 
     def _unmixed(self) -> str:
-        """Why operands of products can not be laid out anew; empty where they can."""
+        """Return the reason why operands of products can not get another layout; empty where they can."""
         laid_out = {(one.stationary.name, one.place) for one in self._swap.products if not one.by_columns}
         names = {name for name, _ in laid_out}
         if len(names) < len(laid_out) or names & self._unchanged():

@@ -1,4 +1,4 @@
-"""What a candidate in C is refused for, however it is written."""
+"""A candidate in C is refused for what it does, however that is written."""
 
 from __future__ import annotations
 

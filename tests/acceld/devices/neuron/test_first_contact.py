@@ -1,4 +1,4 @@
-"""What Neuron's software may do other than expected is got round, or told with all that is known."""
+"""Neuron software that behaves other than expected is handled, or reported with all that is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is learned on the stand-in for a Trainium machine: which cores disturb each other, and that screening errs."""
+"""The stand-in for a Trainium machine teaches which cores disturb each other, and that screening errs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What screening drops and when it ends by itself; when a kernel is faster than another."""
+"""Screening drops kernels and ends by itself; pairs decide which kernel is faster."""
 
 from __future__ import annotations
 

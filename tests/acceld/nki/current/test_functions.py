@@ -44,7 +44,7 @@ def kernel(x_in, y_in, i_in, j_in):
 
 
 def ran(body: str, chip: str = "trn2") -> NDArray[np.generic]:
-    """What the tile that the body's last line names holds."""
+    """Return the contents of the tile that the body's last line names."""
     *lines, result = body.strip().splitlines()
     tail = [
         f"t = {result}",

@@ -1,4 +1,4 @@
-"""What ``t[i] = result`` means: the result's instruction writes there where that is the same, else a copy."""
+"""``t[i] = result`` makes the result's instruction write there where that is the same, else a copy."""
 
 from __future__ import annotations
 

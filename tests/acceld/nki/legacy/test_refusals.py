@@ -1,4 +1,4 @@
-"""What a person reads when a kernel is refused: the call, the line, and what to do."""
+"""Messages of refused kernels name the call, the line, and what to do."""
 
 from __future__ import annotations
 

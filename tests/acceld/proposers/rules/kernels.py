@@ -42,7 +42,7 @@ def current(parameters: str, body: str) -> str:
 
 
 def sites(rule: str, source: str, shapes: Sequence[tuple[int, ...]], profile: Profile | None = None) -> list[Site]:
-    """Where ``rule`` applies in ``source``."""
+    """Return the places where ``rule`` applies in ``source``."""
     return list(rule_named(rule).sites(KernelModule(source, api_of(source), shapes), profile))
 
 

@@ -45,7 +45,7 @@ def _source(name: str) -> str:
 
 
 def _outputs(name: str, sources: list[str], folder: Path) -> list[np.ndarray]:
-    """What each source computes on the same inputs; all are compiled at once, each in a file of its own."""
+    """Return each source's outputs on the same inputs; all are compiled at once, each in a file of its own."""
     files = []
     for number, source in enumerate(sources):
         path = folder / f"{name}{number}.c"

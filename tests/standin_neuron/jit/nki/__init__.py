@@ -14,7 +14,7 @@ FOLDER = os.environ.get("NKI_ARTIFACTS_DIR")
 
 
 class Jitted:
-    """What ``nki.jit`` makes of a function."""
+    """A function decorated with ``nki.jit``."""
 
     def __init__(self, func):
         self.func = func

@@ -64,7 +64,7 @@ def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
 
 
 def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[str, int]) -> str | None:
-    """Why a statement has to stay in the loop, looking at it alone: empty if it is the loop's own work."""
+    """Return the reason why a statement has to stay in the loop, looking at it alone; empty if it is the loop's own work."""
     target = statement.target
     where = f"line {statement.line}:"
     if target is None or statement.op == "store" or kernel.space_of(target.name) == "hbm":
@@ -99,7 +99,7 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
 def _held(
     kernel: KernelModule, loop: Loop, statement: Statement, held: set[str], stay: dict[Statement, str]
 ) -> str | None:
-    """Why a statement has to stay because others do."""
+    """Return the reason why a statement has to stay because others do."""
     assert statement.target is not None
     name, where = statement.target.name, f"line {statement.line}:"
     if held & {access.name for access in statement.mentions}:

@@ -8,7 +8,7 @@ import neff_file
 
 
 class Traced:
-    """What the frontend found."""
+    """Result of the frontend."""
 
     def __init__(self, inputs, outputs, target, lnc, program):
         self.inputs, self.outputs, self.target, self.lnc, self.program = inputs, outputs, target, lnc, program

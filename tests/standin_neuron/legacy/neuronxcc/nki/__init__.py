@@ -15,7 +15,7 @@ ALLOWED = ("--disable-dge", "--logical-nc-config=", "--auto-cast=none", "--targe
 
 
 class Jitted:
-    """What ``nki.jit`` makes of a function."""
+    """A function decorated with ``nki.jit``."""
 
     def __init__(self, func):
         self.func = func
