@@ -22,6 +22,7 @@ from acceld.llm.client import Usage
 from acceld.llm.ledger import CallIntent, CallOutcome
 from acceld.llm.pricing import Price
 from acceld.model import RunSpec, SearchParameters
+from acceld.proposers.both import BothProposer
 from acceld.proposers.command import CommandProposer
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.rules.proposer import RulesProposer
@@ -136,15 +137,31 @@ def test_what_proposers_and_history_know_of_a_workload() -> None:
     assert definition(found)["name"] == "rmsnorm_matmul"
 
 
-async def test_an_executor_has_tools_where_they_are_configured_and_the_simulator_takes_the_run(store: Store) -> None:
-    executor = RoleConfig(models=("local",), tools=True)
+@pytest.mark.parametrize("proposer", ["llm", "both"])
+@pytest.mark.parametrize(
+    ("configured", "asked", "has"),
+    [(False, None, False), (True, None, True), (False, True, True), (True, False, False)],
+)
+async def test_a_runs_own_wish_for_tools_goes_before_the_configured_one(
+    store: Store, proposer: str, configured: bool, asked: bool | None, has: bool
+) -> None:
+    executor = RoleConfig(models=("local",), tools=configured)
     made = await builder(store, replace(LOCAL, llm=replace(LOCAL.llm, executor=executor)))
-    for given, has in ((LOCAL, False), (None, True)):
-        one = await builder(store, given) if given is not None else made
-        search = await one.search(await store.change(create_run, RunSpec("silu", proposer="llm")), RunControl())
-        assert isinstance(search.parts.proposer, LLMProposer)
-        assert (search.parts.proposer._bench is not None) is has
-        await one.close()
+    spec = RunSpec("silu", proposer=proposer, search=SearchParameters(tools=asked))
+    search = await made.search(await store.change(create_run, spec), RunControl())
+    models = search.parts.proposer.models if isinstance(search.parts.proposer, BothProposer) else search.parts.proposer
+    assert isinstance(models, LLMProposer)
+    assert (models._bench is not None) is has
+
+
+async def test_an_executor_of_a_run_that_the_simulator_does_not_take_has_no_tools(store: Store) -> None:
+    made = await builder(store, LOCAL)
+    spec = RunSpec("silu", backend="cpu", api="c", chip="host", proposer="llm", search=SearchParameters(tools=True))
+    run = await store.change(create_run, spec)
+    proposer = await asyncio.to_thread(lambda: made._proposer(spec, workload("silu"), run.id))
+    made._equip(proposer, run)
+    assert isinstance(proposer, LLMProposer)
+    assert proposer._bench is None
 
 
 async def test_a_program_proposes_where_one_is_configured(store: Store) -> None:
