@@ -199,9 +199,15 @@ class Scorer:
         if name not in self._workloads:
             self._workloads[name] = workload(name.removeprefix(SOURCE_PREFIX), self._settings.paths.workloads)
         found, search = self._workloads[name], self._settings.search
-        api = self._api or (search.api if search.api in found.baselines else next(iter(found.baselines), search.api))
-        default = Choice(SIMULATOR, search.api, search.chip)
-        return found, api, choose(default, backend=SIMULATOR, api=api, chip=self._chip or None).chip
+        where = choose(
+            Choice(SIMULATOR, search.api, search.chip),
+            backend=SIMULATOR,
+            api=self._api or None,
+            chip=self._chip or None,
+            offered=found.baselines if not self._api else (),
+            runs_on=found.chips,
+        )
+        return found, where.api, where.chip
 
     def _baseline_us(self, found: Workload, api: str, chip: str) -> Coroutine[Any, Any, float | None]:
         """Return a baseline's latency, asked for once; None where it does not pass."""

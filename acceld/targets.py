@@ -6,7 +6,7 @@ the group ``acceld.backends``: whoever deletes a device's folder has removed the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
@@ -72,9 +72,18 @@ class Choice:
     chip: str
 
 
-def choose(default: Choice, *, backend: str | None = None, api: str | None = None, chip: str | None = None) -> Choice:
+def choose(
+    default: Choice,
+    *,
+    backend: str | None = None,
+    api: str | None = None,
+    chip: str | None = None,
+    offered: Collection[str] = (),
+    runs_on: Collection[str] = (),
+) -> Choice:
     """Choose a target: what was asked for, then the default where it fits, else the first that does.
 
+    ``offered`` are the APIs that there is a kernel for, ``runs_on`` the chips that the kernel is for; any where empty.
     A default that measures is not left for a simulation while another backend can measure.
 
     UsageError naming both sides where what was asked for does not go together.
@@ -89,11 +98,24 @@ def choose(default: Choice, *, backend: str | None = None, api: str | None = Non
     for target in (first, *sorted(TARGETS.values(), key=lambda one: one.source is not first.source)):
         if backend not in (None, target.backend):
             continue
-        apis = [one for one in target.apis if (api or one) == one and (chip is None or chip in target.chips[one])]
+        fits = {
+            one: [c for c in target.chips[one] if chip in (None, c) and (not runs_on or c in runs_on)]
+            for one in target.apis
+            if api in (None, one) and (not offered or one in offered)
+        }
+        apis = [one for one, chips in fits.items() if chips]
         if apis:
             chosen = default.api if default.api in apis else apis[0]
-            chips = target.chips[chosen]
-            return Choice(target.backend, chosen, chip or (default.chip if default.chip in chips else chips[0]))
+            chips = fits[chosen]
+            return Choice(target.backend, chosen, default.chip if default.chip in chips else chips[0])
+    if offered or runs_on:
+        choose(default, backend=backend, api=api, chip=chip)
+        asked = " and ".join(one for one in (backend, api, chip) if one)
+        kernels = f"kernels for {' and '.join(offered)}" if offered else "kernels"
+        where = f" on {' and '.join(runs_on)}" if runs_on else ""
+        raise UsageError(
+            f"the workload has no kernel for {asked}; it has {kernels}{where}", hint="Choose with --api and --chip."
+        )
     raise _mismatch(backend, api, chip)
 
 

@@ -13,7 +13,7 @@ from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import Choice, choose
-from acceld.workloads import Workload, load_workload, workload
+from acceld.workloads import Workload
 
 KEYS = frozenset(
     {"id", "workload", "workload_folder", "backend", "api", "chip", "gate", "kernel", "against", "details"}
@@ -38,11 +38,19 @@ def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
     kernel = specs.kernel(given, str(asked.get("api") or config.search.api)) if given is not None else None
     default = Choice(config.devices.backend, config.search.api, config.search.chip)
     api = kernel.api if kernel is not None else asked.get("api")
-    where = choose(default, backend=asked.get("backend"), api=api, chip=asked.get("chip"))
+    found = specs.workload_of(asked, config)
+    where = choose(
+        default,
+        backend=asked.get("backend"),
+        api=api,
+        chip=asked.get("chip"),
+        offered=found.baselines if api is None else (),
+        runs_on=found.chips,
+    )
     if kernel is None:
-        kernel = baseline_kernel(_found(asked, config), where.api)
+        kernel = baseline_kernel(found, where.api)
     elif "id" in asked:
-        kernel = _launched(kernel, asked["kernel"], _found(asked, config))
+        kernel = _launched(kernel, asked["kernel"], found)
     others = [_other(one, asked, where.api, config) for one in _list(asked.get("against", []))]
     return EvaluationRequest(
         kernel=kernel,
@@ -65,17 +73,12 @@ def _list(against: Any) -> list[Any]:
 def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Kernel | None:
     """A kernel to hold the evaluated one against; None for the baseline of a workload that has none."""
     if given == BASELINE:
-        found = _found(asked, config)
+        found = specs.workload_of(asked, config)
         return baseline_kernel(found, api) if api in found.baselines else None
     kernel = specs.kernel(given, api)
     if kernel.api != api:
         raise UsageError(f"a kernel in {kernel.api} can not be timed interleaved with one in {api}")
-    return _launched(kernel, given, _found(asked, config))
-
-
-def _found(asked: Mapping[str, Any], config: Config) -> Workload:
-    folder = str(asked.get("workload_folder", ""))
-    return load_workload(folder) if folder else workload(asked["workload"], config.paths.workloads)
+    return _launched(kernel, given, specs.workload_of(asked, config))
 
 
 def _launched(kernel: Kernel, given: Mapping[str, Any], found: Workload) -> Kernel:

@@ -343,7 +343,7 @@ class Daemon:
         if self._state == "stopping":
             raise ConflictError("the daemon is stopping")
         self._touch()
-        wanted = specs.run_spec(spec, self._config, self._configured)
+        wanted = await asyncio.to_thread(specs.run_spec, spec, self._config, self._configured)
         await self._parts.check(wanted)
         run = await self.store.change(create_run, wanted)
         await self._runs.take_up(run.id)

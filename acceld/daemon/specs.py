@@ -12,6 +12,7 @@ from acceld.config import Config
 from acceld.errors import UsageError, did_you_mean
 from acceld.model import PRESETS, PROPOSERS, SEARCH_OPTIONS, Gate, Kernel, MemoryPolicy, RunSpec, SearchParameters
 from acceld.targets import Choice, choose
+from acceld.workloads import Workload, load_workload, workload
 
 T = TypeVar("T")
 
@@ -37,18 +38,26 @@ def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[st
     for name, allowed in (("preset", PRESETS), ("proposer", PROPOSERS)):
         if values[name] not in allowed:
             raise UsageError(f"there is no {name} {values[name]!r}. {did_you_mean(values[name], allowed)}".rstrip())
+    found, api, root = workload_of(asked, config), _asked(asked, "api"), asked.get("root")
     where = choose(
         Choice(config.devices.backend, config.search.api, config.search.chip),
         backend=_asked(asked, "backend"),
-        api=_asked(asked, "api"),
+        api=api,
         chip=_asked(asked, "chip"),
+        offered=found.baselines if api is None and root is None else (),
+        runs_on=found.chips,
     )
     values |= {"backend": where.backend, "api": where.api, "chip": where.chip}
     search = asked.get("search") or {}
     values["search"] = configured_search(search, config, configured, values["preset"], values["proposer"])
-    root = asked.get("root")
     values["root"] = kernel(root, where.api) if root is not None else None
     return RunSpec(**values)
+
+
+def workload_of(asked: Mapping[str, Any], config: Config) -> Workload:
+    """Return the workload that a request names. WorkloadError where there is none."""
+    folder = str(asked.get("workload_folder", ""))
+    return load_workload(folder) if folder else workload(str(asked["workload"]), config.paths.workloads)
 
 
 def configured_search(

@@ -154,7 +154,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
     for symbol, extent in sorted((instead or {}).items()):
         digest.update(f"\0{symbol}={extent}".encode())
     kernel = top.table("kernel")
-    kernel.only(("entry", "grid", "lnc", "mutates"))
+    kernel.only(("entry", "grid", "lnc", "chips", "mutates"))
     tolerance = top.number("tolerance", 2e-5)
     if not 0 < tolerance < 1:
         raise top.fail("tolerance", f"is {tolerance}; it must lie between 0 and 1")
@@ -183,6 +183,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
         entry=kernel.text("entry", "") or None,
         grid=kernel.extents("grid", values, ()),
         lnc=kernel.whole("lnc", 1),
+        chips=kernel.texts("chips"),
         mutates=kernel.texts("mutates"),
         sample=_file(top, "sample", folder) if "sample" in data else None,
         hidden=_hidden(top, values),

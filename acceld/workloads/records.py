@@ -223,6 +223,8 @@ class Workload:
     entry: str | None = None
     grid: tuple[int, ...] = ()
     lnc: int = 1
+    chips: tuple[str, ...] = ()
+    """Chips that its kernels are for; any chip of their API where empty."""
     mutates: tuple[str, ...] = ()
     sample: Path | None = None
     """An .npz file that holds the arrays by argument name, instead of drawn ones."""

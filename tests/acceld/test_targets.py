@@ -1,6 +1,6 @@
 """Combinations of backend, API and chip."""
 
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -34,6 +34,25 @@ def test_what_is_left_open_follows_what_was_asked_for(asked: dict[str, str], cho
 def test_a_machine_that_measures_is_not_simulated_silently() -> None:
     default = Choice("neuron", "nki", "trn2")
     assert choose(default, api="nki_legacy").backend == "neuron_legacy"
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ({"offered": ("nki",)}, Choice(SIMULATOR, "nki", "trn2")),
+        ({"offered": ("nki", "nki_legacy")}, DEFAULT),
+        ({"offered": ("nki",), "runs_on": ("trn3",)}, Choice(SIMULATOR, "nki", "trn3")),
+        ({"runs_on": ("trn2", "trn3")}, Choice(SIMULATOR, "nki_legacy", "trn2")),
+        ({"offered": ("c",)}, Choice("cpu", "c", HOST)),
+    ],
+)
+def test_what_is_left_open_follows_the_kernels_there_are(asked: dict[str, Any], chosen: Choice) -> None:
+    assert choose(DEFAULT, **asked) == chosen
+
+
+def test_a_chip_that_a_workload_has_no_kernel_for_is_refused_with_what_it_has() -> None:
+    with pytest.raises(UsageError, match="no kernel for trn2; it has kernels for nki on trn3"):
+        choose(DEFAULT, chip="trn2", offered=("nki",), runs_on=("trn3",))
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from acceld import config
 from acceld.cli.arguments import CONFIGURED, add_json, add_target, amount, count, natural, span
 from acceld.cli.kernels import default_target, parsed_kernel, workload_folders
 from acceld.cli.output import print_json, say
 from acceld.client import Client
-from acceld.errors import BudgetError, DaemonError, UsageError, WorkloadError
+from acceld.errors import BudgetError, DaemonError, UsageError
 from acceld.home import Home, find_home
 from acceld.model import (
     PRESETS,
@@ -28,10 +27,7 @@ from acceld.model import (
     SearchParameters,
     StrategyName,
 )
-from acceld.targets import SIMULATOR, Choice, choose
-
-if TYPE_CHECKING:
-    from acceld.workloads import Workload
+from acceld.targets import SIMULATOR, choose
 
 DETACHED = 130
 BACKEND_START_S = 900.0
@@ -157,8 +153,12 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     if arguments.from_reference is not None:
         if not PROPOSERS[settings.search.proposer].writes_first:
             raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
-    elif root is None and where.api not in found.baselines:
-        where = _baseline_choice(found, default, arguments)
+    else:
+        api = arguments.api if root is None else root.api
+        offered = found.baselines if root is None else ()
+        where = choose(
+            default, backend=arguments.backend, api=api, chip=arguments.chip, offered=offered, runs_on=found.chips
+        )
     spec = RunSpec(
         workload=found.name,
         workload_folder=str(found.folder.resolve()),
@@ -172,20 +172,6 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
         name=arguments.name,
     )
     return spec, settings
-
-
-def _baseline_choice(found: Workload, default: Choice, arguments: argparse.Namespace) -> Choice:
-    """Return the target of a workload's first baseline that fits what was asked for. WorkloadError where none does."""
-    if arguments.api is None:
-        for api in found.baselines:
-            with contextlib.suppress(UsageError):
-                return choose(default, backend=arguments.backend, api=api, chip=arguments.chip)
-    known = ", ".join(sorted(found.baselines)) or "none"
-    asked = arguments.api or arguments.backend or arguments.chip
-    raise WorkloadError(
-        f"workload {found.name} has no baseline for {asked}; it has {known}",
-        hint="choose one with --api, give a kernel file with --workload, or have models write one: --from-reference",
-    )
 
 
 def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str]:

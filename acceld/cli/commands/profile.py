@@ -82,9 +82,17 @@ def run(arguments: argparse.Namespace) -> int:
     asked = arguments.api or _imported_api(Path(arguments.kernel))
     flags = {"search.chip": arguments.chip, "search.api": asked}
     settings = config.load(flags=flags).config
-    where = choose(default_target(settings, SIMULATOR), backend=SIMULATOR, api=asked, chip=arguments.chip)
+    found = _named(arguments, settings)
+    where = choose(
+        default_target(settings, SIMULATOR),
+        backend=SIMULATOR,
+        api=asked,
+        chip=arguments.chip,
+        offered=found.baselines if found is not None and _is_workload(arguments) else (),
+        runs_on=found.chips if found is not None else (),
+    )
     chip, api = where.chip, where.api
-    with _subject(arguments, api, settings) as subject:
+    with _subject(arguments, api, found) as subject:
         state = find_home(arguments.home).prepare()
         if arguments.ir:
             from acceld.nki.ir.printing import program_text
@@ -115,11 +123,25 @@ def _imported_api(path: Path) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
+def _is_workload(arguments: argparse.Namespace) -> bool:
+    """Return whether a workload is asked for, by its baseline, rather than a kernel file."""
+    return Path(arguments.kernel).suffix != ".py"
+
+
+def _named(arguments: argparse.Namespace, settings: config.Config) -> Workload | None:
+    """Return the workload that is asked for, or that the kernel file is checked against."""
+    if _is_workload(arguments):
+        return workload(arguments.kernel, workload_folders(settings))
+    if arguments.arg or arguments.reference:
+        return None
+    return workload_of(Path(arguments.kernel), arguments.workload, settings)
+
+
 @contextmanager
-def _subject(arguments: argparse.Namespace, api: str, settings: config.Config) -> Iterator[Subject]:
+def _subject(arguments: argparse.Namespace, api: str, named: Workload | None) -> Iterator[Subject]:
     path = Path(arguments.kernel)
-    if path.suffix != ".py":
-        found = workload(arguments.kernel, workload_folders(settings))
+    if named is not None and _is_workload(arguments):
+        found = named
         yield Subject(_load(baseline_of(found, api), arguments, api, found), found, found.kernel_arguments())
         return
     if arguments.arg:
@@ -131,14 +153,13 @@ def _subject(arguments: argparse.Namespace, api: str, settings: config.Config) -
             found = _drafted(Path(arguments.reference), path, Path(folder))
             yield Subject(_load(path, arguments, api, found), found, found.kernel_arguments())
         return
-    beside = workload_of(path, arguments.workload, settings)
-    kernel = _load(path, arguments, api, beside)
-    if beside is None:
+    kernel = _load(path, arguments, api, named)
+    if named is None:
         raise UsageError(
             f"{path} has nothing to be checked against and no shapes to be timed with",
             hint=f"give --workload, --reference or --arg SHAPE:DTYPE, or make a workload: acceld init {path} --arg ...",
         )
-    yield Subject(kernel, beside, beside.kernel_arguments())
+    yield Subject(kernel, named, named.kernel_arguments())
 
 
 def _load(path: Path, arguments: argparse.Namespace, api: str, found: Workload | None) -> Kernel:

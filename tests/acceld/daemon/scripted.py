@@ -126,9 +126,9 @@ async def scripted_parts(config: Config, home: Home, store: Store, keys: Mapping
     evaluator = ScriptedEvaluator(float(os.environ.get("SCRIPTED_S", "0.005")), Path(log) if log else None)
 
     async def make_search(run: Run, control: RunControl) -> Searching:
-        if run.spec.workload == "nosuch":
-            raise WorkloadError("there is no workload 'nosuch'.", hint="`acceld workloads` lists them.")
-        if run.spec.workload == "defect":
+        if run.spec.name == "unreadable":
+            raise WorkloadError("the reference can not be read")
+        if run.spec.name == "defect":
             raise ZeroDivisionError("a defect")
         problem = Problem(run.spec.workload, "", "", (), run.spec.chip, run.spec.api)
         root = run.spec.root or Kernel("latency 100", "nki_legacy", "kernel")

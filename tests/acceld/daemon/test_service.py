@@ -94,6 +94,8 @@ async def test_refusals_say_what_and_what_to_do(home: Home) -> None:
             await client.send("POST", "/v1/runs", {"worklaod": "silu"})
         with pytest.raises(UsageError, match=r"search\.iterations = 'two'"):
             await client.send("POST", "/v1/runs", {"workload": "silu", "search": {"iterations": "two"}})
+        with pytest.raises(UsageError, match="there is no workload 'nosuch'"):
+            await client.send("POST", "/v1/runs", QUICK | {"workload": "nosuch"})
         with pytest.raises(StoreError, match="there is no run r99"):
             await client.get("/v1/runs/99")
         with pytest.raises(UsageError, match="Not Found"):
@@ -104,8 +106,8 @@ async def test_refusals_say_what_and_what_to_do(home: Home) -> None:
 
 async def test_a_run_that_can_not_begin_fails_and_the_daemon_goes_on(home: Home) -> None:
     async with serving(home) as (_, client):
-        for workload in ("nosuch", "defect"):
-            run = await client.send("POST", "/v1/runs", QUICK | {"workload": workload})
+        for name in ("unreadable", "defect"):
+            run = await client.send("POST", "/v1/runs", QUICK | {"name": name})
             assert (await ended(client, run["id"]))["state"] == "failed"
         run = await client.send("POST", "/v1/runs", QUICK)
         assert (await ended(client, run["id"]))["state"] == "finished"
