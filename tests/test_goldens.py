@@ -36,7 +36,7 @@ def test_a_few_attacks_end_as_they_did() -> None:
     assert_as_recorded("evaluations_simulator", found, all_of_it=False)
 
 
-def test_a_difference_is_told_by_entry_and_place() -> None:
+def test_a_difference_is_reported_by_entry_and_place() -> None:
     known = {"a": {"x": [1, 2.0], "any": goldens.ANY}, "b": 1}
     found = {"a": {"x": [1, 3.0], "any": 7}, "c": {"y": 1}}
     assert goldens.differences(known, known) == []

@@ -43,7 +43,7 @@ def test_a_brief_latency_keeps_its_label() -> None:
     assert figures.brief_latency(None, "measured") == "—"
 
 
-def test_cores_of_each_backend_are_told_with_their_utilization_and_who_holds_what() -> None:
+def test_cores_of_each_backend_are_reported_with_their_utilization_and_holder() -> None:
     quiet = {
         "cores": 4,
         "leased": 0,

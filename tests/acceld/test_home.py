@@ -65,7 +65,7 @@ def test_a_folder_that_can_not_be_made_is_refused_with_what_to_do() -> None:
     assert "--home" in caught.value.hint
 
 
-def test_network_file_systems_are_told_by_their_mount() -> None:
+def test_network_file_systems_are_recognized_by_their_mount() -> None:
     mounts = (
         "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
         "40 22 0:35 / /home/shared rw shared:1 - nfs4 server:/export rw\n"
@@ -93,7 +93,7 @@ def test_sockets_stay_short_in_deep_folders(tmp_path: Path, monkeypatch: pytest.
     assert len(os.fsencode(Home(deep).socket())) <= SOCKET_LIMIT
 
 
-def test_a_second_daemon_is_told_of_the_first(tmp_path: Path) -> None:
+def test_a_second_daemon_names_the_first(tmp_path: Path) -> None:
     home = Home(tmp_path / ".acceld")
     home.prepare()
     assert home.daemon() is None
@@ -138,6 +138,6 @@ def _one(path: str, ready: object, results: object) -> None:
     results.put(answer)  # type: ignore[attr-defined]
 
 
-def test_a_pid_is_told_apart_from_its_successor() -> None:
+def test_a_pid_is_distinguished_from_its_successor() -> None:
     assert process_start(os.getpid()) == process_start(os.getpid())
     assert process_start(2**22 + 1) is None

@@ -32,7 +32,7 @@ def answer(text: str) -> str:
     return f"<think>wider tiles</think>\nHere it is:\n```python\n{text}```\n"
 
 
-def test_answers_are_rewarded_by_what_the_judge_makes_of_them(silu: str) -> None:
+def test_answers_are_rewarded_by_their_evaluation(silu: str) -> None:
     with Scorer(silu, seed=1, slots=1) as scorer:
         answers = ["I can not.", answer("import os\n" + KERNEL), answer(ILLEGAL), WRONG, answer(SLOW), answer(KERNEL)]
         scores = scorer.score(answers)

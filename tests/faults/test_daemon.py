@@ -105,7 +105,7 @@ def test_a_key_is_nowhere_even_where_somebody_writes_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limit_bytes", "said"), [(16, "can not write .*token"), (33_000, "acceld.db can not be written")]
 )
-def test_a_daemon_that_starts_on_a_full_disk_ends_in_words(tmp_path: Path, limit_bytes: int, said: str) -> None:
+def test_a_daemon_that_starts_on_a_full_disk_ends_with_a_message(tmp_path: Path, limit_bytes: int, said: str) -> None:
     home = Home(tmp_path / ".acceld")
     home.prepare()
     kill_writers(home.path, 1)  # its log is longer than any file may grow now

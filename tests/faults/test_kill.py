@@ -14,6 +14,6 @@ def test_killed_writers_lose_no_acknowledged_row(tmp_path: Path) -> None:
     assert result.extra <= 4  # one for each of the four that were writing
 
 
-def test_killed_daemons_go_on_and_judge_nothing_twice(tmp_path: Path) -> None:
+def test_killed_daemons_go_on_and_evaluate_nothing_twice(tmp_path: Path) -> None:
     result = kill_daemons(tmp_path, 3)
     assert (result.state, result.repeated, result.problems) == ("finished", 0, ())

@@ -289,7 +289,7 @@ async def test_full_text_search_finds_plans_insights_and_failures(store: Store) 
     assert await store.read(listing.search, '"; DROP TABLE plans; --') == []
 
 
-async def test_a_baseline_that_is_judged_again_changes_every_speed_up_it_is_part_of(store: Store) -> None:
+async def test_a_baseline_that_is_evaluated_again_changes_every_speed_up_it_is_part_of(store: Store) -> None:
     run, baseline = await records.begin(store)
     await store.change(start_iteration, run.id, 1, [baseline.id])
     fast = await records.evaluate(store, await records.child_of(store, baseline, 0), records.passed(80.0))

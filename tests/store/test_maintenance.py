@@ -204,7 +204,7 @@ async def test_saved_queries_tell_of_a_finished_run(store: Store) -> None:
         await store.read(history.saved, "failure")
 
 
-async def test_flaky_work_is_told(store: Store) -> None:
+async def test_flaky_work_is_reported(store: Store) -> None:
     _, baseline = await records.begin(store)
     child = await records.child_of(store, baseline, 0)
     await records.evaluate(store, child, records.passed(80.0))
@@ -247,7 +247,7 @@ async def test_runs_are_paged_and_filtered(store: Store) -> None:
     assert [row["id"] for row in await store.read(listing.run_rows, limit=1, offset=1)] == [1]
 
 
-def test_a_database_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_database_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no database"):
         check(tmp_path / "acceld.db")
 

@@ -170,7 +170,7 @@ async def test_a_table_opens_and_a_column_goes_into_the_statement() -> None:
     await asked(press)(CannedClient())
 
 
-async def test_no_time_is_cut_and_the_columns_in_view_are_told() -> None:
+async def test_no_time_is_cut_and_the_columns_in_view_are_named() -> None:
     async with ConsoleApp(CannedClient(), clock=now).run_test(size=(80, 24)) as pilot:
         await pilot.press("9")
         await idle(pilot)

@@ -385,7 +385,7 @@ async def test_an_action_that_makes_no_sense_now_says_why(run: int, action: str,
         assert (f"not now: {why}" in helps.values()) == bool(why)
 
 
-async def test_an_answer_that_nobody_expected_is_told_and_the_console_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unexpected_answer_is_shown_and_the_console_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     class Odd(CannedClient):
         asked = 0
 
@@ -499,7 +499,7 @@ async def test_a_plot_is_drawn_when_the_terminal_grows_though_nothing_happens() 
         await until(pilot, lambda: str(pilot.app.screen.query_one(PlotPane).border_title) == "Best over iterations")
 
 
-async def test_a_run_that_is_still_being_read_is_said_to_be_in_no_state() -> None:
+async def test_a_run_that_is_still_being_read_shows_no_state() -> None:
     async with console().run_test(size=(80, 24)) as pilot:
         await pressing("2")(pilot)
         screen = pilot.app.screen

@@ -175,7 +175,7 @@ def test_of_measured_candidates_only_those_that_became_the_best_won_over_their_p
     assert [number for number in run.candidates if run.is_win(run.candidates[number])] == [3]
 
 
-def test_what_is_judged_now_is_counted_with_its_time_and_a_leader_is_unconfirmed_until_the_strict_gate() -> None:
+def test_evaluations_under_way_are_counted_with_their_time_and_a_leader_is_unconfirmed_until_the_strict_gate() -> None:
     run = RunView(1)
     happened: list[EventData] = [
         RunCreated("silu", "trn1", "nki_legacy", "simulator", "rules"),

@@ -208,7 +208,7 @@ class PlainClient:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_second_client_profiles_searches_and_is_told_of_progress(project: Path) -> None:
+def test_a_second_client_profiles_searches_and_receives_progress(project: Path) -> None:
     with PlainClient() as client:
         tools = client.request("tools/list", {})["result"]["tools"]
         assert all(tool["description"] and tool["inputSchema"]["type"] == "object" for tool in tools)

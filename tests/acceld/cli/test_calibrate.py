@@ -33,7 +33,7 @@ def _evaluation(sha: str, profile: Profile) -> Evaluation:
     return Evaluation(Status.PASSED, sha, correctness=Correctness(Gate.STRICT, 0.0, 1e-5), profile=profile)
 
 
-def test_the_models_error_is_told_by_method_from_measured_pairs_only(
+def test_the_models_error_is_reported_by_method_from_measured_pairs_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slower = replace(

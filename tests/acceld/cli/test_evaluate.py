@@ -37,7 +37,7 @@ def test_a_table_counts_the_best_of_each_group() -> None:
     assert everything.correct_percent == pytest.approx(200 / 3)
 
 
-def test_kernels_of_a_file_are_judged_in_order_and_a_cut_output_goes_on(tmp_path: Path) -> None:
+def test_kernels_of_a_file_are_evaluated_in_order_and_a_cut_output_goes_on(tmp_path: Path) -> None:
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
     small_silu(tmp_path, NARROW)

@@ -44,7 +44,7 @@ def test_saved_queries_answer(home: Path, name: str, capsys: pytest.CaptureFixtu
     assert "columns" in json.loads(printed(capsys, "history", "--saved", name, "--home", str(home), "--json"))
 
 
-def test_a_wrong_condition_or_name_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_condition_or_name_is_reported(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "--home", str(home), "--where", "speedupp > 1"]) == 2
     assert "no such column" in capsys.readouterr().err
     assert main(["history", "--home", str(home), "--saved", "bst"]) == 2
@@ -71,7 +71,7 @@ def test_times_are_text_in_views_and_in_tables_for_people(home: Path, capsys: py
         assert len(json.loads(printed(capsys, *words))["rows"]) == count
 
 
-def test_tables_are_listed_and_a_misspelt_one_is_told_the_nearest(
+def test_tables_are_listed_and_the_nearest_is_named_for_a_misspelt_one(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = {
@@ -199,7 +199,7 @@ def test_a_best_kernel_that_is_called_otherwise_is_not_put_over_a_file(
         (["optimize", "silu", "--budget-usd", "-1"], "argument --budget-usd: -1 is less than 0"),
     ],
 )
-def test_what_can_not_be_is_said_in_a_line_with_what_to_do(
+def test_an_error_is_one_line_with_what_to_do(
     home: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     assert main([*words, "--home", str(home)]) == 2

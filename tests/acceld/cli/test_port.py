@@ -40,7 +40,7 @@ def test_a_kernel_is_ported_traced_and_compared(tmp_path: Path, capsys: pytest.C
     assert "# both at once" in text and "neuronxcc" not in text
 
 
-def test_what_is_not_ported_is_told_with_its_line_and_exit_7(
+def test_what_is_not_ported_is_reported_with_its_line_and_exit_7(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert port(tmp_path, ", mask=i + j < 100") == 7

@@ -125,7 +125,7 @@ async def test_a_state_folder_can_be_named(remote: Path) -> None:
     assert await asyncio.to_thread(in_a_thread, f"ssh://box{remote}/.acceld") == "nkibench/silu"
 
 
-async def test_what_is_wrong_is_said(remote: Path) -> None:
+async def test_errors_are_reported(remote: Path) -> None:
     with pytest.raises(DaemonError, match="Could not resolve hostname nowhere"):
         await asyncio.to_thread(in_a_thread, "ssh://nowhere")
     with pytest.raises(DaemonError, match="no daemon could be found"):

@@ -32,7 +32,9 @@ def test_a_file_gets_what_its_workload_gets_where_the_workload_is_named(
     assert only == "fold_scalars" and kernel.read_text() == source, "nothing is edited"
 
 
-def test_what_can_not_be_told_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_can_not_be_suggested_is_refused_with_a_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for words, complaint in (
         (["silu", "--workload", "adamw"], "--workload goes with a kernel file"),
         (["silu", "--rule", "widen_tile"], "widen_tiles"),

@@ -12,7 +12,7 @@ from acceld.watch.tiers import Step, Watched
 from acceld.watch.watcher import Watcher
 
 
-def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+def test_files_of_one_name_are_distinguished_by_their_folders(tmp_path: Path) -> None:
     silu, rope, other = tmp_path / "silu" / "kernel.py", tmp_path / "rope" / "kernel.py", tmp_path / "mine.py"
     shown = io.StringIO()
     console = WatchConsole(shown, [silu, rope, other], as_json=False, notify="off", kept=tmp_path)

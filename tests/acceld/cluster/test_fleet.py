@@ -168,7 +168,7 @@ async def test_a_kernel_that_is_wrong_everywhere_is_wrong(world: World) -> None:
     assert {world.standing(name) for name in "abc"} == {"active"}
 
 
-async def test_a_host_whose_canary_fails_judges_nothing(world: World) -> None:
+async def test_a_host_whose_canary_fails_evaluates_nothing(world: World) -> None:
     a = await world.add("a", 8, wrong="baseline")
     await world.add("b", 8)
     await world.add("c", 8)

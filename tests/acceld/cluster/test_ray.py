@@ -43,7 +43,7 @@ def test_a_run_decides_the_same_when_its_daemon_is_killed(tmp_path: Path, expect
     assert kill_daemons(tmp_path, 1, NAMES) == expected
 
 
-async def test_a_cluster_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_cluster_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_gcs_rpc_server_connect_timeout_s", "1")
     monkeypatch.setattr(remote, "CONNECT_S", 10.0)
     hosts = RayHosts("127.0.0.1:1", Setup(EvaluateConfig(), DevicesConfig()))

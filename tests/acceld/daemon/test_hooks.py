@@ -51,7 +51,7 @@ def test_each_event_calls_its_hook(data: EventData, command: str) -> None:
     assert hooks.hook_for(Event(data, 1), ALL)[1] == command
 
 
-async def test_commands_are_told_what_happened(tmp_path: Path) -> None:
+async def test_commands_are_given_the_event(tmp_path: Path) -> None:
     store = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
     script = tmp_path / "hook.py"
     code = "import sys, pathlib; pathlib.Path(__file__).with_name('told').open('a').write(sys.stdin.read() + '\\n')"

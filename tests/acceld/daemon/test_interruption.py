@@ -50,7 +50,7 @@ async def metadata() -> AsyncIterator[Metadata]:
         await runner.cleanup()
 
 
-async def test_the_notice_is_waited_for_and_told(metadata: Metadata) -> None:
+async def test_the_notice_is_waited_for_and_reported(metadata: Metadata) -> None:
     waiting = asyncio.create_task(interruption.notice(metadata.url, period_s=0.01))
     async with asyncio.timeout(60):
         await metadata.asked.wait()

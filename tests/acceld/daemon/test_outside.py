@@ -44,7 +44,7 @@ def test_a_workload_without_a_baseline_for_the_api_takes_no_turns() -> None:
         ([{"text": "other", "grids": [2]}], "grid"),
     ],
 )
-def test_what_can_not_take_turns_is_refused(against: Any, said: str) -> None:
+def test_what_can_not_be_interleaved_is_refused(against: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         request_of(BODY | {"against": against}, Config())
 

@@ -66,7 +66,7 @@ async def test_a_clock_that_goes_back_an_hour_ends_no_run(home: Home, monkeypatc
         assert seqs == list(range(1, len(seqs) + 1))
 
 
-async def test_a_submitted_run_goes_to_its_end_and_is_told_event_by_event(home: Home) -> None:
+async def test_a_submitted_run_goes_to_its_end_and_is_reported_event_by_event(home: Home) -> None:
     async with serving(home) as (_, client):
         run = await client.send("POST", "/v1/runs", QUICK)
         assert run["state"] in ("queued", "running")  # a free place takes it at once
@@ -265,7 +265,7 @@ async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(h
             await asyncio.to_thread(target.write_text, text)
 
 
-async def test_one_kernel_is_judged_without_being_stored(home: Home) -> None:
+async def test_one_kernel_is_evaluated_without_being_stored(home: Home) -> None:
     async with serving(home) as (_, client):
         body = {"workload": "silu", "kernel": {"text": "latency 42", "api": "nki_legacy"}}
         reported = await client.send("POST", "/v1/evaluations", body)
@@ -288,7 +288,7 @@ async def test_a_compilation_ends_when_nobody_waits_for_it(home: Home, monkeypat
                 await asyncio.sleep(0.02)
 
 
-async def test_many_kernels_are_judged_in_one_request_and_answered_in_their_order(home: Home) -> None:
+async def test_many_kernels_are_evaluated_in_one_request_and_answered_in_their_order(home: Home) -> None:
     kernels = [{"text": f"latency {n}", "api": "nki_legacy"} for n in (42, 41)]
     items: list[dict[str, Any]] = [{"id": "a", "workload": "silu", "kernel": kernels[0]}]
     items += [{"workload": "siluu", "kernel": kernels[0]}]

@@ -25,7 +25,7 @@ def test_equal_outputs_have_no_error() -> None:
     assert compare(reference.copy(), reference) == NONE
 
 
-def test_errors_are_the_ratios_they_are_said_to_be() -> None:
+def test_errors_are_the_documented_ratios() -> None:
     reference = RNG.normal(size=(64, 32))
     output = reference.copy()
     output[3] += 0.01
@@ -172,7 +172,7 @@ def test_whole_numbers_forgive_no_parts_unless_something_makes_them_other_number
     assert splits(workload(name), variant, Errors(floor, floor, floor)) is allowed
 
 
-def test_prompts_are_told_the_very_limits_that_the_gate_decides_by() -> None:
+def test_prompts_name_the_very_limits_that_the_gate_decides_by() -> None:
     for name in ("silu", "rmsnorm_matmul", "adamw"):
         found = workload(name)
         floors = [Errors(4e-8, 6e-8, 2e-6)] * len(found.outputs)

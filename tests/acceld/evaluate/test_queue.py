@@ -10,7 +10,7 @@ from acceld.evaluate.interface import Priority
 from acceld.evaluate.queue import SlotQueue
 
 
-async def test_those_who_wait_go_by_priority_then_arrival() -> None:
+async def test_requests_are_served_by_priority_then_arrival() -> None:
     queue = SlotQueue(1, 10)
     order: list[str] = []
 

@@ -118,7 +118,7 @@ def test_a_path_says_what_is_expected_where_the_file_does_not(tmp_path: Path, na
     assert [attack.expect for attack in attacks] == [expect]
 
 
-async def test_a_kernel_without_a_label_that_passes_is_told_apart(tmp_path: Path) -> None:
+async def test_a_kernel_without_a_label_that_passes_is_distinguished(tmp_path: Path) -> None:
     text = (data_folder(FOLDER) / "H15_silu_function.py").read_text().replace("# expect: pass\n", "")
     (tmp_path / "right.py").write_text(text)
     (tmp_path / "wrong.py").write_text("# workload: st_silu\nraise SystemExit(0)\n")
@@ -140,7 +140,7 @@ async def test_a_kernel_without_a_label_that_passes_is_told_apart(tmp_path: Path
         ("# unpoliced: rejected\n", "not a status and rule"),
     ],
 )
-async def test_a_file_that_can_not_be_tried_is_told_of_and_the_others_are_tried(
+async def test_a_file_that_can_not_be_tried_is_reported_and_the_others_are_tried(
     tmp_path: Path, text: str, words: str
 ) -> None:
     (tmp_path / "bad.py").write_text(text)
@@ -151,7 +151,7 @@ async def test_a_file_that_can_not_be_tried_is_told_of_and_the_others_are_tried(
     assert words in broken[0].message
 
 
-def test_a_broken_workload_of_a_folder_is_told_with_what_needs_it(tmp_path: Path) -> None:
+def test_a_broken_workload_of_a_folder_is_reported_with_what_needs_it(tmp_path: Path) -> None:
     (tmp_path / "workloads" / "mine").mkdir(parents=True)
     (tmp_path / "workloads" / "mine" / "workload.toml").write_text("name = [\n")
     (tmp_path / "attack.py").write_text("# workload: mine\n")

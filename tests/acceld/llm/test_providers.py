@@ -110,7 +110,7 @@ async def test_an_answer_cut_at_its_limit_says_so(api: Api) -> None:
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
-async def test_tokens_that_are_not_told_are_estimated(api: Api) -> None:
+async def test_tokens_that_are_not_reported_are_estimated(api: Api) -> None:
     async with ScriptedServer(default=Reply(TEXT, usage=False)) as server:
         model = model_for(server, api)
         answer = await model.complete(ask())

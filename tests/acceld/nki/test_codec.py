@@ -196,7 +196,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 @given(programs())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example])
-def test_programs_of_any_operations_are_judged_without_a_crash(program: Program) -> None:
+def test_programs_of_any_operations_are_evaluated_without_a_crash(program: Program) -> None:
     again = decode(encode(program))
     assert encode(again) == encode(program)
     check(again)
@@ -217,7 +217,7 @@ ENCODED = encode(sample())
 
 @given(st.integers(0, len(ENCODED) - 1), st.integers(0, 7))
 @settings(max_examples=150, deadline=None)
-def test_a_flipped_bit_is_refused_or_judged(position: int, bit: int) -> None:
+def test_a_flipped_bit_is_refused_or_evaluated(position: int, bit: int) -> None:
     data = bytearray(ENCODED)
     data[position] ^= 1 << bit
     try:
@@ -253,7 +253,7 @@ PLACES = _numbers(json.loads(ENCODED))
 
 @given(st.sampled_from(PLACES), st.sampled_from([-1, 0, 1, 3, 129, 2**31, 2**40, -(2**40), 2**63, 10**400, 1.5]))
 @settings(max_examples=200, deadline=None)
-def test_a_program_with_one_number_replaced_is_refused_or_judged(place: tuple[Any, ...], value: Any) -> None:
+def test_a_program_with_one_number_replaced_is_refused_or_evaluated(place: tuple[Any, ...], value: Any) -> None:
     raw = json.loads(ENCODED)
     at_place = raw
     for key in place[:-1]:

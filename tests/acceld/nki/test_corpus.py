@@ -8,7 +8,7 @@ from tests.acceld.nki.corpus import CURRENT, LEGACY, outcomes
 
 
 @pytest.mark.parametrize("api", ["nki_legacy", "nki"])
-def test_the_corpus_is_judged_rightly(api: str) -> None:
+def test_the_corpus_has_the_expected_outcomes(api: str) -> None:
     wrong = [
         f"{'legal' if one.legal else one.pair.rule}: found {one.found or 'nothing'} at line {one.line}, "
         f"wanted {one.wanted_line}: {one.pair.legal if one.legal else one.pair.refused} ({one.message})"

@@ -42,7 +42,7 @@ def traced(*lines: str) -> Program:
         (["nisa.dma_copy(out.ap([[512, 128], [1, 512]], offset=512), tile)"], 128 * 512, (0, 0)),
     ],
 )  # fmt: skip
-def test_what_no_run_writes_is_told_with_its_share_and_line(
+def test_what_no_run_writes_is_reported_with_its_share_and_line(
     lines: list[str], written: int, first: tuple[int, ...]
 ) -> None:
     (gap,) = gaps(traced(*lines))

@@ -65,7 +65,7 @@ def busy(made: Machine, engine: Engine) -> float:
     return sum(us for where, us in zip(made.engine, made.busy_us, strict=True) if where == INDEX[engine])
 
 
-def test_copies_are_dealt_to_the_engine_with_less_work_and_its_busy_time_has_them() -> None:
+def test_copies_go_to_the_engine_with_less_work_and_its_busy_time_has_them() -> None:
     made = copies(8)
     assert scheduled(made, alternates_copies=True).total_us == pytest.approx(4.0)
     assert busy(made, Engine.SCALAR) == busy(made, Engine.VECTOR) == pytest.approx(4.0)

@@ -553,7 +553,7 @@ def test_every_rule_the_rule_book_knows_has_a_pair() -> None:
     assert len(CASES) >= 50
 
 
-def test_interleaved_writes_of_affine_iterations_are_told_from_overlapping_ones() -> None:
+def test_interleaved_writes_of_affine_iterations_are_distinguished_from_overlapping_ones() -> None:
     kernel = Kernel()
     y, tile = kernel.output((16, 4, 8)), kernel.loaded((16, 8))
     with kernel.loop(2) as i, kernel.loop(2) as j:

@@ -298,7 +298,7 @@ async def test_an_attempt_is_the_code_of_the_answer() -> None:
     assert client.requests[0].tags == {"run": 5, "iteration": 1, "parent": 1, "plan": 9, "attempt": 0}
 
 
-async def test_no_code_is_asked_for_once_more_and_then_told() -> None:
+async def test_missing_code_is_asked_for_once_more_and_then_reported() -> None:
     client = ScriptedClient(["I would rather explain it.", ANSWER])
     attempt = await proposer(client).attempt(attempt_request())
     assert attempt is not None and attempt.text == CHILD

@@ -49,7 +49,7 @@ def test_a_cut_off_block_is_not_taken_but_an_earlier_complete_one_is() -> None:
     assert extract_kernel(block(KERNEL) + "Better still:\n" + half, "kernel").text == KERNEL
 
 
-def test_a_complete_block_that_does_not_parse_is_left_to_the_judge() -> None:
+def test_a_complete_block_that_does_not_parse_is_left_to_the_evaluation() -> None:
     broken = "def kernel(x):\n    return (x\n"
     assert extract_kernel(block(broken), "kernel").text == broken
     assert extract_kernel(block(KERNEL) + block(broken), "kernel").text == KERNEL

@@ -43,7 +43,7 @@ def test_no_placeholder_is_left_in_any_rendered_prompt(library: PromptLibrary, a
         assert f"<{placeholder}>" in prompt.system + prompt.user
 
 
-def test_the_summarizer_is_told_the_real_speedup(library: PromptLibrary) -> None:
+def test_the_summarizer_is_given_the_real_speedup(library: PromptLibrary) -> None:
     file = library.get("nki", "summarizer")
     values: dict[str, str | Data] = dict.fromkeys(file.placeholders, "x")
     assert "1.37 times as fast" in file.render(values | {"speedup": "1.37"}).user

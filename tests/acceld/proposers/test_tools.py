@@ -83,7 +83,7 @@ async def attempted(
     return found, client, evaluator
 
 
-async def test_tools_are_used_before_the_answer_and_told_in_the_next_question() -> None:
+async def test_tools_are_used_before_the_answer_and_their_results_stand_in_the_next_question() -> None:
     first = "Let me see.\n" + block("look_up", "nc_matmul") + block("profile", KERNEL) + block("trace", "broken")
     found, client, evaluator = await attempted([first, FINAL])
     assert found.text == KERNEL
@@ -138,7 +138,7 @@ async def test_what_is_wrong_with_a_call_is_an_answer() -> None:
         assert why in await tools.use(call, PARENT.kernel)
 
 
-def test_blocks_of_tools_are_told_from_kernels() -> None:
+def test_blocks_of_tools_are_distinguished_from_kernels() -> None:
     text = block("profile", "a\nb") + FINAL + "```tool\nx\n```\n"
     assert tool_calls(text) == [ToolCall("profile", "a\nb\n")]
     assert "profile" not in without_tools(text)

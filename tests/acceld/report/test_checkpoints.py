@@ -100,14 +100,14 @@ def test_a_checkpoint_becomes_a_run(checkpoint: Path, tmp_path: Path, capsys: py
     assert (insight["title"], insight["slow_candidate"], insight["fast_candidate"]) == ("Fuse exp", 1, 2)
 
 
-def test_a_checkpoint_needs_to_be_told_its_chip(
+def test_a_checkpoint_without_a_chip_is_refused(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["import", str(checkpoint), "--home", str(tmp_path / "home")]) == 2
     assert "--chip" in capsys.readouterr().err
 
 
-def test_one_case_is_a_checkpoint_as_well_and_a_broken_one_is_told(
+def test_one_case_is_a_checkpoint_as_well_and_a_broken_one_is_reported(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = next(checkpoint.iterdir())

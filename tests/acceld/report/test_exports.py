@@ -28,7 +28,7 @@ def exported(home: Path, folder: Path, kind: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_page_is_whole_and_tells_the_result(home: Path, tmp_path: Path) -> None:
+def test_a_page_is_complete_and_states_the_result(home: Path, tmp_path: Path) -> None:
     place = tmp_path / "r.html"
     assert main(["report", "r1", "-o", str(place), "--home", str(home)]) == 0
     html = place.read_text()

@@ -75,7 +75,7 @@ def test_budgets_are_candidates_or_money() -> None:
             parse_cost([word])
 
 
-def test_what_rules_do_not_use_is_said() -> None:
+def test_settings_that_rules_do_not_use_are_named() -> None:
     vary = parse_vary(["beam=1", "memory=fifo", "fixer=4"])
     assert set(without_effect(vary, "rules")) == {"memory", "fixer"}
     assert without_effect(vary, "llm") == {}
@@ -91,7 +91,7 @@ def test_an_iteration_never_gets_more_than_there_is_room_for(room: int, repairs:
 
 
 @pytest.mark.parametrize("limit", [1, 5, 8, 20])
-async def test_a_run_judges_exactly_the_candidates_it_was_given(
+async def test_a_run_evaluates_exactly_the_candidates_it_was_given(
     store: Store, search_for: SearchMaker, limit: int
 ) -> None:
     run = await new_run(store, iterations=100, patience=0, candidates=limit, fixer_steps=2)

@@ -23,7 +23,7 @@ def test_every_test_that_the_documentation_names_exists() -> None:
     assert len(named) >= 27 and set(named) <= there, set(named) - there
 
 
-async def test_a_kernel_is_judged_while_another_plan_is_still_being_written(
+async def test_a_kernel_is_evaluated_while_another_plan_is_still_being_written(
     store: Store, search_for: SearchMaker
 ) -> None:
     evaluated = asyncio.Event()

@@ -172,7 +172,7 @@ async def test_plans_alternate_and_models_plan_where_rules_have_no_more() -> Non
     ]
 
 
-async def test_models_are_told_what_rules_do_and_refuse() -> None:
+async def test_prompts_say_what_rules_do_and_refuse() -> None:
     models = Report()
     proposer = BothProposer(models, RulesProposer())
     asked = plan_request(0, baseline_kernel(workload("silu", ()), "nki_legacy").text)
@@ -206,7 +206,7 @@ async def evaluator(tmp_path: Path) -> AsyncIterator[SimulatedEvaluator]:
 
 
 @pytest.mark.slow
-async def test_a_search_by_both_is_judged_for_real_and_replays(
+async def test_a_search_by_both_is_evaluated_for_real_and_replays(
     store: Store, evaluator: SimulatedEvaluator, tmp_path: Path
 ) -> None:
     silu = workload("silu", ())

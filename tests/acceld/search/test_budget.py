@@ -81,7 +81,7 @@ async def test_a_call_is_refused_when_nothing_can_return_enough() -> None:
     assert (await budget.reserve(7, Decimal("0.3"))).open
 
 
-async def test_levels_are_told_once_for_each_scope() -> None:
+async def test_levels_are_reported_once_for_each_scope() -> None:
     reported: list[BudgetLevel] = []
     budget = Budget(day_usd=10.0, on_level=reported.append)
     budget.open_run(1, 1.0)

@@ -106,7 +106,7 @@ async def evaluator(tmp_path: Path) -> AsyncIterator[SimulatedEvaluator]:
 
 
 @pytest.mark.slow
-async def test_good_edits_win_and_the_others_are_told_apart(store: Store, evaluator: SimulatedEvaluator) -> None:
+async def test_good_edits_win_and_the_others_are_distinguished(store: Store, evaluator: SimulatedEvaluator) -> None:
     silu = workload("silu", ())
     root = replace(baseline_kernel(silu, "nki_legacy"), text=SLOW)
     parameters = SearchParameters(

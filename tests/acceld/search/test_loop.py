@@ -143,7 +143,7 @@ async def test_patience_and_target_stop_a_run(store: Store, search_for: SearchMa
     assert record.iteration == 2 and "no further gain in 2 iterations" in record.message
 
 
-async def test_a_time_limit_ends_an_iteration_and_what_was_judged_until_then_is_chosen_from(
+async def test_a_time_limit_ends_an_iteration_and_what_was_evaluated_until_then_is_chosen_from(
     store: Store, search_for: SearchMaker
 ) -> None:
     class Stuck(ScriptedEvaluator):

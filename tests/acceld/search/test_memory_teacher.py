@@ -217,7 +217,7 @@ async def test_off_asks_no_summarizer(store: Store) -> None:
     assert not summarizer.asked and not await kept(store) and await quiet.shown(2) == ()
 
 
-async def test_the_planner_is_told_when_plans_repeat(store: Store) -> None:
+async def test_the_planner_learns_that_plans_repeat(store: Store) -> None:
     plans = [Plan(1, 1, 1, n, "swap the loops", id=n + 1) for n in range(4)]
     await write_tree(store, plans)
     taught = teacher(store, Summarizer())

@@ -69,7 +69,7 @@ def test_a_run_without_a_passed_baseline_has_no_speedup() -> None:
     assert found.speedup is None and found.baseline_latency_us is None and not found.improved
 
 
-def test_proposals_without_code_are_told_by_reason_most_frequent_first() -> None:
+def test_proposals_without_code_are_counted_by_reason_most_frequent_first() -> None:
     made = plans(p2="fusion", p3="tile_width", p4="tile_width")
     refused = [
         Attempt(2, 0, None, "it is read later"),

@@ -45,7 +45,7 @@ def test_swapping_two_locals_counts() -> None:
     assert canonical(text) != canonical(text.replace("a - b", "b - a"))
 
 
-def test_a_local_that_hides_a_global_is_told_from_one_that_does_not() -> None:
+def test_a_local_that_hides_a_global_is_distinguished_from_one_that_does_not() -> None:
     hides = "g = 1\ndef k(x):\n    g = x\n    return g\n"
     assert canonical(hides) != canonical("g = 1\ndef k(x):\n    h = x\n    return g\n")
 

@@ -62,7 +62,7 @@ async def reported(saved: SavedFiles, act: Callable[[], None], count: int = 1) -
 
 
 @pytest.mark.parametrize("save", [in_place, atomic, vim, truncate, with_formatter])
-async def test_a_save_is_told_once_and_the_next_one_too(tmp_path: Path, save: Callable[[Path, str], None]) -> None:
+async def test_a_save_is_reported_once_and_the_next_one_too(tmp_path: Path, save: Callable[[Path, str], None]) -> None:
     file = tmp_path / "kernel.py"
     file.write_text("a = 0\n")
     saved = SavedFiles([file], quiet_s=0.1)

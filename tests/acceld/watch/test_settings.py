@@ -84,7 +84,7 @@ def test_a_broken_prompt_keeps_all_old_ones_and_a_mended_one_holds_from_the_next
     assert "Be bold." in after.system + after.user
 
 
-def test_a_broken_workload_is_told_with_its_reason(project: Path) -> None:
+def test_a_broken_workload_is_reported_with_its_reason(project: Path) -> None:
     settings = settings_of(project)
     file = project / "mine" / "silu2" / "workload.toml"
     good = file.read_text()

@@ -271,7 +271,7 @@ def test_a_kernel_that_offers_less_than_the_file_is_no_drop_in(
         check_drop_in(file, Kernel("void kernel(float *out) { }", "c", "kernel", filename="kernel.c"))
 
 
-async def test_files_of_one_name_are_each_judged_by_their_own_workload(tmp_path: Path) -> None:
+async def test_files_of_one_name_are_each_evaluated_by_their_own_workload(tmp_path: Path) -> None:
     evaluator, files = Scripted(), []
     for rows, workload in ((3, "silu"), (4, "rope")):
         file = tmp_path / workload / "kernel.py"

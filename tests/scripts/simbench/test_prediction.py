@@ -87,7 +87,7 @@ def test_a_set_tells_its_level_its_order_and_its_intervals() -> None:
     assert row["in the interval %"] == 33.0
 
 
-def test_development_and_validation_are_told_apart_and_kdas_operators_too() -> None:
+def test_development_and_validation_are_reported_apart_and_kdas_operators_too() -> None:
     found = [predicted(1.0, 1.0, chain="KDA"), predicted(1.0, 1.0, role=Role.VALIDATION)]
     tables = set_tables(found)
     assert [row["set"] for row in tables["sets_development"]] == ["KDA", "KDA KDA"]

@@ -74,7 +74,7 @@ async def test_outputs_with_other_names_are_matched_by_order_and_size_and_the_re
 
 
 @pytest.mark.parametrize("runtime", ["nrtpy", "capture"])
-async def test_outputs_that_do_not_fit_are_told_with_both_lists(runtime: str, tmp_path: Path) -> None:
+async def test_outputs_that_do_not_fit_are_reported_with_both_lists(runtime: str, tmp_path: Path) -> None:
     two = (OUT, Tensor("output_1", "bfloat16", (4, 4)))
     runner = await running(tmp_path, {}, runtime=runtime, outputs=two)
     result = await runner.run([ONES, ONES], deadline_s=30)
@@ -127,7 +127,7 @@ async def test_tools_that_warn_or_speak_on_stderr_are_understood(noise: str, tmp
     await runner.close()
 
 
-async def test_what_the_compiler_said_is_in_the_result(
+async def test_the_compilers_output_is_in_the_result(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     asking: Asking,  # noqa: F811

@@ -53,7 +53,7 @@ def _texts(sampled: bool, count: int) -> list[str]:
     return found
 
 
-async def test_wins_among_the_sample_of_what_screening_drops_are_told_and_end_it(
+async def test_wins_among_the_sample_of_what_screening_drops_are_reported_and_end_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, parent = str(small_silu(tmp_path)), Kernel(KERNEL, "nki_legacy")

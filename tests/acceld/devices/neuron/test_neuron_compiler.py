@@ -167,7 +167,7 @@ async def test_a_device_is_hidden_from_the_compiler_or_nothing_is_compiled(tmp_p
     assert device.read_text() == "untouched"
 
 
-async def test_a_missing_compiler_is_told_with_what_to_install(tmp_path: Path) -> None:
+async def test_a_missing_compiler_is_reported_with_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="neuronxcc"):
         await NeuronCompiler(sys.executable, NeffCache(tmp_path), device_pattern="").compile(_request())
     with pytest.raises(DeviceError, match="Deep Learning AMI"):

@@ -173,7 +173,7 @@ async def test_after_an_unclean_end_a_core_is_used_again_only_when_a_canary_pass
     assert await _hold(pool, "a") == 0
 
 
-async def test_a_core_that_goes_out_of_service_and_comes_back_is_told_of() -> None:
+async def test_a_core_that_goes_out_of_service_and_comes_back_is_reported() -> None:
     pool = Pool(_chip(0), bad=[0])
     assert await pool.spoil("c1") == 0
     assert pool.leases.sick == (0,)
@@ -262,7 +262,7 @@ def test_a_logical_core_of_two_is_an_hbm_pair_of_its_own() -> None:
     ]
 
 
-async def test_neuron_ls_is_read_and_its_failures_are_told(tmp_path: Path) -> None:
+async def test_neuron_ls_is_read_and_its_failures_are_reported(tmp_path: Path) -> None:
     program = tool(tmp_path, "neuron-ls")
     devices = await read_devices(program, {"ACCELD_STANDIN": "1"})
     assert [core.id for core in cores_of(devices)] == [0, 1, 2, 3]

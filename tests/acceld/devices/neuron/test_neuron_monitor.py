@@ -47,7 +47,7 @@ LINE = {
 }
 
 
-def test_runtimes_are_summed_and_memory_errors_told_by_chip() -> None:
+def test_runtimes_are_summed_and_memory_errors_counted_by_chip() -> None:
     report = parse_monitor(json.dumps(LINE))
     assert report.utilization_percent == {0: 84.0} and report.flops == {0: 2e12}
     assert report.physical_utilization_percent == {"0/nc_v3.0": 42.0, "0/nc_v3.1": 126.0}
@@ -74,7 +74,7 @@ def test_what_is_no_report_is_a_device_error(line: str) -> None:
         parse_monitor(line)
 
 
-async def test_the_program_is_listened_to_and_each_rise_of_memory_errors_is_told_once(tmp_path: Path) -> None:
+async def test_the_program_is_listened_to_and_each_rise_of_memory_errors_is_reported_once(tmp_path: Path) -> None:
     program = tool(tmp_path, "neuron-monitor")
     reported: list[tuple[int, int]] = []
     heard = asyncio.Event()

@@ -155,13 +155,13 @@ def test_a_machine_with_half_of_the_tools_gets_a_report_that_names_each_missing_
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"steps": 1}'])
-def test_what_is_no_report_is_told(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_report_is_reported(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(UsageError, match="not a report"):
         doctor._read(tmp_path / "x.json")
 
 
-def test_a_logical_core_that_is_too_small_is_told(tmp_path: Path) -> None:
+def test_a_logical_core_that_is_too_small_is_reported(tmp_path: Path) -> None:
     tried = _trial(tmp_path)
     tried.lnc = 2
     assert not asyncio.run(tried.run())

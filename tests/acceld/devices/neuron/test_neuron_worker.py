@@ -109,7 +109,7 @@ async def test_a_worker_that_does_not_answer_is_ended_at_the_deadline(tmp_path: 
         os.kill(silent.pid, 0)
 
 
-async def test_a_worker_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
+async def test_a_worker_that_dies_is_reported_with_its_last_words(tmp_path: Path) -> None:
     dying = await Worker.start(
         sys.executable,
         "runner.py",

@@ -185,7 +185,7 @@ async def test_a_compile_error_names_the_kernels_own_line(evaluator: HostedEvalu
     assert found.failure.line == 3 and "'c' undeclared" in found.failure.message
 
 
-async def test_another_signature_is_told_the_right_one(evaluator: HostedEvaluator) -> None:
+async def test_the_message_for_another_signature_names_the_right_one(evaluator: HostedEvaluator) -> None:
     found = await _evaluated(evaluator, "void kernel(float *a, float *out)\n{\n    out[0] = a[0];\n}\n", "c")
     assert found.status is Status.COMPILE_ERROR and found.failure is not None
     assert "void kernel(const float *a, const float *b, float *out);" in found.failure.hint
@@ -249,13 +249,13 @@ async def test_without_a_compiler_c_is_refused_and_says_what_to_install(
 
 
 @pytest.mark.parametrize("name", QUICK)
-async def test_no_attack_fools_the_judge(evaluator: HostedEvaluator, name: str) -> None:
+async def test_no_attack_passes(evaluator: HostedEvaluator, name: str) -> None:
     await _try(evaluator, name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ATTACKS.keys() - set(QUICK)))
-async def test_no_other_attack_fools_the_judge(evaluator: HostedEvaluator, name: str) -> None:
+async def test_no_other_attack_passes(evaluator: HostedEvaluator, name: str) -> None:
     await _try(evaluator, name)
 
 

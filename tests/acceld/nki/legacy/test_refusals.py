@@ -59,7 +59,9 @@ def test_a_refusal_names_the_call_the_line_and_what_to_do(
 
 
 @pytest.mark.parametrize(("name", "instead"), [("T", "nl.transpose(tile)"), ("sum", "nl.sum(tile, axis)")])
-def test_an_attribute_tiles_lack_is_told_with_its_function(trace_kernel: TraceKernel, name: str, instead: str) -> None:
+def test_the_message_for_an_attribute_that_tiles_lack_names_its_function(
+    trace_kernel: TraceKernel, name: str, instead: str
+) -> None:
     with pytest.raises(KernelFailure, match="a tile has no attribute") as caught:
         trace_kernel(BODY.format(f"t.{name}"), X)
     assert instead in caught.value.message
