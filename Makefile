@@ -20,9 +20,9 @@ test-llm: $(VENV)/.installed-dev
 
 test-exports:
 	python3 -m venv .venv-exports && .venv-exports/bin/pip install -q -e '.[parquet]' datasets trl pytest pytest-asyncio pytest-timeout hypothesis
-	.venv-exports/bin/python -m pytest -q -rs -p no:cacheprovider tests/acceld/report/test_libraries.py
+	.venv-exports/bin/python -m pytest -q -rs -p no:cacheprovider tests/acceld/report/test_libraries.py tests/acceld/test_trainers.py
 	python3 -m venv .venv-verl && .venv-verl/bin/pip install -q -e '.[parquet]' verl pytest pytest-asyncio pytest-timeout hypothesis
-	.venv-verl/bin/python -m pytest -q -rs -p no:cacheprovider tests/acceld/report/test_libraries.py
+	.venv-verl/bin/python -m pytest -q -rs -p no:cacheprovider tests/acceld/report/test_libraries.py tests/acceld/test_trainers.py
 
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python scripts/fuzz.py --seconds $(SECONDS_OF_FUZZING)

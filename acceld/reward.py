@@ -6,7 +6,7 @@
         trainer = GRPOTrainer(model, reward_funcs=scorer, ...)       # TRL
         scores = scorer.score(["```python\\n...```", "..."])          # plain
 
-verl: ``custom_reward_function.path=.../acceld/reward.py``, ``name=compute_score`` or ``compute_scores`` (batches).
+verl: ``custom_reward_function.path=pkg://acceld.reward``, ``name=compute_score`` or ``compute_scores`` (batches).
 A scorer's results follow from its seed and the answers: the same in every process, in any order.
 """
 
@@ -49,10 +49,10 @@ RUN = 1
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One answer's result."""
+    """Reward of one answer, with what it follows from."""
 
     reward: float | None
-    """None where the result says nothing of the kernel: the simulator lacks a call."""
+    """None where the result says nothing about the kernel, such as a call that the simulator lacks."""
     status: str
     """A status of an evaluation, or ``no_code``."""
     latency_us: float | None = None
@@ -287,14 +287,16 @@ def advantages(rewards: Sequence[float | None], group: int, *, scale: bool = Tru
 # verl
 
 _shared: dict[str, Scorer] = {}
+_sharing = threading.Lock()
 
 
 def _scorer() -> Scorer:
-    """Return this process's scorer for functions that can not be given one."""
-    if "all" not in _shared:
-        _shared["all"] = Scorer(seed=0)
-        atexit.register(_shared["all"].close)
-    return _shared["all"]
+    """Return this process's scorer for functions that can not be given one; verl calls them from several threads."""
+    with _sharing:
+        if "all" not in _shared:
+            _shared["all"] = Scorer(seed=0)
+            atexit.register(_shared["all"].close)
+        return _shared["all"]
 
 
 def compute_score(
@@ -311,7 +313,7 @@ def compute_scores(
     extra_infos: Sequence[Any] | None = None,
     **_: Any,
 ) -> list[float]:
-    """Return a batch's rewards, as verl asks for them; 0 where a result says nothing of the kernel."""
+    """Return a batch's rewards, as verl asks for them; 0 where a result says nothing about the kernel."""
     return [one.reward or 0.0 for one in _scorer().score(list(solution_strs), [str(one) for one in data_sources])]
 
 
