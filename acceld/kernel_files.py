@@ -10,6 +10,8 @@ from acceld.errors import UsageError
 from acceld.model import Kernel
 from acceld.parsing import parse
 
+PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki", "triton": "triton"}
+"""The API that a kernel is written for, by the package it imports."""
 MAX_FILE_BYTES = 2 * 2**20
 MAX_CLOSURE_FILES = 200
 
@@ -40,6 +42,28 @@ def load_kernel(
         trusted=True,
         closure=closure,
     )
+
+
+def api_of_file(path: Path) -> str | None:
+    """Return the API a kernel file is written for; None where its name and imports leave it open or it can not be read."""
+    if path.suffix == ".c":
+        return "c"
+    try:
+        return api_of_text(path.read_text(encoding="utf-8")) if path.suffix == ".py" else None
+    except (OSError, ValueError):  # loading the kernel tells what is wrong with it
+        return None
+
+
+def api_of_text(text: str) -> str | None:
+    """Return the API whose package a Python source imports; None for none or several, and where it does not parse."""
+    try:
+        nodes = list(ast.walk(parse(text)))
+    except (SyntaxError, ValueError):
+        return None
+    imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    imported += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    found = {PACKAGES[root] for name in imported if (root := name.partition(".")[0]) in PACKAGES}
+    return found.pop() if len(found) == 1 else None
 
 
 def read(path: Path) -> str:

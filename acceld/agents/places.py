@@ -17,7 +17,6 @@ from acceld.workloads.loading import FILE
 
 SUFFIXES = (".py", ".c")
 TEXT_LIMIT = 1_000_000
-PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki", "triton": "triton"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +79,9 @@ class Places:
 
     def api_of(self, text: str, file: Path | None, found: Workload | None) -> str:
         """Return the API that a source is written for: by its imports, else the workload's only one, else the configured."""
-        if file is not None and file.suffix == ".c":
-            return "c"
-        for package, api in PACKAGES.items():
-            if f"import {package}" in text or f"from {package}" in text:
-                return api
+        written_for = "c" if file is not None and file.suffix == ".c" else kernel_files.api_of_text(text)
+        if written_for is not None:
+            return written_for
         baselines = list(found.baselines) if found else []
         return baselines[0] if len(baselines) == 1 else self.config.search.api
 

@@ -34,7 +34,7 @@ def add_target(parser: argparse.ArgumentParser, *, backend: str = "", simulated:
     """Add ``--chip`` and ``--api``, and ``--backend`` where ``backend`` explains it."""
     chips, apis = (SIMULATED_CHIPS, TARGETS[SIMULATOR].apis) if simulated else (CHIPS, APIS)
     parser.add_argument("--chip", choices=chips, help=f"the chip {CONFIGURED}")
-    parser.add_argument("--api", choices=apis, help=f"what kernels are written for {CONFIGURED}")
+    parser.add_argument("--api", choices=apis, help="what kernels are written for (default: what a kernel imports)")
     if backend:
         parser.add_argument("--backend", choices=tuple(TARGETS), help=backend)
 

@@ -35,7 +35,7 @@ def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
         keys = ", ".join(sorted(KEYS - {"workload"}))
         raise UsageError(f"an evaluation needs workload, and may have {keys}")
     given = asked.get("kernel")
-    kernel = specs.kernel(given, str(asked.get("api") or config.search.api)) if given is not None else None
+    kernel = specs.kernel(given, asked.get("api"), config.search.api) if given is not None else None
     default = Choice(config.devices.backend, config.search.api, config.search.chip)
     api = kernel.api if kernel is not None else asked.get("api")
     found = specs.workload_of(asked, config)
@@ -75,7 +75,7 @@ def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Ke
     if given == BASELINE:
         found = specs.workload_of(asked, config)
         return baseline_kernel(found, api) if api in found.baselines else None
-    kernel = specs.kernel(given, api)
+    kernel = specs.kernel(given, api, api)
     if kernel.api != api:
         raise UsageError(f"a kernel in {kernel.api} can not be timed interleaved with one in {api}")
     return _launched(kernel, given, specs.workload_of(asked, config))

@@ -10,6 +10,7 @@ import msgspec
 
 from acceld.config import Config
 from acceld.errors import UsageError, did_you_mean
+from acceld.kernel_files import api_of_text
 from acceld.model import PRESETS, PROPOSERS, SEARCH_OPTIONS, Gate, Kernel, MemoryPolicy, RunSpec, SearchParameters
 from acceld.targets import Choice, choose
 from acceld.workloads import Workload, load_workload, workload
@@ -39,10 +40,11 @@ def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[st
         if values[name] not in allowed:
             raise UsageError(f"there is no {name} {values[name]!r}. {did_you_mean(values[name], allowed)}".rstrip())
     found, api, root = workload_of(asked, config), _asked(asked, "api"), asked.get("root")
+    given = kernel(root, api, config.search.api) if root is not None else None
     where = choose(
         Choice(config.devices.backend, config.search.api, config.search.chip),
         backend=_asked(asked, "backend"),
-        api=api,
+        api=given.api if given is not None else api,
         chip=_asked(asked, "chip"),
         offered=found.baselines if api is None and root is None else (),
         runs_on=found.chips,
@@ -50,7 +52,7 @@ def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[st
     values |= {"backend": where.backend, "api": where.api, "chip": where.chip}
     search = asked.get("search") or {}
     values["search"] = configured_search(search, config, configured, values["preset"], values["proposer"])
-    values["root"] = kernel(root, where.api) if root is not None else None
+    values["root"] = given
     return RunSpec(**values)
 
 
@@ -97,12 +99,17 @@ def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
         raise UsageError(f"search: {error}") from error
 
 
-def kernel(asked: Any, api: str) -> Kernel:
-    """A kernel that a person gives: trusted in so far as the import policy does not hold for it."""
+def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
+    """A kernel that a person gives: trusted in so far as the import policy does not hold for it.
+
+    It is one of ``api``, else of the API that it imports, else of ``otherwise``, where it does not say itself.
+    """
     if not isinstance(asked, Mapping):
         raise UsageError("a kernel is an object with a text")
     known = {field.name for field in fields(Kernel)}
     _refuse_unknown("a kernel", asked, known)
+    text = asked.get("text")
+    api = api or (api_of_text(text) if isinstance(text, str) and len(text) <= TEXT_LIMIT else None) or otherwise
     given = {"api": api, **asked, "grid": asked.get("grid") or (), "closure": asked.get("closure") or {}}
     found = _record({**given, "trusted": asked.get("trusted", True) is True}, Kernel, "a kernel")
     if len(found.text) > TEXT_LIMIT:

@@ -15,6 +15,7 @@ from acceld.cli.output import print_json, say
 from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError
 from acceld.home import find_home
+from acceld.kernel_files import api_of_file
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import DEVICE_OF, SIMULATOR, Choice, choose
 from acceld.workloads import BASELINE_FILES, ArraySpec, load_workload
@@ -38,18 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the folder, run the kernel once, print the result."""
-    flags = {"search.chip": arguments.chip, "search.api": arguments.api}
-    settings = config.load(flags=flags).config
-    default = default_target(settings, SIMULATOR)
     path = Path(arguments.kernel)
+    asked = arguments.api or api_of_file(path)
     in_c = path.suffix == ".c"
+    settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
+    default = default_target(settings, SIMULATOR)
     if in_c and (arguments.api or arguments.chip):
         raise UsageError("a kernel in C is timed on the host's processor", hint="leave out --api and --chip")
     if in_c and not arguments.reference:
         raise UsageError("a kernel in C needs a reference", hint="--reference REF.py: numpy, forward and get_inputs")
-    where = (
-        choose(default, api="c") if in_c else choose(default, backend=SIMULATOR, api=arguments.api, chip=arguments.chip)
-    )
+    where = choose(default, api="c") if in_c else choose(default, backend=SIMULATOR, api=asked, chip=arguments.chip)
     chip, api = where.chip, where.api
     kernel = parsed_kernel(path, api=api, entry=arguments.entry, grid=arguments.grid, lnc=arguments.lnc)
     folder = Path(arguments.output or path.stem)

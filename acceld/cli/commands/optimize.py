@@ -15,6 +15,7 @@ from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.errors import BudgetError, DaemonError, UsageError
 from acceld.home import Home, find_home
+from acceld.kernel_files import api_of_file
 from acceld.model import (
     PRESETS,
     PROPOSERS,
@@ -142,19 +143,20 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     """The run that is asked for, and the configuration behind it. UsageError, WorkloadError or ConfigError where it can not be."""
     from acceld.workloads import workload
 
-    flags = {"search.preset": arguments.preset, "search.proposer": arguments.proposer, "search.api": arguments.api}
+    asked = arguments.api or (api_of_file(Path(arguments.target)) if arguments.target else None)
+    flags = {"search.preset": arguments.preset, "search.proposer": arguments.proposer, "search.api": asked}
     flags |= {"search.chip": arguments.chip, "devices.backend": arguments.backend, "devices.screen": arguments.screen}
     resolved = config.load(flags=flags)
     settings = resolved.config
     default = default_target(settings)
-    where = choose(default, backend=arguments.backend, api=arguments.api, chip=arguments.chip)
+    where = choose(default, backend=arguments.backend, api=asked, chip=arguments.chip)
     root, name = _target(arguments, where.api)
     found = workload(name, workload_folders(settings))
     if arguments.from_reference is not None:
         if not PROPOSERS[settings.search.proposer].writes_first:
             raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     else:
-        api = arguments.api if root is None else root.api
+        api = asked if root is None else root.api
         offered = found.baselines if root is None else ()
         where = choose(
             default, backend=arguments.backend, api=api, chip=arguments.chip, offered=offered, runs_on=found.chips

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import asyncio
 import json
 import tempfile
@@ -28,6 +27,7 @@ from acceld.cli.kernels import (
 from acceld.cli.output import print_json, print_pairs, print_table, say, write_file
 from acceld.errors import UsageError
 from acceld.home import find_home
+from acceld.kernel_files import api_of_file
 from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.nki.errors import KernelFailure
 from acceld.roofline import peak_source
@@ -37,7 +37,6 @@ from acceld.workloads import ArraySpec, Workload, load_workload, workload
 if TYPE_CHECKING:
     from acceld.nki.ir.program import Program
 
-PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki"}
 """The API of a kernel's file, by the package that it imports."""
 FINE = frozenset({Status.PASSED, Status.UNCHECKED, Status.UNTESTED})
 
@@ -79,7 +78,7 @@ class Subject:
 
 def run(arguments: argparse.Namespace) -> int:
     """Profile, print, and return 7 where the kernel does not pass."""
-    asked = arguments.api or _imported_api(Path(arguments.kernel))
+    asked = arguments.api or api_of_file(Path(arguments.kernel))
     flags = {"search.chip": arguments.chip, "search.api": asked}
     settings = config.load(flags=flags).config
     found = _named(arguments, settings)
@@ -107,20 +106,6 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.trace and evaluation.profile is not None:
             _write_timeline(_traced(subject, chip, settings.evaluate, state), Path(arguments.trace), state)
     return 0 if evaluation.status in FINE else NOT_PASSED
-
-
-def _imported_api(path: Path) -> str | None:
-    """The API whose package the file imports; None for a workload, a file without imports or with both packages."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8")) if path.suffix == ".py" else ast.Module([], [])
-    except (OSError, SyntaxError, ValueError):  # loading the kernel tells what is wrong with it
-        return None
-    roots = {
-        alias.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
-    }
-    roots |= {(node.module or "").partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    found = [api for package, api in PACKAGES.items() if package in roots]
-    return found[0] if len(found) == 1 else None
 
 
 def _is_workload(arguments: argparse.Namespace) -> bool:

@@ -10,6 +10,7 @@ from acceld.cli.arguments import add_json, add_target
 from acceld.cli.kernels import NOT_PASSED, baseline_of, default_target, parsed_kernel, workload_folders, workload_of
 from acceld.cli.output import print_json, say
 from acceld.errors import UsageError
+from acceld.kernel_files import api_of_file
 from acceld.targets import choose
 from acceld.workloads import Workload, workload
 
@@ -27,15 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print line, proven precondition, expected effect and diff of everything that would apply."""
-    settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
     path = Path(arguments.kernel)
+    asked = arguments.api or api_of_file(path)
+    settings = config.load(flags={"search.chip": arguments.chip, "search.api": asked}).config
     found = _workload(arguments, path, settings)
-    asked = "c" if path.suffix == ".c" and arguments.api is None else arguments.api
-    api = choose(default_target(settings), api=asked, chip=arguments.chip).api
-    if path.suffix not in (".py", ".c"):
+    is_file = path.suffix in (".py", ".c")
+    offered = found.baselines if found is not None and not is_file and asked is None else ()
+    api = choose(default_target(settings), api=asked, chip=arguments.chip, offered=offered).api
+    if not is_file:
         assert found is not None
-        if asked is None and api not in found.baselines:
-            api = next(iter(found.baselines), api)
         path = baseline_of(found, api)
     from acceld.proposers.rules.suggested import suggested
 

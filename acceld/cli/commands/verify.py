@@ -26,7 +26,7 @@ from acceld.cli.output import print_json, print_table
 from acceld.client import Client
 from acceld.errors import AcceldError, UsageError
 from acceld.home import find_home
-from acceld.kernel_files import load_kernel
+from acceld.kernel_files import api_of_file, load_kernel
 from acceld.model import Evaluation, Failure, Gate, Kernel, Source, Status
 from acceld.production import BROKEN, HOLDS, VERIFIER
 from acceld.targets import SIMULATOR, TARGETS, choose
@@ -240,8 +240,8 @@ def file_case(
     found = workload_of(path, workload, settings)
     if found is None:
         raise UsageError(f"{path} has nothing to be checked against", hint="name a workload with --workload")
-    api = api or ("c" if path.suffix == ".c" else None)
-    where = choose(default_target(settings), backend=backend, api=api, chip=chip)
+    api = api or api_of_file(path)
+    where = choose(default_target(settings), backend=backend, api=api, chip=chip, runs_on=found.chips)
     kernel = load_kernel(path, api=where.api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
     other = None
     if against:

@@ -16,6 +16,7 @@ from acceld.cli.kernels import evaluated as evaluated_by
 from acceld.cli.output import say
 from acceld.errors import DaemonError, UsageError
 from acceld.home import Home, find_home
+from acceld.kernel_files import api_of_file
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import SIMULATOR, TARGETS, Choice, choose
 
@@ -46,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Watch until interrupted."""
     settings = config.load(flags={"watch.mode": arguments.mode}).config
-    where = choose(default_target(settings), backend=arguments.backend, api=arguments.api, chip=arguments.chip)
+    written_for = {api_of_file(Path(path)) for path in arguments.paths}
+    asked = arguments.api or (written_for.pop() if len(written_for) == 1 else None)
+    where = choose(default_target(settings), backend=arguments.backend, api=asked, chip=arguments.chip)
     return asyncio.run(_watch(arguments, settings, where, find_home(arguments.home)))
 
 

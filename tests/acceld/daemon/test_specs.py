@@ -43,13 +43,13 @@ def test_a_search_that_does_not_fit_is_refused(asked: Any, said: str) -> None:
 
 
 def test_a_kernel_is_launched_as_it_is_asked_for() -> None:
-    found = specs.kernel({"text": "x", "grid": [2], "lnc": 2, "closure": {"a.py": "b"}, "entry": "k"}, "nki")
+    found = specs.kernel({"text": "x", "grid": [2], "lnc": 2, "closure": {"a.py": "b"}, "entry": "k"}, "nki", "nki")
     assert (found.api, found.grid, found.lnc, found.closure, found.trusted) == ("nki", (2,), 2, {"a.py": "b"}, True)
 
 
 @pytest.mark.parametrize("trusted", [False, None, 0, 1, "true"])
 def test_only_true_makes_a_kernel_trusted(trusted: Any) -> None:
-    assert not specs.kernel({"text": "x", "trusted": trusted}, "nki").trusted
+    assert not specs.kernel({"text": "x", "trusted": trusted}, "nki", "nki").trusted
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_only_true_makes_a_kernel_trusted(trusted: Any) -> None:
 )
 def test_a_kernel_that_does_not_fit_is_refused(asked: Any) -> None:
     with pytest.raises(UsageError):
-        specs.kernel(asked, "nki")
+        specs.kernel(asked, "nki", "nki")
 
 
 def test_a_run_has_a_workload_a_preset_and_no_other_keys() -> None:
@@ -90,3 +90,16 @@ def test_what_is_not_asked_for_is_as_the_configuration_says() -> None:
     assert found == replace(wanted, seed=8, screen=True, memory="fifo")
     untouched = specs.run_spec({"workload": "silu"}, config).search
     assert (untouched.seed, untouched.patience) == (PRESETS["paper"].seed, PRESETS["paper"].patience)
+
+
+@pytest.mark.parametrize(
+    ("asked", "api", "taken"),
+    [
+        ({"text": "import nki\n"}, None, "nki"),
+        ({"text": "import nki\n"}, "nki_legacy", "nki_legacy"),
+        ({"text": "import nki\n", "api": "triton"}, None, "triton"),
+        ({"text": "x = 1\n"}, None, "nki_legacy"),
+    ],
+)
+def test_a_kernel_is_of_the_api_it_says_or_imports(asked: dict[str, str], api: str | None, taken: str) -> None:
+    assert specs.kernel(asked, api, "nki_legacy").api == taken
