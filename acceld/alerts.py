@@ -29,7 +29,7 @@ BELL = "\a"
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One thing to tell."""
+    """One message to show."""
 
     subject: Subject
     text: str
@@ -66,7 +66,7 @@ def alert_of(event: Event) -> Alert | None:
 
 
 def announcement(alert: Alert, manner: Manner, *, in_tmux: bool = False) -> str:
-    """The characters that make a terminal tell of it: a bell, and with OSC a notification of the desktop.
+    """The characters by which a terminal announces it: a bell, and with OSC a notification of the desktop.
 
     tmux hands an escape on only where it is wrapped, and ``allow-passthrough`` is on; the bell always goes through.
     """

@@ -177,7 +177,7 @@ _ERRORS: dict[str, type[AcceldError]] = {
 
 
 def understand(status: int, raw: bytes) -> Any:
-    """The JSON of an answer, or the error that it tells of, with the daemon's own exit code."""
+    """The JSON of an answer, or its error, with the daemon's own exit code."""
     try:
         value = json.loads(raw) if raw else None
     except ValueError as error:

@@ -127,7 +127,7 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
         raise WorkloadError(f"{path}: running it once takes more than {REFERENCE_DEADLINE_S} s") from error
     if done.returncode:
         lines = done.stderr.strip().splitlines()
-        raise WorkloadError(f"{path}: {lines[-1] if lines else 'it ended without a word'}")
+        raise WorkloadError(f"{path}: {lines[-1] if lines else 'it ended without a message'}")
     raw = json.loads(done.stdout.splitlines()[-1])
     arguments = []
     for place, (drawn, kernel) in enumerate(zip(raw["inputs"], raw["kernel"], strict=True)):

@@ -175,7 +175,7 @@ class Check:
 
 
 OWN_ORACLE = "against the float64 execution of the workload's own kernel"
-"""Detail of a check that passed where the workload has no reference to be held against."""
+"""Detail of a check that passed where the workload has no reference to be compared with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from acceld.home import find_home
 from acceld.workloads import Workload, load_workload, workload
 
 VERIFIER = "acceld verify"
-"""By whom the marks of ``acceld verify --all`` are."""
+"""Author of the marks that ``acceld verify --all`` makes."""
 HOLDS, BROKEN = "verified: holds", "verified: no longer holds"
 """Prefix of a note that marks a kernel."""
 MARKER = "# ---- acceld: provenance, evidence and self-check of the kernel above ----"
@@ -85,7 +85,7 @@ class Best:
     """The shapes that a caller of a stored kernel gets."""
 
     def __call__(self, *arguments: Any) -> Any:
-        """Return what the kernel makes of tensors of any framework with ``shape`` and ``reshape``."""
+        """Return the kernel's outputs for tensors of any framework with ``shape`` and ``reshape``."""
         if self.stored is None:
             return self.function(*arguments)
         layouts = iter(self.layouts)

@@ -1,4 +1,4 @@
-"""Rewards for training models that write kernels: the judge of the search, as TRL, verl and plain Python call it.
+"""Rewards for training models that write kernels: the search's evaluation, as TRL, verl and plain Python call it.
 
 ::
 

@@ -49,7 +49,7 @@ Fault = Callable[[Nodes, Fleet], Awaitable[None]]
 
 
 async def seated(fleet: Fleet, count: int) -> None:
-    """Wait until so many hosts are given work."""
+    """Wait until this many hosts take work."""
     async with asyncio.timeout(120):
         while sum(one["standing"] == "active" for one in fleet.statistics()["hosts"]) < count:  # type: ignore[attr-defined]  # noqa: ASYNC110
             await asyncio.sleep(0.5)

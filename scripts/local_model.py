@@ -37,7 +37,7 @@ params.hostnames, params.port = ["127.0.0.1"], int(sys.argv[3])
 server = xllamacpp.Server(params)
 sys.stdin.read()
 """
-"""Serve until standard input ends: the server never outlives whoever started it."""
+"""Serve until standard input ends: the server never outlives the process that started it."""
 
 
 def wheels(packages: list[str]) -> list[Path]:

@@ -180,7 +180,7 @@ class Writer:
             self._settle(group)
 
     def _settle(self, group: list[_Item]) -> None:
-        """Commit the group, trying again while the trouble may pass; then tell everybody."""
+        """Commit the group, trying again while the error may be temporary; then answer all callers."""
         while True:
             try:
                 self._commit(group)

@@ -30,7 +30,7 @@ class Session:
         self.client = client
         self.replay = replay
         self.live = ConsoleView()
-        """Every event so far, also while a recording is shown."""
+        """The live state from every event so far, kept also while a recording is shown."""
         self.run = run if replay is None else replay.run
         self.candidate: int | None = None
         """The candidate in view."""
@@ -75,7 +75,7 @@ class Session:
         return self.replay is None and run not in self._loaded
 
     def fold(self, batch: list[Event]) -> list[Alert]:
-        """Take events in; return what a person wants to hear of."""
+        """Take events in; return those to notify a person of."""
         fresh = [event for event in batch if self.live.apply(event)]
         return [alert for event in fresh if (alert := alert_of(event)) is not None]
 

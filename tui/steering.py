@@ -69,7 +69,7 @@ class Steering:
         self._act_on_candidate("remeasure", "is evaluated again")
 
     def hint(self) -> None:
-        """Tell the planner something."""
+        """Send the planner a hint."""
         self._app.push_screen(
             Ask("What should the planner know?", "Such as: try keeping the weights in SBUF across row tiles"),
             lambda text: self._act("hint", "the planner will see it", text=text) if text else None,

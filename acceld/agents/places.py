@@ -56,7 +56,7 @@ class Places:
         raise UsageError(f"there is no workload {name[:200]!r}. {near}".rstrip(), hint="list_workloads names them")
 
     def kernel(self, source: str, path: str, api: str, found: Workload | None) -> Kernel:
-        """Return an agent's kernel, launched as its workload says. It is nobody's to vouch for, so it is not trusted."""
+        """Return an agent's kernel, launched as its workload says. It is untrusted."""
         if bool(source) == bool(path):
             raise UsageError("give the kernel as source, or the path of its file", hint="one of the two")
         file = self.kernel_file(path) if path else None

@@ -202,7 +202,7 @@ class Toolbox:
         wait_s: float = 600.0,
         report: Report = _quiet,
     ) -> Json:
-        """Search for a faster version and return what came of it, or how it stands after ``wait_s``.
+        """Search for a faster version and return the outcome, or the state after ``wait_s``.
 
         A call that is cancelled pauses the run: :meth:`resume_run` goes on with it.
         """
@@ -224,7 +224,7 @@ class Toolbox:
         return await self._follow(run, wait_s, report)
 
     async def follow_run(self, *, run: str, wait_s: float = 600.0, report: Report = _quiet) -> Json:
-        """Wait for a run and return what came of it, or how it stands after ``wait_s``."""
+        """Wait for a run and return its outcome, or its state after ``wait_s``."""
         await self._ready()
         return await self._follow(_number(run, "r"), wait_s, report)
 

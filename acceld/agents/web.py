@@ -1,4 +1,4 @@
-"""Access to the tools over HTTP: for whoever shows the daemon's token, from no stranger's web page."""
+"""Access to the tools over HTTP: it takes the daemon's token, and refuses requests of foreign web pages."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def plain(kernel: Kernel) -> dict[str, Any]:
 async def evaluated(
     evaluator: Any, kernel: Kernel, gate: Gate, *, workload: str, folder: str, chip: str, **further: Any
 ) -> Evaluation:
-    """Return the result of a judge that has been started; before what anybody else waits for."""
+    """Evaluate a kernel on an evaluator that has been started, before all other requests."""
     from acceld.evaluate.interface import EvaluationRequest, Priority
 
     request = {"workload": workload, "workload_folder": folder, "chip": chip, "gate": gate}

@@ -150,7 +150,7 @@ class WatchConsole:
 
 
 def short_names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Return the shortest ends of paths that tell them apart."""
+    """Return the shortest ends of paths that distinguish them."""
     names = {}
     for path in paths:
         parts = 1

@@ -19,7 +19,7 @@ from acceld.watch.answers import evaluation_from
 from acceld.watch.tiers import Step, Watched
 
 MEASURING_S = 1800.0
-"""Longest wait for a measurement, with what stands before it in the queue."""
+"""Deadline of a measurement, its wait in the queue included."""
 
 
 class WatchRuns:

@@ -81,7 +81,7 @@ class GuardedServer(Server):
         return app
 
     async def on_startup(self, app: web.Application) -> None:
-        """Tell the address."""
+        """Print the address."""
         say(f"open http://{HOST}:{self.port}/?token={self.door.token}")
         say("it works once, in one browser; ctrl+c ends it")
 

@@ -91,7 +91,7 @@ class Fleet:
         on_seen: Seen | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """At most ``queue_size`` evaluations of a run wait, besides as many as there are slots: who submits more is held up."""
+        """At most ``queue_size`` evaluations of a run wait, besides as many as there are slots: further submitters block."""
         self._hosts = hosts
         self._queue_size = queue_size
         self._workload_folders = tuple(workload_folders)
@@ -260,7 +260,7 @@ class Fleet:
         try:
             facts = replace(await member.host.describe(), name=name)
         except (HostLostError, AcceldError) as error:
-            log.warning("host %s can not begin: %s", name, error)
+            log.warning("host %s can not start: %s", name, error)
             if self._members.get(name) is member:
                 del self._members[name]  # the next look tries again
             return
@@ -553,7 +553,7 @@ def _decides(evaluation: Evaluation, request: EvaluationRequest) -> bool:
 
 
 def _settled(answers: Sequence[_Answer]) -> _Answer:
-    """Return what counts of answers that may differ: a wrong result whoever found it, else what most say, and no pass by halves."""
+    """Return the answer that counts among differing ones: a wrong result of any host, else the majority's; a pass needs a majority."""
     wrong = next((one for one in answers if one.evaluation.status in _WRONG), None)
     if wrong is not None:
         return wrong

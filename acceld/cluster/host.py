@@ -155,7 +155,7 @@ class LocalHost:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file so that whoever finds it finds all of it."""
+    """Write a file atomically."""
     partial = path.with_name(f"{path.name}.{os.getpid()}")
     partial.write_bytes(data)
     partial.replace(path)
@@ -200,7 +200,7 @@ def _first_line(path: Path) -> str:
 
 
 def with_texts(request: EvaluationRequest, text_of: Callable[[str], str]) -> EvaluationRequest:
-    """Return a request whose kernels' texts are each replaced by what a function makes of them."""
+    """Return a request with a function applied to the texts of its kernels."""
 
     def changed(kernel: Kernel) -> Kernel:
         closure = {path: text_of(text) for path, text in kernel.closure.items()}

@@ -24,7 +24,7 @@ class Standing(StrEnum):
     SILENT = "silent"
     """It does not answer: its work was queued again."""
     ASIDE = "aside"
-    """It disagrees with others, or its versions differ: nothing of it is believed."""
+    """It disagrees with others, or its versions differ: its results are not used."""
 
 
 class Lane(NamedTuple):
@@ -54,7 +54,7 @@ class Job:
     patient: bool = True
     """Without a host that could take it, it waits for one to come."""
     settled: bool = False
-    """It has its answer, whoever still runs it."""
+    """It has its answer; hosts may still run it."""
 
     def lane(self, held: Iterable[str]) -> Lane:
         """Return what it has in common with others, so that where one finds no host none does; ``held``: hosts that run it."""

@@ -126,7 +126,7 @@ class StoreJournal:
         await self._store.change(batch_sent, token, batch)
 
     async def collected(self, token: str) -> None:
-        """Nothing of it is needed any more."""
+        """All its answers are stored; it may be forgotten."""
         await self._store.change(batch_collected, token)
 
 

@@ -117,7 +117,7 @@ async def _serve(daemon: Daemon, ready_fd: int | None) -> None:
 
 
 def report(descriptor: int | None, reported: dict[str, Any]) -> None:
-    """Tell the process that started us how it went, once."""
+    """Report to the process that started us if the start worked, once."""
     if descriptor is None:
         return
     with contextlib.suppress(OSError):  # it may have gone away, which is its own affair

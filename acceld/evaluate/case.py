@@ -121,6 +121,6 @@ class Recent(OrderedDict[K, V]):
             self.popitem(last=False)
 
     def keep(self, key: K, make: Callable[[], V]) -> V:
-        """Return the entry, made the first time."""
+        """Return the entry of a key; the first call makes it."""
         self[key] = value = self[key] if key in self else make()
         return value

@@ -115,7 +115,7 @@ async def _while_awaited(request: web.Request, work: Coroutine[Any, Any, dict[st
 
 
 async def _evaluated(asked: dict[str, Any], control: Control, places: asyncio.Semaphore) -> dict[str, Any]:
-    """One of many: what can not be evaluated tells why, and does not end the others."""
+    """Evaluate one of many kernels; one that can not be evaluated gets its error as answer, and the others go on."""
     async with places:
         try:
             return await control.evaluate(asked)

@@ -59,12 +59,12 @@ class BatchJournal(Protocol):
         ...
 
     async def collected(self, token: str) -> None:
-        """Nothing of it is needed any more."""
+        """All its answers are stored; it may be forgotten."""
         ...
 
 
 class BatchProvider(Protocol):
-    """One model's batch mode. Raises LLMError and nothing of an SDK's."""
+    """One model's batch mode. Raises LLMError and never an SDK's own errors."""
 
     async def send(self, token: str, requests: Mapping[str, CompletionRequest]) -> str:
         """Send requests by their keys; the provider's id of the batch."""
@@ -113,7 +113,7 @@ class MemoryJournal:
 
 @dataclass(slots=True, eq=False)
 class _Followed:
-    """A batch that was sent, and whoever waits for it."""
+    """A batch that was sent, and the requests that wait for it."""
 
     known: OpenBatch
     waiting: set[str]

@@ -97,7 +97,7 @@ class Breaker:
                 self._open()
 
     def abandoned(self, probe: bool) -> None:
-        """The call said nothing about the model (it was cancelled): a probe hands its turn to the next caller."""
+        """Record a call that ended without an answer (it was cancelled); if it was the probe, the next caller probes."""
         if probe:
             self.state = "open"
             self._settled.set()

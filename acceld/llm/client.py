@@ -94,7 +94,7 @@ class Completion:
 
 
 class LLMClient(Protocol):
-    """A model that answers. Raises acceld.llm.errors.LLMError (and nothing of an SDK's)."""
+    """A model that answers. Raises acceld.llm.errors.LLMError (and never an SDK's own errors)."""
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The answer to one request."""

@@ -56,7 +56,7 @@ LANGUAGE_OPERATIONS: Mapping[str, str] = {
 """Operation that a function of ``nl`` becomes; the others take several, or none."""
 
 LOOPS = frozenset("affine_range sequential_range static_range dynamic_range arange".split())
-"""Functions whose arguments are those of Python's ``range``, and which the language's own file tells of."""
+"""Functions whose arguments are those of Python's ``range``, and which the language's own file documents."""
 
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
 """Traits by which one operation stands for another."""

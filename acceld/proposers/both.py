@@ -41,7 +41,7 @@ class BothProposer:
         return await self.models.plan(replace(request, notes=(*request.notes, *notes)))
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """The plan carried out by whoever made it."""
+        """Carry the plan out by the proposer that made it."""
         if request.plan.rule:
             return await self.rules.attempt(request)
         plan = request.plan

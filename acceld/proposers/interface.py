@@ -9,7 +9,7 @@ from typing import Protocol
 from acceld.model import Abilities, Attempt, Candidate, Evaluation, Insight, Kernel, Plan
 
 NO_PLAN = "straight from the kernel"
-"""Title of what stands where a plan would, in a run without planner."""
+"""Title of the placeholder for a plan in a run without planner."""
 
 
 @dataclass(frozen=True, slots=True)

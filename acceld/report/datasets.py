@@ -27,7 +27,7 @@ REWARDS: Mapping[Status, float] = {
     Status.INCORRECT_DTYPE: -0.6,
     Status.INCORRECT_NUMERICAL: -0.5,
 }
-"""Reward of what did not pass. Statuses that say nothing of the kernel (unsupported, suspect, untested) have none."""
+"""Reward of what did not pass. Statuses that say nothing about the kernel (unsupported, suspect, untested) have none."""
 LEAST, MOST = -0.2, 2.0
 """Reward of a kernel that passes."""
 MARGIN = 0.1
@@ -58,7 +58,7 @@ class Material:
 
 
 def reward(candidate: Candidate, parent: Candidate) -> float | None:
-    """Return the reward of an answer; None where its result says nothing of it."""
+    """Return the reward of an answer; None where its result says nothing about it."""
     evaluation = candidate.evaluation
     if evaluation is None:
         return None
@@ -66,7 +66,7 @@ def reward(candidate: Candidate, parent: Candidate) -> float | None:
 
 
 def worth(status: Status, before_us: float | None, after_us: float | None) -> float | None:
-    """Return the reward of a result against an earlier latency; None where it says nothing of the kernel."""
+    """Return the reward of a result against an earlier latency; None where it says nothing about the kernel."""
     if status is not Status.PASSED:
         return REWARDS.get(status)
     if not before_us or not after_us:

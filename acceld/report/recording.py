@@ -99,7 +99,7 @@ class _CheckpointWriter:
             await self._store.change(select_beam, self._run, number, [one.id for one in kept[:width]], self._best.id)
 
     async def _parent(self, number: int, text: str, latency_us: float) -> Candidate:
-        """The candidate of a text; one that the checkpoint does not tell of was made in an iteration that is gone."""
+        """Return the candidate of a text; one that the checkpoint does not mention is from an iteration that is no longer stored."""
         kernel = checkpoints.kernel_of(text)
         found = self._by_text.get(kernel.sha256)
         if found is None:

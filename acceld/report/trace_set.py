@@ -127,7 +127,7 @@ def _reference(workload: Workload) -> str:
 
 
 def _indices(workload: Workload) -> list[Argument]:
-    """Whole numbers with a meaning; other arrays that no distribution changes may be as random as any."""
+    """Return the arguments of fixed whole numbers, such as indices; they must be stored, where others can be drawn at random."""
     return [
         one
         for one in workload.arguments

@@ -76,7 +76,7 @@ class CandidateEvaluations:
         return await self.evaluate(candidate, Gate.STRICT, Priority.STRICT)
 
     async def _known(self, request: EvaluationRequest) -> Evaluation | None:
-        """An earlier result on the same work, or a timing that says enough."""
+        """Return an earlier result of the same work, or a timing that decides already; None without one."""
         found = await self._store.read(find_evaluation, request.key)
         if found is not None or request.useful_below_us is None:
             return found

@@ -12,7 +12,7 @@ STEPS = 8
 
 
 def outcomes(plans: Iterable[Plan], candidates: Mapping[int, Candidate]) -> dict[int, str]:
-    """Return what came of each plan, in words, by the plan's id."""
+    """Return each plan's outcome as text, by the plan's id."""
     made: dict[int, list[Candidate]] = {}
     for candidate in candidates.values():
         if candidate.plan is not None:

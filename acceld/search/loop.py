@@ -64,7 +64,7 @@ class SearchParts:
     polisher: Proposer | None = None
     """Makes models' kernels that pass faster."""
     ahead: int = 64
-    """Attempts begun and not judged yet, beyond the evaluator's slots: no model is paid for what nobody can judge."""
+    """Most attempts begun and not evaluated yet, beyond the evaluator's slots: no model is paid while evaluations lag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +405,7 @@ class Search:
         return await self.parts.store.change(write_attempt, replace(made, fix_of=attempt.id))
 
     async def _polish(self, model: Candidate, children: list[Candidate]) -> None:
-        """Evaluate what rules make of a model's kernel that passed: a step of their own, below that kernel."""
+        """Apply rules to a model's kernel that passed and evaluate the results, as children of that kernel."""
         polisher, store = self.parts.polisher, self.parts.store
         if polisher is None:
             return

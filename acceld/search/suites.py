@@ -148,7 +148,7 @@ class Mean:
 
 
 def geometric_mean(values: Sequence[float]) -> Mean | None:
-    """Return the mean; the interval is that of the mean of kernels drawn with replacement. None of nothing."""
+    """Return the geometric mean with a bootstrap interval over kernels; None without values."""
     if not values:
         return None
     logs = [math.log(value) for value in values]

@@ -1,4 +1,4 @@
-"""Runs the optimization memory for one run: shows insights, has the summarizer write new ones, books what came of them."""
+"""Runs the optimization memory for one run: shows insights, has the summarizer write new ones, and records their outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing a better kernel over the file it came from: only where callers can not tell, with a backup, never over edits.
+"""Writing a better kernel over the file it came from: only where callers can use it the same way, with a backup, never over edits.
 
 The order for everyone who writes: :func:`seen` what is there, :func:`check_drop_in`, a judgement of the new text by whoever
 can make one, :func:`apply`.
@@ -31,7 +31,7 @@ def seen(path: Path) -> str:
 
 
 def check_drop_in(path: Path, kernel: Kernel) -> None:
-    """UsageError where whoever uses the file could not use ``kernel`` in its place the same way."""
+    """UsageError where callers of the file could not use ``kernel`` in its place the same way."""
     own = Path(kernel.filename).suffix or (".c" if kernel.api == "c" else ".py")
     if path.suffix != own:
         raise UsageError(f"{path} is no {own} file, as the kernel is", hint="to write a new file: -o FILE")
@@ -52,7 +52,7 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
     path = path.resolve()  # where it is a link, what it points to is written
     if seen(path) != expected_sha256:
         raise UsageError(
-            f"{path} has changed since it was looked at; nothing was written",
+            f"{path} has changed since it was read; nothing was written",
             hint="look at it, then apply again; in a watch, a save starts from the new text",
         )
     backup = path.with_name(f"{path.name}.{expected_sha256[:8]}.bak")
@@ -90,7 +90,7 @@ def python_differences(old: str, new: str, entry: str) -> list[str]:
 
 
 def c_differences(old: str, new: str, entry: str) -> list[str]:
-    """The same for C: the kernel's parameters, and the headers that are included."""
+    """Return the differences that matter to callers of a C kernel: its parameters and the included headers."""
     name = entry or "kernel"
     before, after = _declaration(old, name), _declaration(new, name)
     if not before:

@@ -90,7 +90,7 @@ class Tiers:
         return await self._measure(watched, kernel, found, report)
 
     async def result(self, watched: Watched, kernel: Kernel) -> Evaluation:
-        """Return the result of the judge that has the last word. AcceldError without one."""
+        """Return the result of the last tier. AcceldError without one."""
         return await (self._device or self._predictor)(watched, kernel, Gate.SEARCH)
 
     async def _predict(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:

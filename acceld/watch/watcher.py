@@ -39,7 +39,7 @@ class Optimizer(Protocol):
 
 
 class Watcher:
-    """Watches kernel files and tells what each save changes."""
+    """Watches kernel files and reports what each save changes."""
 
     def __init__(
         self,

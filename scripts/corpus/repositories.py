@@ -273,7 +273,7 @@ def singles(scratch: Path) -> Iterator[Trial]:
 
 
 def guarded(trial: Trial) -> Trial:
-    """Return the trial with a kernel that stopped as its outcome, whoever raises."""
+    """Return the trial with a kernel that stopped as its outcome, from any error."""
 
     def run() -> tuple[State, str]:
         random.seed(7)

@@ -144,7 +144,7 @@ EXPECTED: dict[str, str] = {
           min(latency_us) AS least_latency_us, max(latency_us) AS greatest_latency_us, max(id) AS last_evaluation
         FROM evaluations GROUP BY key""",
 }
-"""Table to the query that says what it must hold; a trailing space tells two queries for one table apart."""
+"""Table to the query that says what it must hold; a trailing space distinguishes two queries for one table."""
 
 KEYS: dict[str, tuple[str, ...]] = {
     "run_statuses": ("run", "status"),

@@ -81,7 +81,7 @@ def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any])
 
 
 def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "", exit_code: int = 0) -> None:
-    """Write where a run stands now; a second time changes nothing.
+    """Write a run's state; repeating it changes nothing.
 
     ``exit_code`` is what commands that wait for a failed run end with, 1 where the failure has none of its own.
     """
@@ -99,7 +99,7 @@ def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "",
 
 
 def start_iteration(tx: Transaction, run: int, iteration: int, beam: Sequence[int]) -> None:
-    """An iteration begins with these parents; a second time changes nothing."""
+    """Begin an iteration with these parents; repeating it changes nothing."""
     if tx.one("SELECT 1 FROM iterations WHERE run = ? AND iteration = ?", (run, iteration)):
         return
     tx.execute(
@@ -111,7 +111,7 @@ def start_iteration(tx: Transaction, run: int, iteration: int, beam: Sequence[in
 
 
 def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], best: int) -> None:
-    """An iteration ends with these candidates; a second time changes nothing."""
+    """End an iteration with these candidates as its beam; repeating it changes nothing."""
     open_row = tx.one("SELECT ended_at FROM iterations WHERE run = ? AND iteration = ?", (run, iteration))
     if open_row is None:
         raise StoreError(f"iteration {iteration} of run r{run} was not started")
@@ -185,7 +185,7 @@ def settle_steering(tx: Transaction, steering: int, result: str) -> None:
 
 
 def write_notice(tx: Transaction, run: int | None, level: str, text: str, hint: str = "") -> int:
-    """Tell a person something; the event's number."""
+    """Add a notice for people; return the event's number."""
     return tx.event(Notice(level=level, text=text, hint=hint), run).seq
 
 

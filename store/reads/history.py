@@ -85,7 +85,7 @@ SAVED: dict[str, tuple[str, str]] = {
         FROM rule_totals GROUP BY rule ORDER BY wins DESC, rule""",
     ),
 }
-"""Name to what it tells and its SQL."""
+"""Description and SQL by name."""
 
 
 def saved(connection: sqlite3.Connection, name: str, limit: int = 200) -> Table:

@@ -1,4 +1,4 @@
-"""The optimization memory: insights with what they came from and what came of them."""
+"""The optimization memory: insights with their sources and their outcomes."""
 
 from __future__ import annotations
 

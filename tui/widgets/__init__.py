@@ -1,1 +1,1 @@
-"""Widgets that know nothing of runs."""
+"""Widgets that do not depend on runs."""

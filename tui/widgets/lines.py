@@ -28,7 +28,7 @@ Draw = Callable[[Hashable, int], Text]
 
 
 def drawn(widget: Widget, draw: Callable[..., Text], *arguments: Any) -> Text:
-    """Return what ``draw`` makes of its arguments; what it can not draw is said in its place and logged."""
+    """Return the result of ``draw``; an error is shown in its place and logged."""
     try:
         return draw(*arguments)
     except Exception as error:  # noqa: BLE001  one bad row must not end the console

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Submit every run, follow them to their ends, print what came of it."""
+    """Submit every run, follow them to their ends, print their outcomes."""
     from acceld.cli.connect import connected
     from acceld.search.ablation import parse_cost, parse_vary, variants, without_effect
 

@@ -22,7 +22,7 @@ from acceld.model import Gate, Kernel
 from acceld.targets import SIMULATOR
 
 TRYING_S = 600.0
-"""Deadline of a daemon's trial of the kernel, with what stands before it in the queue."""
+"""Deadline of a daemon's trial of the kernel, its wait in the queue included."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

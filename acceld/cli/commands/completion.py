@@ -54,7 +54,7 @@ def flags() -> dict[str, tuple[str, list[tuple[str, str]]]]:
 def values(command: str, before: str = "") -> list[str]:
     """Return what may stand after the word ``before``: an option's choices, or ids and workloads for the command's arguments.
 
-    Nothing where the history can not be read: a shell that completes says nothing of it.
+    Nothing where the history can not be read: a shell that completes says nothing about it.
     """
     from acceld.cli.main import COMMANDS, parser_of
 

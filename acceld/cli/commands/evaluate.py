@@ -64,7 +64,7 @@ class Item:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate what is not evaluated yet; the exit code says whether that worked, not what the kernels are worth."""
+    """Evaluate the kernels without a result; the exit code says if that worked, not if the kernels are good."""
     if arguments.best_of < 1 or arguments.jobs < 1:
         raise UsageError("--best-of and --jobs are at least 1")
     items = list(_items(Path(arguments.jsonl), arguments))

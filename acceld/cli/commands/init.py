@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _facts(arguments: argparse.Namespace) -> tuple[list[DraftArgument], list[DraftOutput]]:
-    """Arguments, and outputs where a reference tells them."""
+    """Arguments, and outputs where there is a reference."""
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     if arguments.inputs:
         import numpy as np

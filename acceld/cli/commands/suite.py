@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from acceld.search.suites import Entry, Row, Slice, Suite
 
 _SLICES = 3
-"""Slices that each kernel could have if time were dealt out evenly."""
+"""Slices of time for each kernel if all had the same number."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

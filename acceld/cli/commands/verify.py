@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel to evaluate, and what it is held against: a stored latency where it is simulated, else ``other`` interleaved."""
+    """One kernel to evaluate, and what it is compared with: a stored latency where it is simulated, else ``other`` interleaved."""
 
     name: str
     kernel: Kernel
@@ -310,7 +310,7 @@ async def _result(evaluator: Any, case: Case, most: float | None, client: Client
 
 
 def _on_device(client: Client, case: Case, most_percent: float | None) -> Result:
-    """The strict result of the daemon, which lends the device, interleaved with what the kernel is held against."""
+    """The strict result of the daemon, which lends the device, interleaved with what the kernel is compared with."""
     place = {
         "workload": case.workload,
         "workload_folder": case.folder,
@@ -323,11 +323,11 @@ def _on_device(client: Client, case: Case, most_percent: float | None) -> Result
 
 
 def broken_by(case: Case, turns: Interleaved | None, most_percent: float | None) -> str:
-    """Return why a kernel that passes does not hold; empty for one that does.
+    """Return the reason why a kernel that passes does not hold; empty for one that holds.
 
-    A winner has to win again, beyond interval and twice the resolution. By how much is another day's figure, and moves with
-    what else the machine does: it counts where ``most_percent`` is given, beyond both intervals. Another kernel may not be
-    slower than what it is held against by more than ``most_percent``.
+    A winner has to win again, beyond its interval and twice the resolution. The size of the win differs between days, so it
+    counts only where ``most_percent`` is given, beyond both intervals. Any other kernel may be slower than ``other`` by
+    at most ``most_percent``.
     """
     if case.other is None:
         return ""

@@ -212,7 +212,7 @@ def _verify(plan: Plan, input_bytes: Sequence[int], output_bytes: Sequence[int])
         raise PlanRefused(f"{len(plan.outputs)} outputs instead of {len(output_bytes)}")
     for output, size in zip(plan.outputs, output_bytes, strict=True):
         if output.kind != "buffer" or output.offset_bytes + size > _size(sizes, output):
-            raise PlanRefused("an output that is not whole in memory the kernel allocated")
+            raise PlanRefused("an output does not lie entirely in memory that the kernel allocated")
 
 
 def _size(sizes: dict[str, list[int]], pointer: Pointer) -> int:

@@ -142,7 +142,7 @@ async def attempt(
 
 
 async def widened(compiler: NeuronCompiler, request: CompileRequest, *, wanted: JailName) -> Compiled | Failed:
-    """Compile; what a person vouches for once more in a wide jail where the strict one may be at fault.
+    """Compile; a trusted kernel is compiled again in the wide jail where the strict one may be at fault.
 
     Where that works the compiler keeps to the wide jail.
     """

@@ -16,7 +16,7 @@ SAMPLE_ONE_IN = 10
 LEAST_WRONG = 2
 MOST_WRONG_SHARE = 0.1
 CHANGE = "mixed"
-"""The change class whose band is used: the widest, as nobody tells the class of a candidate's change."""
+"""The change class whose band is used: the widest, as the class of a candidate's change is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Stopwatch:
         self._checker = checker
 
     async def time(self, case: NeuronCase) -> Profile | Failed:
-        """Return the kernel's profile; at the strict gate, and for whoever asks for it, interleaved with its competitors.
+        """Return the kernel's profile; at the strict gate, or on request, interleaved with its competitors.
 
         Then in as many sessions as a win needs, each in a process of its own, on whatever core is free.
 
@@ -99,7 +99,7 @@ class Stopwatch:
         return _profile(case, measured, _pairs(sessions), reported)
 
     async def _others(self, case: NeuronCase) -> list[tuple[Kernel, Build]]:
-        """The kernels it is held against that compile, each once."""
+        """The kernels it is compared with that compile, each once."""
         mine = case.request.kernel
         wanted = {kernel.sha256: kernel for kernel in case.request.against if kernel.lnc == mine.lnc}
         wanted.pop(mine.sha256, None)

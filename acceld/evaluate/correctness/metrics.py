@@ -131,7 +131,7 @@ _ROUNDED = 5e-2
 
 
 def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
-    """Tell where ``actual`` differs from ``expected`` most, what stands there, and whether precision is the suspect."""
+    """Describe where ``actual`` differs most from ``expected``, with both values, and if rounding may be the cause."""
     if expected.size == 0:
         return ""
     width = expected.shape[-1] if expected.ndim else 1

@@ -108,7 +108,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One call held against the reference. ``moved``: how far a repeated call's outputs were from the first's."""
+    """One call compared with the reference. ``moved``: how far a repeated call's outputs were from the first's."""
 
     errors: tuple[Errors, ...] = ()
     moved: tuple[Errors, ...] = ()
@@ -224,7 +224,7 @@ class Bench:
     async def check(
         self, workload: Workload, layout: Layout, draws: Sequence[Draw], kept: Kept, floors: dict[str, Any]
     ) -> list[Checked]:
-        """Each call's outputs held against the reference. ``floors`` gains those of variants it did not hold."""
+        """Each call's outputs compared with the reference. ``floors`` gains those of variants it did not hold."""
         header = {
             "workload": str(workload.folder),
             "values": dict(workload.values) if workload.reshaped else None,

@@ -79,7 +79,7 @@ _CLASSES = {
 
 
 def failure_from(header: dict[str, Any]) -> tuple[Status, Failure]:
-    """Status and failure of a record such as ``failure_record`` makes, whoever wrote it. BadMessage if it is none."""
+    """Status and failure of a record such as ``failure_record`` makes, from any process. BadMessage if it is none."""
     record = header.get("failure")
     if not isinstance(record, dict):
         raise BadMessage("its answer is neither a program nor a failure")

@@ -74,7 +74,7 @@ class SilentError(LostError):
 
 
 def lost_in(error: BaseException) -> LostError | None:
-    """The loss that an error, or a group of them, tells of; None where it is another error."""
+    """The loss of a process in an error, or in a group of them; None where it is another error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, LostError) else None

@@ -1,4 +1,4 @@
-"""The judge child: our own code at work on a Program that a stranger wrote.
+"""The judge's child process: trusted code that works on an untrusted Program.
 
 ``inspect`` decodes it with the bounded decoder, checks that it is a program for what was asked, verifies every rule of
 the chip and times it. ``attempt`` decodes it again, runs it on a data set and measures how far its outputs are from

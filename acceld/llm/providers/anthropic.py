@@ -22,7 +22,7 @@ class AnthropicClient(SdkClient):
     errors = ANTHROPIC
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """The answer to one request. :raises LLMError: and nothing of the SDK's."""
+        """The answer to one request. :raises LLMError: and never the SDK's own errors."""
         return await self.once(request)
 
     def load(self, common: dict[str, Any]) -> Any:

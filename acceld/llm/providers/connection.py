@@ -50,7 +50,7 @@ class SdkClient(ABC):
         """Yield the visible text of each event: empty for reasoning, None for a mere sign of life."""
 
     async def once(self, request: CompletionRequest) -> Completion:
-        """Return the answer to one request. :raises LLMError: and nothing of the SDK's."""
+        """Return the answer to one request. :raises LLMError: and never the SDK's own errors."""
         client = await self.sdk()
         answer = self.answer()
         if request.progress is not None:

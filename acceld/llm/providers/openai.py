@@ -35,7 +35,7 @@ class OpenAIClient(SdkClient):
         self._refused: set[str] = set()
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """The answer to one request. :raises LLMError: and nothing of the SDK's."""
+        """The answer to one request. :raises LLMError: and never the SDK's own errors."""
         while True:
             try:
                 return await self.once(request)

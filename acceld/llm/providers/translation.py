@@ -200,7 +200,7 @@ async def translated(work: Callable[[], Awaitable[T]], table: Mapping[str, type[
 
 
 def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMError:
-    """The error that an error object inside an answer (one request's of a batch) tells of."""
+    """The error for an error object inside an answer (one request's of a batch)."""
     inner = body.get("error")
     inner = inner if isinstance(inner, Mapping) else body
     fields = {name: str(inner[name]) for name in ("message", "code", "type") if inner.get(name) is not None}

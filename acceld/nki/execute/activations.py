@@ -199,5 +199,5 @@ def as_on_chip(name: str, function: Activation) -> Activation:
 
 
 def approximates(program: Program) -> bool:
-    """Tell whether a program calls a function that the chip only approximates."""
+    """Return True if a program calls a function that the chip only approximates."""
     return any(one.op in ("activation", "activate2") and one.attr("func") in CHIP_ERRORS for one, _ in program.walk())

@@ -59,7 +59,7 @@ def _lists(context: Context) -> list[list[int]]:
 
 
 def collective(context: Context) -> Step:
-    """dst = what the collective makes of the ranks' tiles."""
+    """dst = the collective of the ranks' tiles."""
     kind, op, line = context.text("kind"), context.text("op", "add"), context.instruction.line
     axis = context.attr("axis")
     along = axis if isinstance(axis, int) else 0

@@ -546,7 +546,7 @@ def _nothing(env: Env) -> None:
 
 
 def _is_lone_core(node: Node) -> bool:
-    """Tell whether a node is one core's program that exchanges tiles with another one."""
+    """Return True if a node is one core's program that exchanges tiles with another one."""
     return isinstance(node, Loop) and node.kind is LoopKind.SPMD and node.trips == 1 and _has(node, ("exchange",))
 
 

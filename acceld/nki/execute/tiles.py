@@ -23,7 +23,7 @@ _NDARRAY = np.ndarray
 
 
 def _overlaps(counts: Sequence[int], steps: Sequence[int]) -> bool:
-    """Tell whether several elements may lie at one place, as in a pattern with a step of 0: none can be computed there."""
+    """Return True if several elements may lie at one place, as in a pattern with a step of 0: none can be computed there."""
     span = 0
     for step, count in sorted((abs(step), count) for step, count in zip(steps, counts, strict=True) if count > 1):
         if step <= span:

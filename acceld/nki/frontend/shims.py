@@ -23,7 +23,7 @@ from acceld.nki.frontend.session import Session
 FRAMEWORKS = frozenset(
     "torch torch_xla torch_neuronx torchvision jax jaxlib flax transformers libneuronxla jax_neuronx".split()
 )
-"""Never loaded while tracing, also where they are installed: a kernel needs nothing of them."""
+"""Packages never loaded while tracing, even where they are installed: no kernel needs them."""
 
 
 PACKAGE = __name__.partition(".")[0]
@@ -315,7 +315,7 @@ def _stale(roots: tuple[str, ...], root: Path | None) -> list[str]:
 
 
 def _kept(name: str, module: ModuleType) -> bool:
-    """Tell whether a module is never loaded again: the running program, this package, what is installed."""
+    """Return True if a module is never loaded again: the running program, this package, what is installed."""
     file = vars(module).get("__file__") or ""
     return name == "__main__" or name.partition(".")[0] == PACKAGE or "site-packages" in Path(file).parts
 

@@ -152,10 +152,10 @@ def common_loops(uses: Sequence[Use]) -> tuple[Loop, ...]:
 
 
 class Coverage:
-    """Follows writes of one buffer in program order and says whether reads see only defined elements.
+    """Follows the writes of one buffer in program order, and answers if a read sees only defined elements.
 
-    ``trips`` gives the greatest trip count of each loop. After ``comparisons`` of boxes in all nothing is shown
-    any more, so that no program makes this long.
+    ``trips`` gives the greatest trip count of each loop. After ``comparisons`` of boxes the answer is
+    always no, which bounds the time for any program.
     """
 
     def __init__(self, trips: Mapping[int, int], *, comparisons: int = _COMPARISONS) -> None:

@@ -230,7 +230,7 @@ class Loop:
 
     @property
     def at_run_time(self) -> bool:
-        """Tell whether its trips are known at run time only."""
+        """Return True if its trips are known at run time only."""
         return self.kind in RUN_TIME
 
 

@@ -1,4 +1,4 @@
-"""Turns: what the performance model makes of each execution of an instruction, as one number.
+"""Turns: the performance model's view of each execution of an instruction, as one number.
 
 ``OWN``: an operation whose results nothing else takes. ``LEFT_OUT``: none, its results reach no output. ``made(value)``:
 an operation, and what it writes is kept as ``value``. ``taken(value)``: none, it writes what is kept as ``value``.

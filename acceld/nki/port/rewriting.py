@@ -39,7 +39,7 @@ class Ported:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Lines ``first`` to ``last`` of the original (1-based, both in) and what stands there now."""
+    """Lines ``first`` to ``last`` of the original (1-based, inclusive) and their new text."""
 
     first: int
     last: int
@@ -99,7 +99,7 @@ class _File:
             self.edits.append(Edit(at, at - 1, (*IMPORTS, *numpy, "", "")))
 
     def _words_imported(self, text: str) -> str:
-        """Import what the file has imported from ``nl`` or ``nisa`` by its name and still uses."""
+        """Keep imports of single names from ``nl`` or ``nisa`` that the file still uses."""
         try:
             used = {one.id for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Name)}
         except SyntaxError as error:

@@ -73,7 +73,7 @@ class Op:
 
 
 class Values(ABC):
-    """The expressions of one function; what they need on lines before goes to ``out``."""
+    """Rewrites the expressions of one function; statements that must precede them are appended to ``out``."""
 
     def __init__(self, node: ast.FunctionDef, names: Names, facts: Facts, blocks: Mapping[str, BlockTensor]) -> None:
         self.node, self.names, self.facts, self.blocks = node, names, facts, blocks

@@ -119,7 +119,7 @@ def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int,
 
 
 def _grows(node: Instruction, loop: Loop, model: CostModel) -> bool:
-    """Tell whether one instruction can do what ``node`` does in several iterations of ``loop``."""
+    """Return True if one instruction can do what ``node`` does in several iterations of ``loop``."""
     if node.mask or len(node.dsts) != 1 or any(access.indirect for access in node.accesses):
         return False
     if node.op == "matmul":
@@ -146,12 +146,12 @@ def _private(access: Access, loop: Loop, model: CostModel) -> bool:
 
 
 def _varies(access: Access, loop: Loop, model: CostModel) -> bool:
-    """Tell whether each iteration of ``loop`` has its own tile."""
+    """Return True if each iteration of ``loop`` has its own tile."""
     return _private(access, loop, model) or any(term[0] == loop.id for start in access.start for term in start.terms)
 
 
 def _lies_beside(access: Access, loop: Loop, model: CostModel) -> bool:
-    """Tell whether a tile is declared in ``loop``, or begins where the tile of the iteration before it ends."""
+    """Return True if a tile is declared in ``loop``, or begins where the tile of the iteration before it ends."""
     if _private(access, loop, model):
         return True
     moves = [(at, coef) for at, start in enumerate(access.start) for number, coef in start.terms if number == loop.id]
@@ -160,13 +160,13 @@ def _lies_beside(access: Access, loop: Loop, model: CostModel) -> bool:
 
 
 def _product_in_psum(node: Instruction, access: Access, model: CostModel) -> bool:
-    """Tell whether ``node`` is a product, or a transpose, and ``access`` what it writes in PSUM."""
+    """Return True if ``node`` is a product, or a transpose, and ``access`` what it writes in PSUM."""
     written = access in node.dsts and node.op in ("matmul", "transpose")
     return written and model.buffers[access.buffer].space is Space.PSUM
 
 
 def _mergeable(node: Instruction, loop: Loop, model: CostModel) -> bool:
-    """Tell whether ``node`` does the same to other elements of the same partitions in each iteration of ``loop``."""
+    """Return True if ``node`` does the same to other elements of the same partitions in each iteration of ``loop``."""
     if node.op not in MERGED_OPS or node.mask or len(node.dsts) != 1 or node.engine is Engine.GPSIMD:
         return False
     for access in node.accesses:
@@ -196,7 +196,7 @@ TWIN = "twin"
 
 
 def sums_apart(program: Program) -> Program:
-    """Return ``program`` as later compilers take an activation that also reduces: as two, each with all that leads to it.
+    """Return ``program`` with each activation that also reduces split in two, as later compilers do, each with its own operands.
 
     One makes the tile, the other the sums; what they read is loaded and computed for each (the counters of KDA's two kernels
     that hold such an activation: products, copies out of PSUM and bytes read twice, bytes written once). The same object

@@ -45,7 +45,7 @@ def parts(program: Program) -> tuple[Part, ...]:
 
 
 def _apart(parts: Sequence[Part]) -> bool:
-    """Tell whether no core reads what another one writes."""
+    """Return True if no core reads what another one writes."""
     touched = [_touched(part) for part in parts]
     for mine, reads in enumerate(touched):
         for theirs, writes in enumerate(touched):

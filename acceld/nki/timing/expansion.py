@@ -53,7 +53,7 @@ class Template:
     reads: list[CellAccess]
     writes: list[CellAccess]
     input_bases: list[tuple[int, list[int]]]
-    """(buffer, linear element) of each execution, where cells do not tell elements apart: HBM that is never written,
+    """(buffer, linear element) of each execution, where cells do not distinguish elements: HBM that is never written,
     and buffers cut coarser than their accesses."""
     signature: int
     """Equal for instructions that compute the same from the same values; -1 where they are never merged."""
@@ -487,7 +487,7 @@ _NEARLY, _NOTHING, _BEYOND = 2.0**-18, 1e-15, 1e30
 
 
 def _scaled(node: Instruction, filled: Mapping[int, float]) -> tuple[float, float] | None:
-    """Return factor and summand of what a tensor_scalar makes of each element; None where that is nothing of the kind.
+    """Return factor and summand of a tensor_scalar that computes ``factor * x + summand``; None for any other.
 
     ``filled`` has the tiles that hold one number.
     """

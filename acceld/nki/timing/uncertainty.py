@@ -19,7 +19,7 @@ from acceld.model import SIMULATED_TIE_PERCENT
 
 UNVALIDATED = "unvalidated"
 MOSTLY = 0.6
-"""Share of the latency from which on a kernel is bound by its busiest engine; below it waits."""
+"""Least busy share of the busiest engine at which a kernel counts as bound by it; below, it counts as waiting."""
 
 
 class Bound(StrEnum):

@@ -98,7 +98,7 @@ class Operations(Checker):
             self._add("address_space", instruction, "a view in HBM is not an argument and no result", "copy the tensor")
 
     def _all_in_order(self, access: Access) -> bool:
-        """Tell whether an access is all of its buffer, axis by axis."""
+        """Return True if an access is all of its buffer, axis by axis."""
         return access.shape == self.report.buffer(access).shape and all(
             dim.count == 1 or dim.steps == tuple(int(d == axis) for d in range(len(access.dims)))
             for axis, dim in enumerate(access.dims)

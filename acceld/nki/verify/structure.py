@@ -178,7 +178,7 @@ class Structure:
             self._bad(line, f"constant {number} is on chip before anything has loaded it")
 
     def _on_both_cores(self, outer: tuple[int, ...]) -> bool:
-        """Tell whether the loops around an instruction are the two cores of a pair, and others inside of that."""
+        """Return True if the loops around an instruction are the two cores of a pair, and others inside of that."""
         loops = self.program.loops
         grids = [loop for number in outer if (loop := loops.get(number)) is not None and loop.kind is LoopKind.SPMD]
         if self.program.lnc != 2 or len(grids) != 1 or grids[0].id != outer[0]:

@@ -170,7 +170,7 @@ def difference(before: str, after: str, label: str = "kernel") -> str:
 
 
 def tried_lines(plans: Sequence[Plan], outcomes: Mapping[int, str]) -> str:
-    """Return the titles of earlier plans, newest last, each once with what came of it every time."""
+    """Return the titles of earlier plans, newest last, each once with all its outcomes."""
     found: dict[str, list[str]] = {}
     for plan in plans:
         came = found.setdefault(plan.title or plan.text[:TITLE_CHARS], [])

@@ -126,7 +126,7 @@ class PromptLibrary:
         return self._loaded[api, name]
 
     def mistakes(self, api: str) -> str:
-        """Return the frequent mistakes of one API with their cure; empty where no file tells of any."""
+        """Return the frequent mistakes of one API with their cure; empty where no file lists any."""
         if not any((folder / part / "mistakes.md").is_file() for folder in self._folders for part in (api, SHARED)):
             return ""
         return self.get(api, "mistakes").system

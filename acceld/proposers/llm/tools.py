@@ -30,7 +30,7 @@ TEXTS: Final = {
     "profile": "profile: a whole kernel file. Predicted latency, what bounds it, its hottest lines. About a second.",
     "check": "check: a whole kernel file. If its results are right on one data set that decides nothing. Seconds.",
 }
-"""Each tool: what it takes, what it tells, what it costs."""
+"""Each tool's input, answer and price, as the prompt describes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Programs with one mistake each, and equivalent ones: does the judge tell them apart?"""
+"""Check that the judge distinguishes programs with one mistake each from equivalent ones."""

@@ -107,7 +107,7 @@ class Preparation:
         return [trial for trial in trials if not is_banded(trial.variant)]
 
     def bench(self, trial: Trial) -> Bench | str:
-        """A trial made ready; in words why it decides nothing, where it does not."""
+        """Return a prepared trial, or the reason as text where it would decide nothing."""
         with np.errstate(all="ignore"):
             inputs = kernel_inputs(self._workload, inputs_of(self._workload, trial.seed, trial.variant))
             arrays = [one for one in inputs if isinstance(one, np.ndarray)]

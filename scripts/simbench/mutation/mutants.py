@@ -42,7 +42,7 @@ OPERATORS: Mapping[str, Callable[[Program], list[Maker]]] = {
 
 
 def mutants(program: Program, seed: int = 0, limit: int | None = None) -> Iterator[Mutant]:
-    """Up to ``limit`` mutants, the operators by turns, the places in an order given by ``seed``."""
+    """Up to ``limit`` mutants, the operators in rotation, the places in an order given by ``seed``."""
     source = random.Random(seed)
     lanes: list[tuple[str, list[Maker]]] = []
     for name, operator in OPERATORS.items():

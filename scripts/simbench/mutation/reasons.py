@@ -31,7 +31,7 @@ REASONS: Mapping[tuple[str, str, str], str] = {
 }
 """By workload, operator of the mutant, and operation at its line."""
 _ALLOWED = {_NARROW: 2.5}
-"""Multiples of reasons that speak of further roundings to the output's own dtype."""
+"""Multiples for reasons about further roundings to the output's own dtype."""
 
 
 def reason(workload: str, fate: Fate) -> str:

@@ -18,7 +18,7 @@ from scripts.simbench.mutation.results import EXPLAINED, PASSED, REFUSED, SAME, 
 from scripts.simbench.mutation.rewrites import rewrites
 
 LIMIT = 2 * len(OPERATORS)
-"""Mutants of a kernel: the operators by turns."""
+"""Mutants of a kernel: the operators in rotation."""
 KERNEL_S = 40.0
 """Processor time for one kernel; mutants that it does not suffice for are listed as untried."""
 SEED = 1

@@ -185,7 +185,7 @@ class CModule(SourceText):
         return True
 
     def independent(self, loop: For) -> bool:
-        """Return whether the loop's iterations touch nothing of each other: any order, or interleaving, is right."""
+        """Return whether the loop's iterations touch different data, so that any order or interleaving is right."""
         return self.plain(loop.body) and not self.carried(loop) and self.disjoint(loop)
 
     def carried(self, loop: For) -> set[str]:

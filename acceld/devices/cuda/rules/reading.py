@@ -1,4 +1,4 @@
-"""A file of Triton kernels as rules ask about it: device functions, their launches, what depends on what."""
+"""Facts that rules need of a file of Triton kernels: device functions, their launches, dependences."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
 
 
 def foreign_processes(devices: Sequence[NeuronDevice], own_sessions: Iterable[int]) -> Mapping[int, NeuronProcess]:
-    """By device, a process there that is in none of our sessions. neuron-ls tells no cores, so it holds them all."""
+    """By device, a process there that is in none of our sessions. neuron-ls names no cores, so it counts as using all of them."""
     ours = set(own_sessions)
     return {
         device.index: process

@@ -32,7 +32,7 @@ FAULTY_CORES = 2
 
 @dataclass(slots=True)
 class Lease:
-    """A core that is held. Tell it of each child's session, and of an end that may have left the core in disorder."""
+    """A leased core. Callers report each child's session to it, and an end that may have left the core in disorder."""
 
     core: Core
     run: str

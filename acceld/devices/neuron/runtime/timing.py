@@ -26,7 +26,7 @@ OTHER_SPREAD = 0.04
 TOTAL_TIME_GRID_US = 55.56
 """Steps of the profiler's ``total_time`` in published trn1 profiles (AccelOpt's); of other chips nothing is known."""
 STAND_IN = "+standin"
-"""Ends the version of software that only stands in for Neuron: nothing it tells is ``measured``."""
+"""Suffix of the version of software that only stands in for Neuron: its times are never ``measured``."""
 
 
 class ProofError(DeviceError):
@@ -124,7 +124,7 @@ def warmups_after(unsteady: Round, chip: str, warmups: int) -> int:
 
 
 def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) -> tuple[tuple[float, ...], str]:
-    """Return one time an execution where a runtime tells several, and a note that says so.
+    """Return one time per execution where a runtime reports several, and a note that says so.
 
     As many as the logical core has physical ones run side by side, so that the longest counts; others follow one another.
     Times of the warm-ups, where they are reported too, come first and are left out.

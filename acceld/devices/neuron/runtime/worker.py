@@ -136,7 +136,7 @@ class Worker:
         await self._listener
 
     async def _exit(self) -> int:
-        """Wait for the leader alone; ``Process.wait`` would wait for whoever holds the pipes too."""
+        """Wait for the leader alone; ``Process.wait`` would also wait for every process that holds its pipes."""
         while self._process.returncode is None:  # noqa: ASYNC110  asyncio has no event for this
             await asyncio.sleep(_POLL_S)
         return self._process.returncode

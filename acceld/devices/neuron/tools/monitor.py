@@ -22,7 +22,7 @@ PERCENTILES = ("p0", "p1", "p25", "p50", "p75", "p99", "p100")
 LINE_BYTES = 16 << 20
 """Longest line that is read: all runtimes of the largest instances with all their models."""
 OnErrors = Callable[[int, int], Awaitable[object]]
-"""Told of a chip with new uncorrected memory errors, and how many."""
+"""Called with a chip that has new uncorrected memory errors, and their number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class NeuronProcess:
 
 @dataclass(frozen=True, slots=True)
 class NeuronDevice:
-    """One chip as neuron-ls tells of it. ``core_count`` counts logical cores."""
+    """One chip as neuron-ls reports it. ``core_count`` counts logical cores."""
 
     index: int
     core_count: int

@@ -1,6 +1,6 @@
-"""The trace that is running, as far as index expressions, types and names need to know it: its loops and its place.
+"""Access to the running trace's loops and current line, for index expressions, types and names.
 
-:class:`acceld.nki.frontend.core.state.Trace` is the whole of it; the modules below that one see this part.
+:class:`acceld.nki.frontend.core.state.Trace` is the full trace; modules below it import only this part.
 """
 
 from __future__ import annotations

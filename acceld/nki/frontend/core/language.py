@@ -222,7 +222,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     products.transpose, reductions.mean, reductions.var, reductions.softmax, reductions.rms_norm,
 )  # fmt: skip
 DECLARING = ("arange", "rand", "ndarray", "full", "zeros", "ones", "empty_like", "zeros_like")
-"""Functions that each API has its own of."""
+"""Functions that each API defines for itself."""
 
 
 def functions() -> dict[str, Callable[..., Any]]:

@@ -22,7 +22,7 @@ FOLDS = ("add", "min", "max")
 
 
 class rg_partition_op(Enum):  # the API's name
-    """Function by which ``ReplicaGroup.from_partition_op`` (NKI 0.7) tells ranks apart."""
+    """Function by which ``ReplicaGroup.from_partition_op`` (NKI 0.7) distinguishes ranks."""
 
     bitwise_and = "and"
     div = "div"

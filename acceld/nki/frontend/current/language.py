@@ -166,7 +166,7 @@ def while_statement(test: Callable[[], object]) -> Iterator[None]:
 
 
 def is_statement(one: object, other: object) -> bool:
-    """``one is other``; of two tensors it says nothing of their values, and compilers refuse it."""
+    """``one is other``; of two tensors it says nothing about their values, and compilers refuse it."""
     if isinstance(one, NkiTensor) and isinstance(other, NkiTensor):
         refuse("control_flow", "'is' between two tensors", "compare names or numbers; 'is None' is fine")
     return one is other

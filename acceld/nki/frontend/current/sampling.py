@@ -51,7 +51,7 @@ def _summary(values: Mapping[str, object], depth: int = 2) -> list[tuple[str, ob
 
 
 def _state(value: object, depth: int) -> object:
-    """A value as something that compares; an iterator is never twice the same, since looking would move it on."""
+    """Return a snapshot of a value that can be compared; snapshots of an iterator are never equal, since reading would consume it."""
     if value is None or isinstance(value, int | float | str | bytes):
         return value
     if isinstance(value, Iterator):

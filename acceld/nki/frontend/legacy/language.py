@@ -1,4 +1,4 @@
-"""``neuronxcc.nki.language``: loops, declarations and what else the current API has not."""
+"""``neuronxcc.nki.language``: loops, declarations and all else that the current API lacks."""
 
 from __future__ import annotations
 

@@ -62,13 +62,13 @@ def _repeated(kernel: KernelModule, loop: Loop) -> Invariants | None:
 
 
 def hoisted(kernel: KernelModule, loop: Loop) -> str:
-    """The source with the work that ``loop`` repeats before it; as it is where there is none."""
+    """Return the source with the work that ``loop`` repeats moved before it; unchanged where there is none."""
     repeated = _repeated(kernel, loop)
     return kernel.source if repeated is None else _hoisted(kernel, repeated, Variant("before the loop"))
 
 
 def _hoisted(kernel: KernelModule, repeated: Invariants, _: Variant) -> str:
-    """The work before the loop, and what is left of it in place."""
+    """The work to move before the loop, and the rest that stays in place."""
     loop, moving = repeated.loop, set(repeated.statements)
     local = {s.target.name for s in moving if s.target is not None} - set(repeated.dropped)
     for statement in loop.statements():
@@ -96,7 +96,7 @@ def _index(kernel: KernelModule, access: Access, place: int) -> tuple[int, int]:
 
 
 def _moves_whole(item: Item, moving: set[Statement]) -> bool:
-    """Return whether nothing of ``item`` stays behind."""
+    """Return whether all of ``item`` moves."""
     if isinstance(item, Loop):
         return any(s in moving for s in item.statements()) and all(
             s in moving or s.kind == "marker" for s in item.statements()

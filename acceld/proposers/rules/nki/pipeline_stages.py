@@ -88,7 +88,7 @@ def _named(one: Statement, variable: str) -> bool:
 
 
 def _apart(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> bool:
-    """Return True if the first stage of one iteration and the second stage of another touch nothing of each other."""
+    """Return True if the first stage of one iteration and the second stage of another touch different data."""
     if written(rest) & (written(first) | read(first)) or kernel.ambiguous & (written(first) | written(rest)):
         return False
     for name in written(first) & read(rest):

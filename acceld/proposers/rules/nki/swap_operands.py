@@ -147,7 +147,7 @@ def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[cst.BaseExpression, 
 
 
 def _iteration(kernel: KernelModule, swap: OperandSwap, access: Access) -> dict[str, str] | None:
-    """Loop variables of the transposes, as the index of a transposed tile tells them; place and block exchanged."""
+    """Return the loop variables of the transposes, taken from the index of a transposed tile, with place and block exchanged."""
     target, slot = swap.copy.target, swap.slot
     assert target is not None and slot is not None
     written, read = target.dims or (), access.dims or ()
@@ -170,7 +170,7 @@ def _iteration(kernel: KernelModule, swap: OperandSwap, access: Access) -> dict[
 
 
 def _shares_loops(kernel: KernelModule, swap: OperandSwap, reader: Statement, iteration: Mapping[str, str]) -> bool:
-    """Return whether ``reader`` stands in every loop that tells which tile was transposed, or in which it is made anew."""
+    """Return whether ``reader`` stands in every loop that selects the transposed tile, or that makes it anew."""
     loops, reading = around(swap.copy), around(reader)
     needed = [
         loop for loop in loops if loop.variable in (swap.source.variables or ()) and loop.variable not in iteration

@@ -97,5 +97,5 @@ def _too_long(*_: object) -> None:
 
 
 def missing_in(text: str) -> str:
-    """Return the facility whose lack an error tells of; empty where it tells of none."""
+    """Return the facility whose lack an error reports; empty where it reports none."""
     return next((name for name, (_, pattern) in FACILITIES.items() if re.search(pattern, text)), "")

@@ -105,7 +105,7 @@ def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what
 
 
 def sizes_of(info: Any, known: dict[str, int]) -> list[tuple[str, int]]:
-    """Return names and bytes of what a model tells of its tensors: records with ``size``, or names alone.
+    """Return names and bytes of the tensors that a model reports: records with ``size``, or names alone.
 
     What it does not tell is taken from ``known``, the sizes that the NEFF names.
     """

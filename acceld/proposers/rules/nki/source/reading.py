@@ -1,4 +1,4 @@
-"""A kernel's source as rules ask about it: who writes and reads what, where, and in which shape."""
+"""Facts that rules need of a kernel's source: writers and readers of each tile, places and shapes."""
 
 from __future__ import annotations
 
