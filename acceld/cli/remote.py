@@ -1,4 +1,4 @@
-"""Another machine's daemon: its socket is forwarded by ssh, its token read through ssh."""
+"""Another machine's daemon: its socket is forwarded by ssh, its token is read through ssh."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Deadlines:
     first_token_s: float = 300.0
     """To the first piece of the answer or of its reasoning; a model that reasons out of sight needs a long one."""
     idle_s: float = 120.0
-    """Between two pieces."""
+    """Longest wait between two pieces of an answer."""
     total_s: float = 900.0
 
     def __post_init__(self) -> None:

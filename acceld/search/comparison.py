@@ -40,7 +40,7 @@ class Compared:
     """Time candidates spent being evaluated, summed over devices."""
     redundancy: float
     unruled_wins: float | None
-    """Share of the steps to the best kernel whose change class no rewrite rule has; None without steps."""
+    """Share of the steps to the best kernel of a change class that no rewrite rule has; None without steps."""
     progress: tuple[float, ...]
     """Best speed-up over the baseline after 1, 2, 3 ... candidates in the order of their results."""
     signs: tuple[Sign, ...]

@@ -226,7 +226,7 @@ def _by_element(function: FunctionNode) -> bool:
 
 
 def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
-    """Return whether what is loaded decides an address, or meets elements at other places by an index."""
+    """Return whether a loaded value decides an address, or is combined with elements at other places by an index."""
     first = {
         name
         for statement in function.body

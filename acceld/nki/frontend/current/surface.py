@@ -48,7 +48,7 @@ LATER_ARGUMENTS = {
     "nki.collectives": "NKI 0.7 adds `ReplicaGroup.from_partition_op` and `rg_partition_op` (supported). Ranks are simulated by "
     "`acceld.nki.execute.ranks.execute_ranks`; no latency is published, so a kernel with a collective has none.",
 }
-"""Additions of each version beside functions, in words for the page."""
+"""Text for the page on what each version added beside functions, by module."""
 
 
 def since(name: str) -> str:

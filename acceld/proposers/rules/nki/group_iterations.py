@@ -57,7 +57,7 @@ class GroupIterations(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every nest whose inner loop goes through more than fits, and those that can not be regrouped."""
+        """Find nests whose inner loop reads more than SBUF holds; also those that can not be regrouped, with the reason."""
         again = reloads(profile)
         for outer, inner in _pairs(kernel):
             nest = _nest(kernel, outer, inner)

@@ -137,7 +137,7 @@ class _Origin:
         self._places: dict[str, int] = {}
         """The index of each buffer that is its place."""
         self._slots: dict[str, Loop] = {}
-        """The loop over places that a tile without such an index lives in."""
+        """For each tile without an index for the place: the loop over places in which it is declared."""
 
     def problem(self) -> str:
         """Return the reason why values can not change places; empty where they can. Notes products and the loop over places."""

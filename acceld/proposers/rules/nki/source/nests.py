@@ -1,4 +1,4 @@
-"""Loop nests taken apart: who is inside which loop, where comments begin, sizes of tiles, indices that can go."""
+"""Facts about loop nests: the statements in each loop, comments, sizes of tiles, indices that can be dropped."""
 
 from __future__ import annotations
 
