@@ -98,9 +98,9 @@ class Search:
         self._history: dict[int, list[Plan]] = {}
         self._without_progress = 0
         self._made = 0
+        """Candidates so far, repairs included, the baseline not."""
         self._codeless: Counter[str] = Counter()
         """Attempts without code by the reason, of this process."""
-        """Candidates so far, repairs included, the baseline not."""
         self._allowance = Allowance(None, 0, 0)
         self._begun = asyncio.Semaphore(parts.ahead)
         self._useful_below_us: float | None = None
