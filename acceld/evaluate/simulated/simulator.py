@@ -88,6 +88,7 @@ def run(
         float64=float64,
         shuffle_affine=shuffle,
         max_bytes=max_bytes,
+        check_transposes=True,
         turns=turns or {},
         chip_functions=chip_functions,
     )

@@ -47,7 +47,8 @@ class ExecuteOptions:
 
     ``float64``: every float in float64, no rounding to narrow formats. ``uninitialized``: what memory nobody wrote
     holds. ``shuffle_affine``: a seed to run affine loops in random order. ``check_onezero``: fail where an operand
-    hinted to hold only 0 and 1 does not. ``deadline_s`` and ``max_bytes`` bound time and memory. ``turns``: by number of an
+    hinted to hold only 0 and 1 does not. ``check_transposes``: fail where a product is marked as a transpose and is none, also on
+    trn1, whose array multiplies all the same. ``deadline_s`` and ``max_bytes`` bound time and memory. ``turns``: by number of an
     instruction in program order, which of its executions are done, left out or taken from others (:mod:`acceld.nki.ir.turns`);
     not with ``shuffle_affine``. ``chip_functions``: the scalar engine's functions are as far off as published ones.
     """
@@ -56,6 +57,7 @@ class ExecuteOptions:
     uninitialized: Literal["nan", "zero"] = "nan"
     shuffle_affine: int | None = None
     check_onezero: bool = True
+    check_transposes: bool = False
     deadline_s: float | None = None
     max_bytes: int = 8 * 1024**3
     random_seed: int = 0
@@ -114,15 +116,17 @@ class _Execution:
         self.changed: dict[int, Array] = {}
         self.written = {number for number, found in uses.items() if any(use.writes for use in found)}
         env: Env = [0] * len(self.loops)
+        chip = chip_spec(program.chip)
         shuffled = options.shuffle_affine is not None
         self.env = env
         deadline = math.inf if options.deadline_s is None else time.monotonic() + options.deadline_s
         self.machine = Machine(
             stores=self.stores,
-            partitions=chip_spec(program.chip).partitions,
+            partitions=chip.partitions,
             slots={number: slot for slot, number in enumerate(self.loops)},
             float64=options.float64,
             check_onezero=options.check_onezero,
+            check_transposes=options.check_transposes or chip.generation > 2,
             max_elements=max(1, options.max_bytes // 4),
             deadline=deadline,
             registers=[0] * program.registers,

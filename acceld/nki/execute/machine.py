@@ -48,6 +48,7 @@ class Machine:
     slots: dict[int, int]
     float64: bool
     check_onezero: bool
+    check_transposes: bool
     max_elements: int
     deadline: float
     registers: list[int | float]

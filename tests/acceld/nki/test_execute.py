@@ -314,10 +314,17 @@ def test_a_transpose_through_the_array_copies_bits_even_beside_nan() -> None:
 
 
 @pytest.mark.parametrize("mode", ["no", "yes", "auto"])
-def test_a_product_marked_as_a_transpose_without_an_identity_is_refused(mode: str) -> None:
+def test_a_judge_refuses_a_product_marked_as_a_transpose_without_an_identity(mode: str) -> None:
+    judge = ExecuteOptions(check_transposes=True)
     with pytest.raises(KernelCrash, match="is_transpose is set") as caught:
-        run_op("matmul", [reals(5, 7), reals(5, 6)], (7, 6), psum=True, accumulate=mode, transpose=True)
+        run_op("matmul", [reals(5, 7), reals(5, 6)], (7, 6), psum=True, options=judge, accumulate=mode, transpose=True)
     assert caught.value.rule == "transpose_identity"
+
+
+def test_trn1_has_no_transpose_mode_so_that_a_marked_product_is_one() -> None:
+    x, y = reals(5, 7), reals(5, 6)
+    (out,) = run_op("matmul", [x, y], (7, 6), psum=True, accumulate="no", transpose=True)
+    np.testing.assert_allclose(out, x.T @ y, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("command", "expected"), [("reduce", 3.0), ("reset_reduce", 2.0)])
@@ -510,7 +517,7 @@ def test_microscaled_product_is_close_to_the_exact_one() -> None:
 
 
 @pytest.mark.parametrize("mode", ["no", "auto", "yes"])
-def test_a_transpose_through_the_array_needs_an_identity(mode: str) -> None:
+def test_the_transpose_mode_of_trn2_needs_an_identity(mode: str) -> None:
     kernel = Kernel("nki", "trn2")
     left, right, acc = kernel.loaded((32, 32)), kernel.loaded((32, 32)), kernel.psum((32, 32))
     tile, out = kernel.sbuf((32, 32)), kernel.output((32, 32))

@@ -74,8 +74,11 @@ class NkiTensor(methods.Tensor):
     __slots__ = ()
 
     def __bool__(self) -> bool:
-        """True for a tensor in HBM, which kernels ask to tell it from None; a tile's value is not known."""
-        if self.space is not Space.HBM:
+        """Return True for a declared tensor, which kernels ask to tell it from None; a condition's value is not known.
+
+        A condition is a tile of one element or the result of an operator.
+        """
+        if self.space is not Space.HBM and (self.size == 1 or self.produced is not None):
             return super().__bool__()
         trace = current()
         trace.builder.notice(trace.line(), f"{self.label} is true because it is given: its values do not count")
@@ -272,11 +275,28 @@ class NkiTensor(methods.Tensor):
             pairs[0] = (0, pairs[0][1])
         if isinstance(scalar_offset, int):
             offset, scalar_offset = (offset or self.offset) + scalar_offset * self.strides[indirect_dim], None
-        access = self._pattern(pairs, self.offset if not offset else operator.index(cast("Any", offset)))
+        first = self.offset if not offset else operator.index(cast("Any", offset))
+        overrun = self._overrun(pairs, first) if scalar_offset is None and vector_offset is None else None
+        access = self._still(pairs) if overrun else self._pattern(pairs, first)
         run_time = scalar_offset if scalar_offset is not None else vector_offset
         extra = [] if run_time is None else [self._indirect(self._axis(indirect_dim), run_time)]
         made = self.like(replace(access, indirect=tuple(extra)))
+        made.overrun = overrun or self.overrun
         return made if dtype is None else made.view(dtype)
+
+    def _overrun(self, pairs: list[tuple[int, int]], offset: int) -> tuple[int, int, int, int] | None:
+        """Return the elements a pattern reaches and how many there are, where they are too few: an error once it is used."""
+        on_chip = self.space is not Space.HBM
+        size = prod(self.declared.shape[on_chip:])
+        low = offset % size if on_chip else offset
+        high = low + sum(stride * (count - 1) for stride, count in pairs[on_chip:] if count)
+        return (int(on_chip), low, high, size) if 0 <= low <= high and high >= size else None
+
+    def _still(self, pairs: list[tuple[int, int]]) -> Access:
+        """Return a pattern's shape over one element, for a view that may not be used."""
+        rank = len(self.declared.shape)
+        dims = tuple(TileDim(count, (0,) * rank) for _, count in pairs)
+        return Access(self.access.buffer, (Affine(0),) * rank, dims)
 
     def _recast(self, pairs: list[tuple[int, int]], offset: int | None, dtype: object) -> Tensor:
         """A pattern over the storage as a type of another width, which may only be read."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acceld.nki.errors import UnsupportedCall
+from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.program import Access, Buffer, Engine, Space
@@ -54,6 +54,28 @@ def kernel(x):
         (64, 6, 10),
     )
     assert np.array_equal(ran(program, [x]), x.reshape(64, 60)[:, ::5])
+
+
+OVERRUN = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((64, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((64, 12), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    for i in range(4):
+        every_third = tile.ap(pattern=[[12, 64], [3, 4]], offset=i)
+        {condition}nisa.dma_copy(dst=out, src=every_third)
+    return out
+"""
+
+
+def test_a_pattern_beyond_its_tensor_is_an_error_only_where_it_is_used() -> None:
+    (x,) = drawn((64, 12))
+    program = traced(OVERRUN.format(condition="if i < 3: "), (64, 12))
+    assert np.array_equal(ran(program, [x]), x[:, 2::3])
+    with pytest.raises(LegalityError, match=r"index range \[3, 12\] exceed dimension size of 12") as raised:
+        traced(OVERRUN.format(condition=""), (64, 12))
+    assert raised.value.rule == "out_of_bounds"
 
 
 def test_the_two_formats_of_four_exponent_bits_are_not_one() -> None:
