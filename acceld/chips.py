@@ -51,7 +51,7 @@ class ChipSpec:
     sbuf_bytes_per_partition: int
     psum_banks: int
     psum_bank_bytes: int
-    """Per partition. Of trn3 too: its guide says that PSUM's capacity is NeuronCore-v3's."""
+    """Bytes of a PSUM bank per partition; for trn3 too, as its guide says that PSUM's capacity is NeuronCore-v3's."""
     dma_engines: int
     """Of one core."""
     dma_practical_bytes_per_us: float

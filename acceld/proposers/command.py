@@ -121,7 +121,7 @@ class CommandProposer:
         }
         text = (
             f"There is no plan. Decide yourself what makes this kernel faster. This is version {request.index + 1} of "
-            f"{self._plans} from this kernel, so prefer a thought that is not everybody's first."
+            f"{self._plans} from this kernel, so prefer an idea that is not the most obvious one."
         )
         insights = tuple(insight.id for insight in request.insights)
         return Plan(

@@ -132,7 +132,7 @@ def shares(counts: Mapping[str, int]) -> str:
 
 
 def tree(nodes: Sequence[tuple[int, int | None, int, float | None]], best: int | None) -> str:
-    """Candidates as dots, an iteration a column, speed-up upwards; failed ones stand on the floor.
+    """Candidates as dots, an iteration a column, speed-up upwards; failed ones stand on the bottom line.
 
     ``nodes`` are id, parent, iteration and speed-up (None where it did not pass).
     """

@@ -33,7 +33,7 @@ class Strategy:
     """A candidate slower than every one of a full beam is never kept."""
 
     def next_beam(self, before: Beam, fastest: Beam, passed: Sequence[Candidate]) -> Beam:
-        """Return what is kept of an iteration: of the beam before it, the fastest now, and the children that passed,
+        """Return the next beam, from the former beam, the fastest candidates now, and the children that passed,
         in order."""
         return fastest
 

@@ -27,7 +27,7 @@ from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import age, clock, level_of, sentence, state_word, status_word
 
 PEAK = 7
-"""Cells of percent of peak, which goes first where it is narrow."""
+"""Width of the column for percent of peak, the first column to be left out of a narrow list."""
 FIGURES = 9 + 1 + 6 + 1 + PEAK + 1 + 13
 """Cells of latency, speed-up, percent of peak and status."""
 NARROW = 66

@@ -29,7 +29,7 @@ class BlockTensor:
     inside: ast.For | None = None
     """The loop in whose body it is declared; None where it was."""
     dropped: frozenset[int] = field(default_factory=frozenset)
-    """The block dimensions that loops stand for."""
+    """Indices of the block dimensions that loops replace."""
     escapes: bool = False
     """It is used without an index of all of its blocks, such as by a function that takes it as an argument: nothing is dropped."""
 

@@ -93,7 +93,7 @@ async def test_a_scripted_server_drives_a_run_to_the_known_best(store: Store) ->
         user = body["messages"][-1]["content"]
         if "You are the planner" in user:
             return Reply("Title: One product\nClass: fusion\nInsights: none\n\nUse one matrix product.")
-        if "What came of it" in user:
+        if "Its result: " in user:
             return Reply(f"```python\n{FASTER}```")
         return Reply(f"```python\n{WRONG}```")
 

@@ -142,7 +142,7 @@ async def test_good_edits_win_and_the_others_are_distinguished(store: Store, eva
     roles = Counter(request.role for request in client.requests)
     assert roles["fixer"] > 0 and roles["summarizer"] > 0
     fixes = [request for request in client.requests if request.role == "fixer"]
-    assert all("What came of it" in request.user for request in fixes)
+    assert all("Its result: " in request.user for request in fixes)
     insights = await store.read(load_insights, run=run.id)
     assert insights and insights[-1].kind is InsightKind.POSITIVE and insights[-1].speedup > 1.2
     assert insights[-1].fast_candidate in {c.id for c in candidates if c.kernel.text == GOOD}

@@ -35,7 +35,7 @@ class _Rows:
 
 
 class RowsPerProgram(Rule):
-    """A program for each row becomes a program for a few rows: the row number a column, everything else as it was."""
+    """Makes a program that handles one row handle a few: the row number becomes a column of row numbers."""
 
     name = "rows_per_program"
     reason = (

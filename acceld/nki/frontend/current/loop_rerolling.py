@@ -245,7 +245,7 @@ def _stretch(forms: list[_Form]) -> tuple[int, list[int]]:
 
 
 def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:
-    """The node with each affine constant advancing with ``loop``; takes the steps in the order of _Form."""
+    """Return the node with each affine constant growing with ``loop`` by its step; ``steps`` come in the order of _Form."""
 
     def affine(value: Affine) -> Affine:
         step = next(steps)

@@ -55,7 +55,7 @@ def _viewed(tile: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
-    """The finest free axes of tiles with equally many elements; None where their axes cut each other."""
+    """Return the finest split of free axes that fits tiles of equally many elements; None where their axes do not nest."""
     if len({(tile.shape[0], tile.access.elements) for tile in tiles}) != 1 or any(t.access.indirect for t in tiles):
         return None
     return finest_axes([tile.shape[1:] for tile in tiles])
