@@ -116,7 +116,7 @@ class RayHost:
         self._bridge, self._actor = bridge, actor
 
     async def describe(self) -> HostFacts:
-        """Return what it is."""
+        """Return the host's facts: name, instance type, versions."""
         found: HostFacts = await self._bridge.call("ask", self._actor, "describe")
         return found
 

@@ -52,7 +52,7 @@ class Job:
     barred: set[str] = field(default_factory=set)
     """Hosts that it does not go to."""
     patient: bool = True
-    """Without a host that could take it, it waits for one to come."""
+    """True if the job waits for a new host where none can take it; else it ends with an error."""
     settled: bool = False
     """It has its answer; hosts may still run it."""
 

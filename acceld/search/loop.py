@@ -42,7 +42,7 @@ FIXABLE = frozenset(
         Status.TIMEOUT,
     }
 )
-"""Failures a fixer may try to repair; ``unsupported`` is ours, ``suspect`` a person's."""
+"""Failures a fixer may try to repair. Not ``unsupported``, which is the simulator's fault, nor ``suspect``, which a person decides."""
 
 
 @dataclass(frozen=True, slots=True)

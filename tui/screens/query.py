@@ -325,7 +325,7 @@ class QueryScreen(ConsoleScreen):
                 self.notify("A name has letters, digits, - and _.", severity="warning")
                 return
             if name in self._saved and self._saved[name][0]:
-                self.notify(f"{name} is one of acceld's own.", severity="warning")
+                self.notify(f"{name} is a query of acceld's own: choose another name.", severity="warning")
                 return
             file = folder / f"{name}.sql"
             if self._write(file, sql):

@@ -83,7 +83,7 @@ def _record(one: Workload) -> dict[str, Any]:
 
 
 def _admission(one: Workload, home: Home) -> str:
-    """Return the state of the workload's admission in words."""
+    """Return the state of the workload's admission as text."""
     from acceld.evaluate.correctness.admission import Admissions
 
     found = Admissions(home.path / "floors").known(one)

@@ -127,7 +127,7 @@ class CpuDriver:
         return {"compiler": self.compiler.path, "flags": FLAGS, "path": os.environ.get("PATH", os.defpath)}
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Nothing: the processor's own clock counts what the kernel used."""
+        """Return nothing: the processor's own clock counts only what the kernel used."""
         return {}
 
     def sdk(self, api: str) -> str:

@@ -30,7 +30,7 @@ from acceld.model import Failure
 from acceld.workloads import Workload, load_workload, reference_outputs, supported_distributions
 
 REGIONS = 4
-"""Regions of each array; one where the reference is expensive."""
+"""Number of regions in which each array is changed on trial; one where the reference is expensive."""
 FINE_S = 30.0
 """Processor time that all regions of all arguments may take; where it would be more, an array is one region."""
 MOST_S = 300.0

@@ -43,7 +43,7 @@ def verify(program: Program, *, strict: bool) -> None:
 def profile(program: Program, *, exact: bool = False, calibration: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The program's timeline as JSON-able data; :func:`profile_from` reads it. MissingRule for an unpriced operation.
 
-    ``exact`` unrolls as many executions as can be at all before it extends figures from a part of them.
+    ``exact`` unrolls as many executions as the limits allow; otherwise figures are extrapolated from a sample.
     ``calibration`` is this machine's for the program's chip and API.
     """
     fitted = Calibration.from_plain(calibration) if calibration else None

@@ -91,7 +91,7 @@ class TimelineParams:
     """One instruction does the iterations of an innermost affine loop whose tiles lie side by side (legacy, later chips:
     counters of KDA's gqa_full and bmm_softmax, to the instruction)."""
     sums_apart: bool = False
-    """An activation that also reduces is two, each with all that leads to it (legacy, later chips: counters of two kernels)."""
+    """True if the compiler splits an activation that also reduces in two, each with its own operands (legacy, later chips: counters of two kernels)."""
     small_operand_elements: int = 8
     """An unplaced tensor_scalar on more elements than this goes to the scalar engine (legacy only)."""
 

@@ -284,7 +284,7 @@ def names(node: ast.AST) -> set[str]:
 
 
 def depending(function: FunctionNode, seeds: set[str]) -> set[str]:
-    """Names of a function that are computed from ``seeds``, directly or not; the seeds included."""
+    """Return the names in a function that depend on ``seeds``, directly or not; the seeds included."""
     found = set(seeds)
     while True:
         before = len(found)

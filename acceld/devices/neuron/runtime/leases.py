@@ -149,7 +149,7 @@ class CoreLeases:
         return task
 
     def doubt(self, device: int) -> None:
-        """A chip had errors of its own: its cores need canaries before they are used again, held ones when they are back."""
+        """Mark a chip that had errors: its cores need a known-good kernel before their next use, leased ones once they are returned."""
         for core in self._cores:
             if core.device != device or core.id in self._sick or core.id in self._checking:
                 continue

@@ -67,7 +67,7 @@ class SwapOperands(Rule):
 
 
 def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[cst.BaseExpression, str], _: Variant) -> str:
-    """Products with exchanged operands, and the result read where it was made."""
+    """Return the source with the products' operands exchanged: reads of the transposed result use the product itself."""
     edits = Edits(kernel.source)
     for product in swap.products:
         for name, text in _exchanged(kernel, swap, product).items():

@@ -17,7 +17,7 @@ class Invariants:
 
     loop: Loop
     statements: list[Statement] = field(default_factory=list)
-    """In order; closed: they read nothing that the rest of the loop writes."""
+    """Statements that can move, in order. They read nothing that the rest of the loop writes."""
     dropped: dict[str, int] = field(default_factory=dict)
     """Buffers they write that lose the index which is the loop's variable, and its position."""
     reasons: dict[Statement, str] = field(default_factory=dict)
