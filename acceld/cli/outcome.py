@@ -43,6 +43,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         ("baseline", latency("baseline_latency_us", "baseline_interval_percent")),
         ("best", latency("best_latency_us", "interval_percent")),
         ("speed-up", figures.speedup(result["speedup"], result["tie_band"])),
+        *([("by shape", "\n".join(map(_at_shape, result["shapes"])))] if result.get("shapes") else []),
         *([("interleaved", figures.paired(result["paired"]))] if result["paired"] else []),
         *([("measured by", result["method"])] if result["source"] == Source.MEASURED else []),
         *(
@@ -74,6 +75,12 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         say(f"  {show:<20}the best kernel's checks, profile and diff")
         say(f"  {'acceld attach':<20}the terminal UI")
         say('  acceld query "select * from rewrites order by speedup desc limit 10"')
+
+
+def _at_shape(one: dict[str, Any]) -> str:
+    """Return a shape's speed-up with its latencies, which the pairs above label."""
+    latencies = f"{figures.duration(one['baseline_latency_us'])} → {figures.duration(one['best_latency_us'])}"
+    return f"{one['shape']}: {figures.speedup(one['speedup'])}  ({latencies}, weight {one['weight']:g})"
 
 
 def _refused(refusals: list[dict[str, Any]]) -> str:

@@ -51,7 +51,7 @@ from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_plans, past_steering, priced_calls, spent_usd
 from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
-from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
+from acceld.workloads import BASELINE_FILES, Workload, every_shape, load_workload, workload
 
 if TYPE_CHECKING:
     from acceld.cluster.fleet import Fleet
@@ -402,7 +402,7 @@ def problem_of(found: Workload, chip: str, api: str) -> Problem:
     reference = found.reference.read_text(encoding="utf-8") if found.reference else ""
     return Problem(
         workload=found.name,
-        description=found.description,
+        description=found.description + _also_for(found),
         reference_source=reference,
         arguments=arguments,
         chip=chip,
@@ -410,6 +410,17 @@ def problem_of(found: Workload, chip: str, api: str) -> Problem:
         tags=tuple(sorted(found.tags)),
         tolerance=found.tolerance,
         dtype="+".join(sorted({one.dtype for one in found.arguments if one.value is None})),
+    )
+
+
+def _also_for(found: Workload) -> str:
+    """Say what else a kernel of the workload is for; nothing where its own shape is all."""
+    if not found.shapes:
+        return ""
+    shapes = ", ".join(f"{shape.text} (weight {shape.weight:g})" for shape, _ in every_shape(found))
+    return (
+        f". One kernel serves these shapes: {shapes}. It must be right at each, and its speed-up is the weighted geometric "
+        "mean of its speed-ups there. The arguments are listed with the first"
     )
 
 
@@ -424,6 +435,11 @@ def definition(found: Workload) -> dict[str, object]:
         "outputs": [{"name": o.name, "shape": o.shape, "dtype": o.dtype} for o in found.outputs],
         "tolerance": found.tolerance,
         "tags": sorted(found.tags),
+        **(
+            {"shapes": [{"shape": one.text, "weight": one.weight} for one, _ in every_shape(found)]}
+            if found.shapes
+            else {}
+        ),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +24,7 @@ from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.queue import SlotQueue, slots_of
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import SandboxReport, probe_level
+from acceld.evaluate.shapes import over_shapes
 from acceld.model import Correctness, Evaluation, Failure, Gate, Kernel, Status
 from acceld.roofline import floor_us, percent_of_attainable, percent_of_peak
 from acceld.workloads import Workload, load_workload, workload
@@ -117,6 +119,8 @@ class OrderedEvaluator(ABC, Generic[C]):
                 if self._on_start is not None:
                     await self._on_start(request, f"{self.backend}:{self.slot_name(slot)}")
                 loaded = await asyncio.to_thread(self._load, request)
+                if loaded.shapes:
+                    return await over_shapes(request, loaded, partial(self.run_stages, slot=slot))
                 return await self.run_stages(request, loaded, slot)
         finally:
             self._running.discard(task)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from acceld.model import Attempt, Candidate, Plan, Run, Source, Status
+from acceld.model import Attempt, Candidate, Evaluation, Plan, Run, Source, Status
 
 WIN_CLASS = "mixed"
 """Change class of a chain of rewrites of different classes."""
@@ -51,6 +51,17 @@ class PairedSpeedup:
     high: float
     steps: int
     """1 where baseline and best took turns; else so many steps, each against its parent, multiplied."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeSpeedup:
+    """Speed-up at one of the shapes that a workload lists."""
+
+    shape: str
+    weight: float
+    baseline_latency_us: float
+    best_latency_us: float
+    speedup: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +113,8 @@ class Outcome:
     screened: Mapping[str, int] | None = None
     """Candidates the simulator found clearly slower than their parent: dropped, measured all the same, and of these
     faster than their parent (wrong). None where nothing was screened."""
+    shapes: tuple[ShapeSpeedup, ...] = ()
+    """Speed-ups of a workload that lists several; latencies and speed-up above are their weighted geometric means then."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -163,6 +176,18 @@ def outcome(
         elapsed_s=max(0.0, end - (run.started_at or run.created_at)),
         has_reference=evaluated.has_reference if evaluated else None,
         screened=_screened(candidates),
+        shapes=_by_shape(before, after),
+    )
+
+
+def _by_shape(before: Evaluation | None, after: Evaluation | None) -> tuple[ShapeSpeedup, ...]:
+    """Return the speed-up at each shape that both verdicts know, in the workload's order."""
+    listed = [one.profile.details.get("shapes", ()) if one and one.profile else () for one in (before, after)]
+    known = {one["shape"]: one["latency_us"] for one in listed[0]}
+    return tuple(
+        ShapeSpeedup(one["shape"], one["weight"], first_us, one["latency_us"], first_us / one["latency_us"])
+        for one in listed[1]
+        if (first_us := known.get(one["shape"])) and one["latency_us"]
     )
 
 

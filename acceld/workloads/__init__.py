@@ -8,7 +8,7 @@ reference of a workload is imported only by :func:`load_reference`, :func:`make_
 from acceld.workloads.checks import MetamorphicPair, metamorphic_pair
 from acceld.workloads.discovery import find_workloads, workload
 from acceld.workloads.inputs import make_inputs, supported_distributions
-from acceld.workloads.loading import hidden_shapes, load_workload
+from acceld.workloads.loading import every_shape, hidden_shapes, load_workload
 from acceld.workloads.oracle import (
     Reference,
     kernel_inputs,
@@ -30,7 +30,9 @@ from acceld.workloads.records import (
     Output,
     Precision,
     Variant,
+    WeightedShape,
     Workload,
+    shape_text,
 )
 
 __all__ = [
@@ -49,7 +51,9 @@ __all__ = [
     "Precision",
     "Reference",
     "Variant",
+    "WeightedShape",
     "Workload",
+    "every_shape",
     "find_workloads",
     "hidden_shapes",
     "kernel_inputs",
@@ -59,6 +63,7 @@ __all__ = [
     "metamorphic_pair",
     "outputs_in_reference_layout",
     "reference_outputs",
+    "shape_text",
     "supported_distributions",
     "workload",
 ]

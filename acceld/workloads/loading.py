@@ -25,6 +25,7 @@ from acceld.workloads.records import (
     Output,
     Precision,
     Variant,
+    WeightedShape,
     Workload,
 )
 
@@ -33,7 +34,7 @@ INDEX_KINDS = ("permutation", "indptr")
 """Distributions of indices: no derived distribution changes them."""
 _TOP = (
     "name family description precision tolerance tags values arguments outputs distributions work baselines "
-    "variants anchors metamorphic nan reference kernel sample hidden flashinfer"
+    "variants anchors metamorphic nan reference kernel sample hidden shapes weight flashinfer"
 ).split()
 
 
@@ -161,6 +162,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
     for name in kernel.texts("mutates"):
         if name not in names:
             raise kernel.fail("mutates", f"names {name!r}, which is not an argument.", did_you_mean(name, names))
+    shapes = _shapes(top, _values(top.table("values")))
     return Workload(
         name=top.text("name", folder.name),
         family=top.text("family", folder.parent.name),
@@ -186,7 +188,9 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
         chips=kernel.texts("chips"),
         mutates=kernel.texts("mutates"),
         sample=_file(top, "sample", folder) if "sample" in data else None,
-        hidden=_hidden(top, values),
+        hidden=_hidden(top, values) if instead is None else (),
+        shapes=shapes if instead is None else (),
+        weight=_weight(top) if instead is None else 1.0,
         reshaped=instead is not None,
         nan=top.flag("nan"),
         definition=_definition(top.table("flashinfer"), values) if "flashinfer" in data else None,
@@ -196,6 +200,15 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
 def hidden_shapes(workload: Workload) -> tuple[Workload, ...]:
     """The workload in each of the other shapes it declares."""
     return tuple(load_workload(workload.folder, values) for values in workload.hidden)
+
+
+def every_shape(workload: Workload) -> tuple[tuple[WeightedShape, Workload], ...]:
+    """The workload in each shape that a kernel is for, its own first."""
+    named = {symbol for shape in workload.shapes for symbol in shape.values}
+    own = WeightedShape(
+        {symbol: workload.values[symbol] for symbol in workload.values if symbol in named}, workload.weight
+    )
+    return ((own, workload), *((one, load_workload(workload.folder, one.values)) for one in workload.shapes))
 
 
 def _file(table: _Table, key: str, folder: Path) -> Path:
@@ -369,6 +382,30 @@ def _hidden(top: _Table, values: Mapping[str, int]) -> tuple[Mapping[str, int], 
         one.only(values)
         found.append(_values(one))
     return tuple(found)
+
+
+def _shapes(top: _Table, values: Mapping[str, int]) -> tuple[WeightedShape, ...]:
+    found = []
+    for one in _array(top, "shapes"):
+        one.only(("values", "weight"))
+        table = one.table("values")
+        table.only(values)
+        shape = _values(table)
+        if all(values[symbol] == extent for symbol, extent in shape.items()):
+            raise one.fail(
+                "values", "are those of the workload's own shape", "`weight` at the top is that one's weight."
+            )
+        found.append(WeightedShape(shape, _weight(one)))
+    if "weight" in top.data and not found:
+        raise top.fail("weight", "is that of the workload's own shape among [[shapes]], of which there are none")
+    return tuple(found)
+
+
+def _weight(table: _Table) -> float:
+    weight = table.number("weight", 1.0)
+    if weight <= 0:
+        raise table.fail("weight", f"is {weight:g}; it must be positive")
+    return weight
 
 
 def _definition(table: _Table, values: Mapping[str, int]) -> Definition:

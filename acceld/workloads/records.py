@@ -182,6 +182,24 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightedShape:
+    """Another shape that a kernel is for, as values of the symbols, and what it counts."""
+
+    values: Mapping[str, int]
+    weight: float = 1.0
+
+    @property
+    def text(self) -> str:
+        """Return the values as people read them."""
+        return shape_text(self.values)
+
+
+def shape_text(values: Mapping[str, int]) -> str:
+    """Return the values of symbols as people read them."""
+    return ", ".join(f"{name}={extent}" for name, extent in values.items())
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
     """A workload as a public definition of flashinfer-bench: names its axes, and which of them are free."""
 
@@ -232,6 +250,10 @@ class Workload:
     """Loaded with other values of the symbols than its file's: inputs are drawn, and laid out as declared."""
     hidden: tuple[Mapping[str, int], ...] = ()
     """Other values of the symbols, for shapes on which a kernel must be right too; it is never timed on them."""
+    shapes: tuple[WeightedShape, ...] = ()
+    """Other shapes that a kernel is for: it is judged and timed on all, its latency is their weighted geometric mean."""
+    weight: float = 1.0
+    """Of the file's own shape, where there are ``shapes``."""
     nan: bool = False
     """An input that is not a number makes the same outputs not a number as in the reference."""
     definition: Definition | None = None

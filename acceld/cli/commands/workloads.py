@@ -11,7 +11,7 @@ from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_pairs, print_table
 from acceld.home import Home, find_home
 from acceld.targets import TARGETS
-from acceld.workloads import Workload, find_workloads, workload
+from acceld.workloads import Workload, every_shape, find_workloads, workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,6 +79,7 @@ def _record(one: Workload) -> dict[str, Any]:
         "roofline_us": {chip: roofline.roofline_us(one, chip) for chip in ("trn1", "trn2", "trn3")},
         "anchors": [{"what": a.what, "latency_us": a.latency_us, "chip": a.chip, "sdk": a.sdk} for a in one.anchors],
         "tags": sorted(one.tags),
+        "shapes": [{"shape": s.text, "weight": s.weight} for s, _ in every_shape(one)] if one.shapes else [],
     }
 
 
@@ -105,6 +106,7 @@ def _show(one: Workload, admission: str, *, as_json: bool) -> int:
         ("workload", f"{one.name}: {one.description}"),
         ("folder", str(one.folder)),
         ("arguments", "\n".join(arguments)),
+        *([("shapes", "\n".join(f"{s.text}, weight {s.weight:g}" for s, _ in every_shape(one)))] if one.shapes else []),
         ("outputs", "\n".join(f"{o.name}  {o.dtype}[{', '.join(map(str, o.shape))}]" for o in one.outputs)),
         ("tolerance", f"{one.tolerance:g} relative L2 (published), {one.precision}"),
         ("admission", admission),

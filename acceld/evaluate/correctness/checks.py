@@ -66,6 +66,6 @@ def _tightness(check: Check) -> float:
 
 
 def placed(failure: Failure, where: str) -> Failure:
-    """A failure at a hidden shape."""
+    """A failure at another shape, such as ``the hidden shape M=384``."""
     hint = failure.hint or "Take sizes from the arguments' shapes: the kernel must be right at other shapes too."
-    return replace(failure, message=f"at the hidden shape {where}: {failure.message}", hint=hint)
+    return replace(failure, message=f"at {where}: {failure.message}", hint=hint)

@@ -38,7 +38,7 @@ from acceld.evaluate.sandbox.ladder import SandboxReport
 from acceld.evaluate.sandbox.process import TRIES, LostError, lost_in
 from acceld.model import Correctness, Evaluation, Failure, Gate, Kernel, Profile, Source, Status
 from acceld.roofline import least_us
-from acceld.workloads import Workload, load_workload
+from acceld.workloads import Workload, load_workload, shape_text
 
 log = logging.getLogger(__name__)
 
@@ -334,14 +334,16 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _elsewhere(self, case: HostedCase, values: Mapping[str, int]) -> Failed | None:
         """Try the same source at a hidden shape."""
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
-        where = ", ".join(f"{name}={size}" for name, size in values.items())
+        where = shape_text(values)
         built = await self._build(case.request.kernel, shaped)
         if isinstance(built, Failed):
-            return Failed(built.status, placed(built.failure, where))
+            return Failed(built.status, placed(built.failure, f"the hidden shape {where}"))
         there = replace(case, loaded=shaped, built=built, checks=[], seconds={})
         failed, *_ = await self._graded(there, _layout(built), [Draw(OWN, fresh_seed())], self._untimed(1))
         case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
-        return failed and Failed(failed.status, placed(failed.failure, where), case.correctness(Gate.STRICT))
+        return failed and Failed(
+            failed.status, placed(failed.failure, f"the hidden shape {where}"), case.correctness(Gate.STRICT)
+        )
 
     async def _noise_of_baseline(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], checked: Sequence[Checked]

@@ -34,7 +34,7 @@ from acceld.evaluate.simulated.children import Children, Refused
 from acceld.evaluate.simulated.timer import Timer
 from acceld.model import Failure, Gate, Status
 from acceld.nki.frontend import guarded
-from acceld.workloads import Workload, load_workload
+from acceld.workloads import Workload, load_workload, shape_text
 
 log = logging.getLogger(__name__)
 
@@ -142,17 +142,19 @@ class Checker:
 
     async def _elsewhere(self, case: TracedCase, values: Mapping[str, int], seeds: Seeds) -> Failed | None:
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
-        there, where = TracedCase(case.request, shaped), ", ".join(f"{name}={size}" for name, size in values.items())
+        there, where = TracedCase(case.request, shaped), shape_text(values)
         try:
             failed = await self._timer.time(there, shaped.kernel_arguments())
             if failed is not None:
-                return replace(failed, failure=placed(failed.failure, where))
+                return replace(failed, failure=placed(failed.failure, f"the hidden shape {where}"))
             seed = seeds.seed(f"hidden/{where}") if self._share_data else fresh_seed()
             failed = await self._try(there, Trial(OWN, seed), Gate.STRICT)
         finally:
             there.close()
         case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
-        return failed and Failed(failed.status, placed(failed.failure, where), case.correctness(Gate.STRICT))
+        return failed and Failed(
+            failed.status, placed(failed.failure, f"the hidden shape {where}"), case.correctness(Gate.STRICT)
+        )
 
     async def _admit(self, case: TracedCase) -> Failed | None:
         """Return the workload's own fault; asked only for kernels that may be shown as a win."""

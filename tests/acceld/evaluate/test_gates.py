@@ -165,7 +165,7 @@ def test_the_record_of_a_gate_is_that_of_its_closest_check() -> None:
 
 
 def test_a_failure_at_a_hidden_shape_says_where_and_keeps_its_own_hint() -> None:
-    found = placed(Failure("tolerance", "too far off", 7), "M=384")
+    found = placed(Failure("tolerance", "too far off", 7), "the hidden shape M=384")
     assert (found.rule, found.message, found.line) == ("tolerance", "at the hidden shape M=384: too far off", 7)
     assert "arguments' shapes" in found.hint
-    assert placed(Failure("tolerance", "", hint="mine"), "M=384").hint == "mine"
+    assert placed(Failure("tolerance", "", hint="mine"), "the hidden shape M=384").hint == "mine"
