@@ -53,7 +53,7 @@ class ChipSpec:
     psum_bank_bytes: int
     """Bytes of a PSUM bank per partition; for trn3 too, as its guide says that PSUM's capacity is NeuronCore-v3's."""
     dma_engines: int
-    """Of one core."""
+    """Number of DMA engines of one core."""
     dma_practical_bytes_per_us: float
     """One engine, long rows."""
     dma_wire_bytes_per_us: float

@@ -35,11 +35,11 @@ class Device:
     targets: tuple[Target, ...]
     """Its backends."""
     evaluator: str
-    """From a :class:`acceld.evaluate.interface.Workplace` and a backend's name to its evaluator, not yet started."""
+    """Function that takes a :class:`acceld.evaluate.interface.Workplace` and a backend's name, and returns the evaluator, not started."""
     doctor: str = ""
-    """From a :class:`acceld.config.Config` and the state folder to :class:`Finding` records; measures nothing."""
+    """Function that takes a :class:`acceld.config.Config` and the state folder, and returns :class:`Finding` records. Measures nothing."""
     interference: str = ""
-    """From a backend, a configuration and the state folder to what was learned of cores that disturb each other."""
+    """Function that takes a backend, a configuration and the state folder, and learns which cores disturb each other."""
     host_timed: bool = False
     """Kernels run with data in a process of this machine and are timed from outside of it."""
     cancellable_timing: bool = False
@@ -49,7 +49,7 @@ class Device:
     readers: Mapping[str, str] = field(default_factory=dict)
     """By API: from source, API and argument shapes to the kernel as the rules read it."""
     figures: str = ""
-    """From a chip to lines on what its kernels are shaped by: sizes, rates, vector instructions."""
+    """Function that takes a chip and returns lines on its sizes, rates and vector instructions."""
     attacks: str = ""
     """Folder of its own self-test, below that of the simulator."""
 

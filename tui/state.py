@@ -326,7 +326,7 @@ class RunView:
         return any(best.candidate == candidate.id for best in self.bests) and figures.best_is_win(ratio, self.source)
 
     def path(self, candidate: int) -> tuple[int, ...]:
-        """From the baseline to ``candidate``."""
+        """Return the candidates from the baseline to ``candidate``."""
         found: list[int] = []
         at: int | None = candidate
         while at and at in self.candidates and at not in found:

@@ -179,7 +179,7 @@ class Action:
     help: str
     do: Callable[[Steering], None]
     needs: frozenset[str] = frozenset()
-    """Of ``run``, ``live`` (one that has not ended), ``candidate``, ``models``, ``best``: without them it is refused."""
+    """Needed context, out of ``run``, ``live`` (a run that has not ended), ``candidate``, ``models``, ``best``."""
 
 
 ACTIONS: Mapping[str, Action] = {

@@ -43,7 +43,7 @@ class Interleaved:
 
 
 SAME = Interleaved(1.0, 1.0, 1.0, 0.0, win=False)
-"""Of two kernels that are built to the same program."""
+"""Result for two kernels that are built to the same program."""
 
 
 def measured(

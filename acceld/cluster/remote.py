@@ -41,7 +41,7 @@ class Setup:
     config: EvaluateConfig
     devices: DevicesConfig
     evaluator: str = "acceld.cluster.bridge:own_evaluator"
-    """From a Setup, the host's name and its folder to the evaluator of that host."""
+    """Name of a function that takes a Setup, the host's name and its folder, and returns the host's evaluator."""
 
 
 def environment() -> dict[str, str]:

@@ -122,7 +122,7 @@ class StoreJournal:
         await self._store.change(begin_batch, model, batch.token, batch.keys, batch.began_at)
 
     async def sent(self, token: str, batch: str) -> None:
-        """It was sent."""
+        """Record that the batch was sent."""
         await self._store.change(batch_sent, token, batch)
 
     async def collected(self, token: str) -> None:

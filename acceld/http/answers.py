@@ -21,7 +21,7 @@ PAGE_LIMIT = 5000
 
 
 class ConflictError(AcceldError):
-    """It can not be done now."""
+    """A request that can not be done in the present state."""
 
 
 class NotJsonError(UsageError):

@@ -55,7 +55,7 @@ class BatchJournal(Protocol):
         ...
 
     async def sent(self, token: str, batch: str) -> None:
-        """It was sent; ``batch`` is the provider's id of it."""
+        """Record that the batch was sent; ``batch`` is its id at the provider."""
         ...
 
     async def collected(self, token: str) -> None:

@@ -52,7 +52,7 @@ class Deadlines:
 
     connect_s: float = 10.0
     first_token_s: float = 300.0
-    """To the first piece of the answer or of its reasoning; a model that reasons out of sight needs a long one."""
+    """Longest wait for the first piece of the answer or of its reasoning; a model that hides its reasoning needs a long one."""
     idle_s: float = 120.0
     """Longest wait between two pieces of an answer."""
     total_s: float = 900.0

@@ -101,7 +101,7 @@ class FixRequest:
     failed: Candidate
     evaluation: Evaluation
     step: int
-    """From 1 to fixer_steps."""
+    """Number of this repair, from 1 to fixer_steps."""
     earlier: tuple[tuple[str, Evaluation], ...] = ()
     """The fixer's own earlier tries: text and result."""
     seed: int = 0

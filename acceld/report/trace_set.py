@@ -18,7 +18,7 @@ from acceld.workloads import Argument, Workload
 from acceld.workloads.inputs import draw
 
 SEED = 0
-"""Of the index arrays that are written."""
+"""Seed of the index arrays that are written."""
 _SAFETENSORS = {"int32": "I32", "int64": "I64", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"}
 
 

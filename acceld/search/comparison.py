@@ -34,7 +34,7 @@ class Compared:
     calls: int
     cost_usd: float | None
     fixer_usd: float
-    """Of that, for repairs."""
+    """Part of the cost that repairs took."""
     unpriced_calls: int
     device_hours: float
     """Time candidates spent being evaluated, summed over devices."""

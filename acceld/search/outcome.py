@@ -36,7 +36,7 @@ class Refusal:
     """Plans that ended without code for one reason: a rule's precondition does not hold, a model gave none."""
 
     title: str
-    """Of the first such plan."""
+    """Title of the first such plan."""
     rule: str
     reason: str
     count: int
@@ -84,14 +84,14 @@ class Outcome:
     baseline_latency_us: float | None
     best_latency_us: float | None
     interval_percent: float | None
-    """Of the best latency."""
+    """Interval of the best latency, plus or minus."""
     baseline_interval_percent: float | None
     speedup: float | None
     """None where nothing passed."""
     improved: bool
     """The best is faster than the baseline beyond the tie band."""
     paired: PairedSpeedup | None
-    """Of the best over the baseline; None where they were not measured, or a step did not take turns."""
+    """Speed-up of the best over the baseline; None where they were not measured, or a step was not interleaved."""
     tie_band: float | None
     """Half width, in percent, inside which the speed-up would be a tie; None where it is not known."""
     percent_of_peak_before: float | None

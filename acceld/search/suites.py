@@ -117,7 +117,7 @@ class Row:
 
     @property
     def speedup(self) -> float | None:
-        """Of the best kernel over the first."""
+        """Speed-up of the best kernel over the first."""
         return None if self.before_us is None or self.after_us is None else self.before_us / self.after_us
 
 

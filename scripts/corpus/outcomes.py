@@ -64,7 +64,7 @@ class Trial:
     kernel: str
     run: Callable[[], tuple[State, str]]
     limit_s: float = 120.0
-    """Of processor time."""
+    """Limit of processor time."""
 
 
 def results(trials: Sequence[Trial], jobs: int) -> Iterator[Outcome]:

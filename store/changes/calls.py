@@ -162,13 +162,13 @@ def begin_batch(tx: Transaction, model: str, token: str, keys: Sequence[str], be
 
 
 def batch_sent(tx: Transaction, token: str, batch: str) -> None:
-    """It was sent; ``batch`` is the provider's id."""
+    """Record that the batch was sent; ``batch`` is the provider's id."""
     result = dump({"batch": batch})
     tx.execute("UPDATE journal SET state = 'sent', result = ? WHERE kind = ? AND key = ?", (result, BATCH, token))
 
 
 def batch_collected(tx: Transaction, token: str) -> None:
-    """Its calls all have their outcomes, or it never reached the provider."""
+    """Record that all calls of the batch have outcomes, or that it never reached the provider."""
     tx.execute("UPDATE journal SET state = 'done', ended_at = ? WHERE kind = ? AND key = ?", (tx.at, BATCH, token))
 
 

@@ -228,7 +228,7 @@ class Spent:
     evaluation_s: float
     """Seconds that candidates were on devices."""
     speedup: float
-    """Of the best so far, over the baseline."""
+    """Speed-up of the best so far over the baseline."""
 
 
 def spending(connection: sqlite3.Connection, run: int) -> list[Spent]:

@@ -212,7 +212,7 @@ def waiting(connection: sqlite3.Connection, state: str, limit: int = 200) -> lis
 
 
 def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
-    """From the baseline to ``candidate``: each step with its latency and plan."""
+    """Return the steps from the baseline to ``candidate``, each with its latency and plan."""
     found = connection.execute(
         "WITH RECURSIVE chain(id, parent, depth) AS ("
         "  SELECT id, parent, 0 FROM candidates WHERE id = ? UNION ALL "

@@ -54,7 +54,7 @@ class ConsoleScreen(Screen[None]):
         self._pointed: Hashable | None = None
         """Key that the cursor was last put on."""
         self._unread: dict[str, str] = {}
-        """Of what was asked for and is not there: that it is being read, or why it could not be."""
+        """Message for each request without an answer: that it is being read, or why it could not be."""
         self._greyed: frozenset[str] = frozenset()
         """Keys that make no sense now."""
 

@@ -180,7 +180,7 @@ def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Itera
 async def _admit(
     config: Config, home: Home, admissions: Admissions, asked: Sequence[Workload]
 ) -> dict[str, Admission | str]:
-    """Have workloads examined that were not yet; what was found by name, or what is wrong with the workload."""
+    """Examine workloads that were not examined yet; return the findings by name, or what is wrong with the workload."""
     from acceld.evaluate.sandbox.ladder import probe_level
     from acceld.evaluate.simulated.children import Children
 

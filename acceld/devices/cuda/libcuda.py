@@ -57,13 +57,13 @@ class Driver:
             self._call("cuMemsetD8_v2", ctypes.c_uint64(pointer), ctypes.c_ubyte(byte), ctypes.c_size_t(size_bytes))
 
     def write(self, pointer: int, address: int, size_bytes: int) -> None:
-        """From the host's ``address``."""
+        """Copy to the device from the host's ``address``."""
         if size_bytes:
             host, count = ctypes.c_void_p(address), ctypes.c_size_t(size_bytes)
             self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(pointer), host, count)
 
     def read(self, address: int, pointer: int, size_bytes: int) -> None:
-        """To the host's ``address``."""
+        """Copy from the device to the host's ``address``."""
         if size_bytes:
             host, count = ctypes.c_void_p(address), ctypes.c_size_t(size_bytes)
             self._call("cuMemcpyDtoH_v2", host, ctypes.c_uint64(pointer), count)
@@ -139,7 +139,7 @@ class Driver:
         return bool(code == 0)
 
     def elapsed_us(self, start: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
-        """Between two events that have happened."""
+        """Return the microseconds between two events that have happened."""
         milliseconds = ctypes.c_float()
         name = "cuEventElapsedTime_v2" if hasattr(self._library, "cuEventElapsedTime_v2") else "cuEventElapsedTime"
         self._call(name, ctypes.byref(milliseconds), start, end)

@@ -100,7 +100,7 @@ class Plan:
     """Everything a call does. ``outputs`` are what it returns: whole arrays in buffers."""
 
     capability: int
-    """Of the GPU it was compiled for: 90 is 9.0."""
+    """Compute capability of the GPU it was compiled for: 90 is 9.0."""
     buffers: tuple[Buffer, ...]
     kernels: tuple[Code, ...]
     launches: tuple[Launch, ...]
@@ -108,7 +108,7 @@ class Plan:
 
     @property
     def scratch_bytes(self) -> int:
-        """Of all buffers together."""
+        """Bytes of all buffers together."""
         return sum(one.size_bytes for one in self.buffers)
 
 

@@ -1,4 +1,4 @@
-"""From what a referee's clocks read to a latency: the cost of an empty call taken off, warm-ups left out."""
+"""Latencies from the readings of a referee's clocks: less the cost of an empty call, without warm-ups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WARM_UPS = 2
 """First calls of a worker that are checked but not counted: its code and data come into caches and page tables. One
 where the worker's device clock is believed, since such a call is a median of several launches."""
 _EVENT_RESOLUTION_US = 0.5
-"""Of a device's clock: what NVIDIA's documentation of cuEventElapsedTime says of two events."""
+"""Resolution of a device's clock, as NVIDIA documents it for cuEventElapsedTime."""
 RESOLUTION = "resolution"
 """Rule of a kernel that a clock could not tell from nothing: it says as much of the machine's load as of the kernel."""
 _MORE_THAN_ONE_CORE = 1.05

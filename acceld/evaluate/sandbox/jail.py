@@ -18,7 +18,7 @@ from acceld.evaluate.sandbox import landlock, linux, namespaces, seccomp
 SLOT_UID = 65_100
 """First of the uids that evaluated processes run as where the daemon is root."""
 SLOTS = 430
-"""That many, so that daemons side by side rarely share one; all are below 65,534 (nobody), which containers map."""
+"""Number of user ids to choose from: daemons side by side rarely share one. All are below 65,534 (nobody), which containers map."""
 SHARED_BYTES = 1 << 30
 """Greatest size of ``/dev/shm`` in a wide jail."""
 

@@ -298,7 +298,7 @@ class Tile:
         return self._arrange(values)
 
     def _arrange(self, values: Array) -> Array:
-        """From the tile's own axes to those of its views."""
+        """Map the tile's own axes to those of its views."""
         if self.reshaped is not None or self.axis_of == tuple(range(values.ndim)):
             return values
         used = [axis for axis in self.axis_of if axis >= 0]

@@ -21,9 +21,9 @@ Room = Callable[[int], None]
 
 
 class Timed:
-    """Keeps what instructions make for others to take, while it is needed.
+    """Keeps the results of instructions for as long as other instructions reuse them.
 
-    ``turns`` says by number of the instruction what becomes of each of its executions (:mod:`acceld.nki.ir.turns`).
+    ``turns`` says for each execution, by number of the instruction, if it is computed or reused (:mod:`acceld.nki.ir.turns`).
     """
 
     def __init__(self, turns: Mapping[int, Sequence[int]], room: Room) -> None:

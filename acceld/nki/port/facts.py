@@ -34,7 +34,7 @@ class Fact:
     dtype: str = ""
     space: str = ""
     partition_axis: int = 0
-    """Of a whole tensor: which of its axes is the partition axis; -1 in HBM."""
+    """Index of a whole tensor's partition axis; -1 in HBM."""
     whole: bool = False
     value: float | int | bool | None = None
 

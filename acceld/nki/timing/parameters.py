@@ -35,7 +35,7 @@ class TimelineParams:
     """Array passes of a float32 transpose: as many as of a product on trn1 (the 14's FLOPs and busy times); 3 on trn2, where
     KDA's counters say 0.16 to 0.18 us for 128x128."""
     dma_latency_us: float = 1.3
-    """From trigger to first byte (DMA bandwidth guide)."""
+    """Time from trigger to first byte (DMA bandwidth guide)."""
     engine_partitions: int = 8
     """Partitions of SBUF that each DMA engine serves, and descriptors that it takes at a time (DMA overview, v2 architecture
     guide): a transfer of fewer than 128 rows leaves engines idle."""

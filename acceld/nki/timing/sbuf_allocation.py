@@ -127,7 +127,7 @@ class _Planner:
         self.owed = 0.0
         """Bytes taken although none were released yet."""
         self.psum_released = self._psum_shares(stream, chip)
-        """Of each line that writes PSUM, the space it may use."""
+        """Space in PSUM that each line may use, by line."""
         self.psum_used = 0.0
         self.now = -1
 

@@ -75,7 +75,7 @@ class HotSpot:
     engine: str
     busy_us: float
     share: float
-    """Of the latency, 0-1."""
+    """Share of the latency, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)

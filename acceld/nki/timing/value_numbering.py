@@ -35,7 +35,7 @@ class Stream:
     turn: list[int] = field(default_factory=list)
     """The number of each event among its instruction's executions, masked ones counted."""
     value_bytes: list[float] = field(default_factory=list)
-    """Of each partition; 0 in HBM."""
+    """Bytes of each value in each partition; 0 in HBM."""
     value_row: list[int] = field(default_factory=list)
     """Bytes of one partition's row."""
     value_space: list[Space] = field(default_factory=list)
@@ -58,7 +58,7 @@ class _Expander:
         self.cells: list[dict[int, int]] = [{} for _ in buffers]
         self.known: dict[object, tuple[int, ...]] = {}
         self.iteration: dict[int, int] = {}
-        """Of each loop now running."""
+        """Current iteration of each running loop."""
         self.position: list[int] = [0] * len(prepared.templates)
         self.space = [buffer.space for buffer in buffers]
         self.rows = [prepared.grids[b.id].row_bytes if b.id in prepared.grids else 0 for b in buffers]

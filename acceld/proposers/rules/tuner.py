@@ -56,7 +56,7 @@ class Tuned:
 
     @property
     def latency_us(self) -> float:
-        """Of its program, simulated."""
+        """Simulated latency of its program."""
         return self.timed.latency_us
 
     @property

@@ -27,7 +27,7 @@ class Fate:
     operator: str
     line: int
     operation: str
-    """Of the kernel's instruction at that line; ``declaration`` or ``loop`` where there is none."""
+    """Operation of the kernel's instruction at that line; ``declaration`` or ``loop`` where there is none."""
     fate: str
     by: str = ""
     """The rule that refused it, the trial that noticed it, or the reason why it does no harm."""

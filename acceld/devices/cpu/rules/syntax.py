@@ -26,7 +26,7 @@ class Expr(Node):
     parts: list[Expr] = field(default_factory=list)
 
     def walk(self) -> Iterator[Expr]:
-        """This and everything in it."""
+        """Yield this node and all nodes inside it."""
         yield self
         for part in self.parts:
             yield from part.walk()

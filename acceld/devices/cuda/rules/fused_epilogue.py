@@ -86,7 +86,7 @@ def _function(kernel: TritonModule, joined: Handover, producer: FunctionNode, co
 
 
 def _producer(kernel: TritonModule, joined: Handover, function: FunctionNode) -> str:
-    """Its body, with values instead of stores."""
+    """Return the producer's body with values instead of stores."""
     edits = Edits(kernel.source)
     for access in accesses(function):
         parameter = next((one for one in joined.stored if one in names(access.args[0])), None)
@@ -102,7 +102,7 @@ def _producer(kernel: TritonModule, joined: Handover, function: FunctionNode) ->
 
 
 def _consumer(kernel: TritonModule, joined: Handover, function: FunctionNode) -> str:
-    """Its statements in its own words, but for what the producer knows under another name."""
+    """Return the consumer's statements, with the producer's names for what both have."""
     edits, values = Edits(kernel.source), {**joined.renamed}
     replaced: set[int] = set()
     for access in accesses(function):

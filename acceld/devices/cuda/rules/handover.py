@@ -321,7 +321,7 @@ def _reads(function: FunctionNode) -> list[ast.Name]:
 
 
 def _only_stored(function: FunctionNode, parameter: str) -> bool:
-    """Return whether a parameter is one store's pointer, and otherwise asked for its type in that store alone."""
+    """Return whether a parameter is used as one store's pointer only, and for its type in that store."""
     inside = [
         one
         for access in accesses(function)

@@ -61,7 +61,7 @@ class Trace(LoopContext):
         self.engines_written.discard(buffer)
 
     def next_program(self) -> None:
-        """From here on, tensors in shared HBM are those the first program declared, in order."""
+        """Begin the next program of the grid: its tensors in shared HBM are those that the first program declared, in order."""
         self._shared_next = 0
 
     def shared_tensor(self, shape: tuple[int, ...], dtype: str) -> Tensor | None:

@@ -29,7 +29,7 @@ class ColumnSteps:
     loop: Loop
     trips: int
     columns: int
-    """Of one step."""
+    """Columns of one step."""
     tiles: set[str]
     """Buffers declared in the loop, one step wide."""
     slots: set[str] = field(default_factory=set)

@@ -20,7 +20,7 @@ class ExpressionReader(SourceText):
         super().__init__(source)
         self.module = module
         self.shapes: dict[str, tuple[int, ...] | None] = {}
-        """Of the kernel's parameters; None for scalars."""
+        """Shapes of the kernel's parameters; None for scalars."""
         self.aliases: dict[str, cst.BaseExpression] = {}
         """Names of index expressions."""
         self.constants: dict[str, int] = {}
