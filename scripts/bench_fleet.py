@@ -107,7 +107,7 @@ async def _worked_off(
 
 
 class _Near:
-    """A host in this process that takes its time and does nothing else."""
+    """A host in this process that only waits for each evaluation's time."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self._facts, self._seconds = HostFacts(name, SLOTS), seconds

@@ -347,7 +347,7 @@ class Fleet:
             del self._held[run]
 
     async def _agreed(self, request: EvaluationRequest) -> _Answer:
-        """Return the answer of one host, or what is settled with others where the result is one that a sick host makes."""
+        """Return the answer of one host; a result that a sick host could have made is first confirmed with others."""
         first = await self._answer(request)
         if not _decides(first.evaluation, request):
             return first

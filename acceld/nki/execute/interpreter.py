@@ -526,7 +526,7 @@ _NUMPY_ERRORS = (
 
 
 def _placed(instruction: Instruction, failure: KernelFailure) -> KernelFailure:
-    """The failure with where in files of helpers its instruction was made."""
+    """Return the failure with the places in helpers' files where its instruction was made."""
     if instruction.place and not failure.message.endswith(f"({instruction.place})"):
         failure.message = f"{failure.message} ({instruction.place})"
     return failure

@@ -2,7 +2,7 @@
 
 All figures are measured, and ``scripts/bench_sim.py`` prints them. The interval of a latency holds four of five development
 kernels of the same chip that wait for the same thing, and four of five chains of kernels of one computation, each with four of
-five of its kernels, as conformal intervals do: the wider of the two. What nothing measured is like has none.
+five of its kernels, as conformal intervals do: the wider of the two. A kernel that resembles no measured one has no interval.
 
 Paired bands: of 277 pairs of one chain whose predicted ratio exceeds 17 %, 275 were measured in that order (99 %), of the
 205 beyond 34 % all. Transfers taken away had the greatest error of the five published pairs of versions (33 %), and what

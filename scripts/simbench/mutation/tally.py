@@ -76,7 +76,7 @@ class _Tally:
         return [] if settled or self.cpu_s > KERNEL_S else [*wrong, *right]
 
     def take(self, trial: Trial) -> None:
-        """One trial of everything that is left."""
+        """Run one trial on all mutants that no trial has noticed yet."""
         bench = self.preparation.bench(trial)
         if isinstance(bench, str):
             self.notes.append(f"{trial.name} decides nothing: {bench}")
