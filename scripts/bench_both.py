@@ -14,16 +14,14 @@ import asyncio
 import json
 import random
 import sys
-import tempfile
 from functools import partial
 from pathlib import Path
 
-from acceld.config import EvaluateConfig
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules
+
 from acceld.daemon.build import problem_of
-from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
-from acceld.kernel_files import load_kernel
 from acceld.model import PROPOSERS, Attempt, Gate, Insight, Kernel, Plan, RunSpec, SearchParameters
 from acceld.proposers.both import BothProposer
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Proposer, SummaryRequest
@@ -31,11 +29,11 @@ from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 from acceld.proposers.rules.tuner import Timed
 from acceld.search.loop import Search, SearchParts
 from acceld.search.outcome import outcome
-from acceld.search.suites import kernels_in
 from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_plans, load_run
-from acceld.workloads import Workload, workload
+from acceld.workloads import Workload
+from scripts.starting_points import simulated, starting_points
 
 KINDS = ("rules", "llm", "both")
 
@@ -120,24 +118,12 @@ async def run(
 async def every(arguments: argparse.Namespace) -> list[dict[str, object]]:
     """Search every workload by every kind."""
     answers, results = Path(arguments.answers), []
-    names = arguments.only.split(",")
-    roots = kernels_in(Path(arguments.roots), names) if arguments.roots else {}
-    with tempfile.TemporaryDirectory(prefix="acceld-both-") as folder:
-        evaluator = SimulatedEvaluator(EvaluateConfig(), Path(folder))
-        await evaluator.start()
-        try:
-            for name in names:
-                found = workload(name)
-                own = baseline_kernel(found, "nki_legacy")
-                root = (
-                    load_kernel(roots[name], api="nki_legacy", entry=own.entry, grid=own.grid) if name in roots else own
-                )
-                texts = [path.read_text("utf-8") for path in sorted((answers / name).glob("*.py"))]
-                for kind in arguments.proposers.split(","):
-                    results.append(await run(kind, found, root, texts, evaluator, Path(folder), arguments))
-                    print(results[-1], file=sys.stderr, flush=True)
-        finally:
-            await evaluator.stop(0.0)
+    async with simulated() as (evaluator, folder):
+        for found, root in starting_points(arguments.only.split(","), arguments.roots):
+            texts = [path.read_text("utf-8") for path in sorted((answers / found.name).glob("*.py"))]
+            for kind in arguments.proposers.split(","):
+                results.append(await run(kind, found, root, texts, evaluator, folder, arguments))
+                print(results[-1], file=sys.stderr, flush=True)
     return results
 
 

@@ -15,23 +15,21 @@ import json
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from acceld.config import EvaluateConfig
-from acceld.evaluate.baselines import baseline_kernel
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules
+
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
-from acceld.kernel_files import load_kernel
 from acceld.model import Gate, Kernel
 from acceld.proposers.rules import proposer
 from acceld.proposers.rules.proposer import moves
 from acceld.proposers.rules.tuner import STRATEGIES, Timed, Tuned, Tuner
-from acceld.search.suites import kernels_in
-from acceld.workloads import Workload, workload
+from acceld.workloads import Workload
+from scripts.starting_points import simulated, starting_points
 
 EASY = "silu,add_rmsnorm_matmul,rmsnorm_matmul,mamba,bmm,matmul_add_rmsnorm,rope_single_freq_apply,adamw"
 """Workloads of at most 20,000 instructions."""
@@ -135,25 +133,14 @@ async def tried(
 
 async def every(arguments: argparse.Namespace) -> list[Tried]:
     """Try every strategy on every kernel, one after the other."""
-    names, results = arguments.only.split(","), []
-    roots = kernels_in(Path(arguments.roots), names) if arguments.roots else {}
-    with tempfile.TemporaryDirectory(prefix="acceld-tuner-") as folder:
-        evaluator = SimulatedEvaluator(EvaluateConfig(), Path(folder))
-        await evaluator.start()
-        try:
-            for name in names:
-                found = workload(name)
-                own = baseline_kernel(found, "nki_legacy")
-                given = (
-                    load_kernel(roots[name], api="nki_legacy", entry=own.entry, grid=own.grid) if name in roots else own
-                )
-                for seed in range(arguments.seeds):
-                    for strategy in arguments.strategies.split(","):
-                        one = await tried(evaluator, found, given, arguments.chip, strategy, seed, arguments.cpu_s)
-                        results.append(one)
-                        print(_line(one), file=sys.stderr, flush=True)
-        finally:
-            await evaluator.stop(0.0)
+    results = []
+    async with simulated() as (evaluator, _):
+        for found, root in starting_points(arguments.only.split(","), arguments.roots):
+            for seed in range(arguments.seeds):
+                for strategy in arguments.strategies.split(","):
+                    one = await tried(evaluator, found, root, arguments.chip, strategy, seed, arguments.cpu_s)
+                    results.append(one)
+                    print(_line(one), file=sys.stderr, flush=True)
     return results
 
 

@@ -120,13 +120,9 @@ def all_reduce(
 
 
 def all_gather(
-    srcs: object,
-    dsts: object,
-    replica_group: object,
-    collective_dim: int,
-    priority: object = None,
+    srcs: object, dsts: object, replica_group: object, collective_dim: int, priority: object = None,
     name: str | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Each dst = the ranks' srcs, one after another along an axis."""
     groups = _groups(replica_group, "all_gather")
     for source, target in _pairs(srcs, dsts, "all_gather"):
@@ -148,13 +144,9 @@ def reduce_scatter(
 
 
 def all_to_all(
-    srcs: object,
-    dsts: object,
-    replica_group: object,
-    collective_dim: int,
-    priority: object = None,
+    srcs: object, dsts: object, replica_group: object, collective_dim: int, priority: object = None,
     name: str | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Part i of each src goes to rank i of the list."""
     groups = _groups(replica_group, "all_to_all")
     for source, target in _pairs(srcs, dsts, "all_to_all"):

@@ -1,0 +1,38 @@
+"""Kernels that benchmarks of the search start from, and the evaluator that they share."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from acceld.config import EvaluateConfig
+from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.interface import started
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
+from acceld.kernel_files import load_kernel
+from acceld.model import Kernel
+from acceld.search.suites import kernels_in
+from acceld.workloads import Workload, workload
+
+
+def starting_points(names: Sequence[str], roots: str | None) -> Iterator[tuple[Workload, Kernel]]:
+    """Yield each workload with its kernel in the folder ``roots``; without a folder, or a kernel there, with its baseline."""
+    given = kernels_in(Path(roots), names) if roots else {}
+    for name in names:
+        found = workload(name)
+        own = baseline_kernel(found, "nki_legacy")
+        yield (
+            found,
+            load_kernel(given[name], api="nki_legacy", entry=own.entry, grid=own.grid) if name in given else own,
+        )
+
+
+@asynccontextmanager
+async def simulated() -> AsyncIterator[tuple[SimulatedEvaluator, Path]]:
+    """Run a simulated evaluator for the duration of the block, in a folder that goes with it."""
+    with tempfile.TemporaryDirectory(prefix="acceld-bench-") as folder:
+        evaluator = SimulatedEvaluator(EvaluateConfig(), Path(folder))
+        async with started(evaluator):
+            yield evaluator, Path(folder)
