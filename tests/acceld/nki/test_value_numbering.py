@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from acceld.chips import ChipSpec, chip_spec
 from acceld.nki.ir.program import Engine, LoopKind, Program, Role
-from acceld.nki.timing import compiler_legacy
+from acceld.nki.timing import compiler_legacy, sbuf_allocation
 from acceld.nki.timing.cost import CostModel
 from acceld.nki.timing.expansion import prepare
 from acceld.nki.timing.parameters import LEGACY
@@ -152,3 +152,36 @@ def test_operands_are_in_their_place_however_little_fits(steps: list[Step], trip
     assert machine.hbm_write_bytes == stored * 128 * ROW + machine.spill_save_bytes
     roomy = modelled(made, chip_spec("trn1"))[1]
     assert machine.hbm_read_bytes >= roomy.hbm_read_bytes
+
+
+@given(STEPS, st.integers(1, 3))
+def test_what_comes_back_from_hbm_was_saved_there_before(steps: list[Step], trips: int) -> None:
+    _, machine = modelled(program(steps, trips), SMALL)
+    for number, kind in enumerate(machine.kind):
+        if kind == "spill_reload":
+            assert any(machine.kind[wait] == "spill_save" for wait in machine.waits[number] if wait >= 0)
+
+
+class Watched(sbuf_allocation._Planner):
+    """A planner that drops no operand of what it executes."""
+
+    running: tuple[int, ...] = ()
+
+    def _execute(self, event: int) -> int:
+        outer = self.running
+        self.running = (*outer, event)
+        number = super()._execute(event)
+        self.running = outer
+        return number
+
+    def _drop(self, value: int) -> None:
+        assert not any(value in self.stream.inputs[event] for event in self.running)
+        super()._drop(value)
+
+
+@given(STEPS, st.integers(1, 3))
+def test_an_operand_stays_until_its_instruction_has_run(steps: list[Step], trips: int) -> None:
+    made = program(steps, trips)
+    stream, machine = modelled(made, SMALL)
+    watched = Watched(stream, CostModel(SMALL, LEGACY, made.buffers), LEGACY, SMALL).run()
+    assert watched.kind == machine.kind
