@@ -107,7 +107,7 @@ class Host:
         if plain and entry == target.__qualname__:
             arguments: dict[str, Any] = {name: specs.get(name, value) for name, value in values.items()}
         else:
-            source, arguments = driver(target, values, specs, self.root), dict(specs)
+            source, arguments = driver(target, values, specs, api), dict(specs)
             path, entry = path.with_name("acceld_driver.py"), "kernel"
         chip = chip or self.chips[api]
         try:
@@ -286,14 +286,15 @@ def _plain(value: object) -> bool:
     return value is None or type(value) in (int, float, bool, str)
 
 
-def driver(target: Any, values: Mapping[str, object], specs: Mapping[str, TensorSpec], root: Path) -> str:
+def driver(target: Any, values: Mapping[str, object], specs: Mapping[str, TensorSpec], api: str) -> str:
     """Return a file whose ``kernel`` calls the function with arrays as arguments and everything else written out."""
     if "<locals>" in target.__qualname__:
         raise Stopped(State.UNTRIED, "a function inside of a function")
     imported: dict[str, str] = {}
     written = [f"{name}={name if name in specs else literal(value, imported, specs)}" for name, value in values.items()]
     called = f"{_named(target.__module__, imported)}.{target.__qualname__}"
-    lines = ["import importlib", "import nki", "import nki.language"]
+    package = "nki" if api == "nki" else "neuronxcc.nki"
+    lines = ["import importlib", f"import {package} as nki", f"import {package}.language"]
     lines += [f"{short} = importlib.import_module({name!r})" for name, short in imported.items()]
     return "\n".join([*lines, f"def kernel({', '.join(specs)}):", f"    return {called}({', '.join(written)})", ""])
 
