@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from acceld.evaluate.correctness import distributions
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.program import Program
 from acceld.nki.ir.turns import LEFT_OUT, OWN, value_of
 from acceld.nki.timing import expansion
 from acceld.nki.timing.timeline import as_timed, timeline
+from acceld.workloads import kernel_inputs, load_workload
 
 Array = np.ndarray
 
@@ -128,3 +130,27 @@ def test_work_that_is_merged_although_it_differs_shows_in_the_outputs(monkeypatc
     monkeypatch.setattr(expansion, "_layout", lambda *_: None)  # the scale is an operand, told apart by its layout
     monkeypatch.setattr(expansion, "repr", lambda _: "", raising=False)
     assert not np.array_equal(run_as_timed(program), run(program))
+
+
+@pytest.mark.parametrize("name", [pytest.param("adamw", marks=pytest.mark.slow), "mamba"])
+def test_public_baselines_give_every_bit_as_timed_and_finite_numbers_on_inputs_their_workload_draws(
+    name: str,
+) -> None:
+    workload = load_workload(Path("workloads/nkibench") / name)
+    given = [
+        np.asarray(one) for one in kernel_inputs(workload, distributions.inputs_of(workload, 5, distributions.OWN))
+    ]
+    specs = [TensorSpec(one.shape, str(one.dtype)) for one in given]
+    program = trace(workload.baselines["nki_legacy"].read_text(encoding="utf-8"), specs)
+    timed, turns = as_timed(program)
+    assert bool(turns) == (name == "mamba"), "steps of a scan load what earlier ones loaded"
+    random = np.random.default_rng(5)
+    # Second moments and step sizes are never negative: of normal ones a root and a scan that grows make no numbers.
+    impossible = [random.normal(size=one.shape).astype(one.dtype) for one in given]
+    for inputs, finite in ((given, True), (impossible, False)):
+        with np.errstate(all="ignore"):
+            written = execute(program, inputs, ExecuteOptions())
+            left = execute(timed, inputs, ExecuteOptions(turns=turns))
+        assert all(np.isfinite(one).all() for one in written) == finite
+        for one, other in zip(written, left, strict=True):
+            np.testing.assert_array_equal(one, other)
