@@ -76,9 +76,9 @@ _PLAIN_NAMES = frozenset(
 ) - {"format", "format_map", "encode", "to_bytes", "from_bytes", "fromhex"}
 BUILTINS = frozenset(
     "exec eval compile __import__ open input globals locals vars setattr delattr breakpoint dir help memoryview "
-    "exit quit".split()
+    "exit quit hash id".split()
 )
-"""Functions no kernel needs; getattr is allowed with a written-out public name."""
+"""Functions no kernel needs, or that differ between processes; getattr is allowed with a written-out public name."""
 _CALLED = frozenset({"getattr", "hasattr", "type"})
 """Functions that may be called but not passed around."""
 NUMPY_COMPUTE = frozenset(

@@ -134,7 +134,8 @@ async def body(request: web.Request) -> dict[str, Any]:
         raise web.HTTPUnsupportedMediaType
     try:
         value = await request.json()
-    except (ValueError, LookupError, RecursionError) as error:  # an unknown charset is a LookupError
+    except (ValueError, LookupError, RecursionError, web.RequestPayloadError) as error:
+        # An unknown charset is a LookupError, a body that is not compressed as it says is a RequestPayloadError.
         raise NotJsonError(f"the request's body is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise NotJsonError("the request's body is no JSON object")

@@ -135,6 +135,10 @@ def query(
         connection.set_authorizer(None)
         hint = _nearest(connection, str(error)) or "acceld query --tables lists tables, views and columns."
         raise UsageError(f"SQL: {error}", hint=hint) from error
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            "SQL: a text holds half of a surrogate pair", hint="SQL is text that UTF-8 can hold."
+        ) from error
     except (sqlite3.Warning, sqlite3.ProgrammingError, sqlite3.DatabaseError) as error:
         if "use function" in str(error):
             raise UsageError(f"SQL: {error}", hint="Functions that compute on what is read are there.") from error

@@ -36,7 +36,7 @@ _EXPRESSIONS = frozenset(
 )
 _BUILTINS = frozenset(
     "abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter float frozenset "
-    "hash hex id int isinstance issubclass iter len list map max min next object oct ord pow print property range repr reversed "
+    "hex int isinstance issubclass iter len list map max min next object oct ord pow print property range repr reversed "
     "round set slice sorted staticmethod str sum super tuple zip True False None NotImplemented Ellipsis __build_class__".split()
 )
 _NAMES = frozenset({"__name__", "__file__", "__doc__", WHILE, f"{WHILE}trip", IS})

@@ -150,8 +150,17 @@ async def test_bodies_are_bounded_and_must_be_json(store: Store, tmp_path: Path)
             for data, given in ((deep, kind), (b'{"sql": "\xff"}', kind), (b"{}", unknown)):
                 async with session.post("/v1/query", data=data, headers=given) as response:
                     assert response.status == 400
+            async with session.post("/v1/query", data=b'{"sql": "SELECT \'\\ud800\'"}', headers=kind) as response:
+                assert response.status == 422
+                assert "surrogate" in (await response.json())["error"]["message"]
             async with session.post("/v1/runs", json={"workload": "silu"}) as response:
                 assert response.status == 409
                 assert "read-only" in (await response.json())["error"]["message"]
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+        head = f"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+        head += "Content-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n"
+        writer.write(head.encode() + b"{}")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400 "), "it is not compressed as it says"
+        writer.close()
     finally:
         await server.stop()

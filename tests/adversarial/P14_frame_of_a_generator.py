@@ -1,0 +1,27 @@
+# expect: policy
+# caught by: rejected.frames
+# workload: st_silu
+"""The frame of a generator has the names of whoever runs it."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+def frames():
+    yield 1
+
+
+inside = frames().gi_frame.f_builtins["exec"]
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        tile = nl.load(x[128 * row + p, f])
+        done = nisa.activation(op=nl.silu, data=tile)
+        nl.store(out[128 * row + p, f], value=done)
+    return out
