@@ -1,4 +1,4 @@
-"""One verdict on a kernel for several shapes: right at each, and as fast as the weighted geometric mean of its latencies.
+"""One evaluation of a kernel for several shapes: right at each, and as fast as the weighted geometric mean of its latencies.
 
 The ratio of two such means is the weighted geometric mean of the speed-ups at each shape, whatever the shapes' own latencies
 are, so the search compares kernels for several shapes like any others.
@@ -63,7 +63,7 @@ def _at(request: EvaluationRequest, own: Workload, shaped: Workload) -> Evaluati
 
 
 def joined(kernel: Kernel, shapes: Sequence[WeightedShape], found: Sequence[Evaluation]) -> Evaluation:
-    """Return the one verdict of the verdicts at each shape, all of which ended well; details are of the first shape."""
+    """Return the one evaluation of those at each shape, all of which ended well; details are of the first shape."""
     weights = [shape.weight for shape in shapes]
     profiles = [one.profile for one in found if one.profile is not None]
     seconds = sum((Counter(one.seconds) for one in found), Counter[str]())

@@ -181,7 +181,7 @@ def outcome(
 
 
 def _by_shape(before: Evaluation | None, after: Evaluation | None) -> tuple[ShapeSpeedup, ...]:
-    """Return the speed-up at each shape that both verdicts know, in the workload's order."""
+    """Return the speed-up at each shape that both evaluations know, in the workload's order."""
     listed = [one.profile.details.get("shapes", ()) if one and one.profile else () for one in (before, after)]
     known = {one["shape"]: one["latency_us"] for one in listed[0]}
     return tuple(
