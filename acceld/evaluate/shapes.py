@@ -89,8 +89,10 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
         {"shape": shape.text, "weight": shape.weight, "latency_us": one_us}
         for shape, one_us in zip(shapes, latencies, strict=True)
     ]
-    told = ", ".join(f"{one['shape']} {one['latency_us']:.4g} us (weight {one['weight']:g})" for one in listed)
-    notes = [f"weighted geometric mean over shapes: {told}"] if latency_us is not None else []
+    latencies_text = ", ".join(
+        f"{one['shape']} {one['latency_us']:.4g} us (weight {one['weight']:g})" for one in listed
+    )
+    notes = [f"weighted geometric mean over shapes: {latencies_text}"] if latency_us is not None else []
     scale = (latency_us or 0.0) / sum(weights)
 
     def share(values: Sequence[float]) -> float:
@@ -103,7 +105,7 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
     intervals = [one.interval_percent for one in profiles if one.interval_percent is not None]
     details = {**own.details, "shapes": listed}
     if "paired" in own.details:
-        details["paired"] = _turns(weights, [one.details.get("paired", ()) for one in profiles])
+        details["paired"] = _interleaved(weights, [one.details.get("paired", ()) for one in profiles])
     return replace(
         own,
         latency_us=latency_us,
@@ -119,18 +121,18 @@ def _profile(shapes: Sequence[WeightedShape], profiles: Sequence[Profile]) -> Pr
     )
 
 
-def _turns(weights: Sequence[float], found: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, object]]:
-    """Return the comparison with each competitor that took turns at every shape."""
+def _interleaved(weights: Sequence[float], found: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, object]]:
+    """Return the comparison with each kernel that was timed interleaved at every shape."""
     joint = []
     for first in found[0]:
-        pairs = [pair for turns in found for pair in turns if pair["against"] == first["against"]]
+        pairs = [pair for shape in found for pair in shape if pair["against"] == first["against"]]
         if len(pairs) == len(found):
-            joint.append(_turn(weights, pairs).plain())
+            joint.append(_joined_pair(weights, pairs).plain())
     return joint
 
 
-def _turn(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -> Paired:
-    """Join comparisons at different shapes, whose errors are independent."""
+def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -> Paired:
+    """Join the comparisons with one kernel at different shapes; their errors are independent."""
     total = sum(weights)
     middle = _mean([pair["ratio"] for pair in pairs], weights) or 0.0
 

@@ -253,7 +253,7 @@ class Workload:
     shapes: tuple[WeightedShape, ...] = ()
     """Other shapes that a kernel is for: it is judged and timed on all, its latency is their weighted geometric mean."""
     weight: float = 1.0
-    """Of the file's own shape, where there are ``shapes``."""
+    """Weight of the workload's own shape in that mean; only used where there are ``shapes``."""
     nan: bool = False
     """An input that is not a number makes the same outputs not a number as in the reference."""
     definition: Definition | None = None

@@ -141,12 +141,12 @@ def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
         _read_there(kernel, edits, producer, store.target, scratch, without=store)
     for load in scratch.loads:
         place = _place(load.reads["src"], scratch)
-        if _only_names(kernel, scratch, load):
+        if _needs_no_tile(kernel, scratch, load):
             edits.delete_lines(load.start, load.end)
             _read_there(kernel, edits, load, load.reads["src"], scratch)
         else:
-            call = kernel.text(load.target.node) if load.target is not None else ""
-            edits.replace(load.start, load.end, f"{call} = {prefix(kernel, 'language')}.copy({place})")
+            target = kernel.text(load.target.node) if load.target is not None else ""
+            edits.replace(load.start, load.end, f"{target} = {prefix(kernel, 'language')}.copy({place})")
     return edits.apply()
 
 
@@ -207,8 +207,8 @@ def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Stat
     return producer if _readable(kernel, producer, store.target, scratch, without=store) else None
 
 
-def _only_names(kernel: KernelModule, scratch: _Scratch, load: Statement) -> bool:
-    """Return whether all readers of a loaded tile can read the tensor instead."""
+def _needs_no_tile(kernel: KernelModule, scratch: _Scratch, load: Statement) -> bool:
+    """Return whether all readers of a loaded tile can read the tensor, so that no tile is needed."""
     target = load.target
     if target is None or target.dims is not None or target.name in kernel.buffers or load.augmented:
         return False
