@@ -277,7 +277,7 @@ class NkiTensor(methods.Tensor):
             offset, scalar_offset = (offset or self.offset) + scalar_offset * self.strides[indirect_dim], None
         first = self.offset if not offset else operator.index(cast("Any", offset))
         overrun = self._overrun(pairs, first) if scalar_offset is None and vector_offset is None else None
-        access = self._still(pairs) if overrun else self._pattern(pairs, first)
+        access = self._placeholder(pairs) if overrun else self._pattern(pairs, first)
         run_time = scalar_offset if scalar_offset is not None else vector_offset
         extra = [] if run_time is None else [self._indirect(self._axis(indirect_dim), run_time)]
         made = self.like(replace(access, indirect=tuple(extra)))
@@ -285,15 +285,15 @@ class NkiTensor(methods.Tensor):
         return made if dtype is None else made.view(dtype)
 
     def _overrun(self, pairs: list[tuple[int, int]], offset: int) -> tuple[int, int, int, int] | None:
-        """Return the elements a pattern reaches and how many there are, where they are too few: an error once it is used."""
+        """Return the dimension, first and last element of a pattern and the size it exceeds; None where it fits."""
         on_chip = self.space is not Space.HBM
         size = prod(self.declared.shape[on_chip:])
         low = offset % size if on_chip else offset
         high = low + sum(stride * (count - 1) for stride, count in pairs[on_chip:] if count)
         return (int(on_chip), low, high, size) if 0 <= low <= high and high >= size else None
 
-    def _still(self, pairs: list[tuple[int, int]]) -> Access:
-        """Return a pattern's shape over one element, for a view that may not be used."""
+    def _placeholder(self, pairs: list[tuple[int, int]]) -> Access:
+        """Return an access of the pattern's shape that stays in bounds; using the view is refused."""
         rank = len(self.declared.shape)
         dims = tuple(TileDim(count, (0,) * rank) for _, count in pairs)
         return Access(self.access.buffer, (Affine(0),) * rank, dims)
