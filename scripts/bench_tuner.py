@@ -1,6 +1,6 @@
 """Compare the tuner's strategies at equal processor time, and measure what a timed candidate costs.
 
-    python scripts/bench_tuner.py [--cpu-s 60] [--seeds 2] [--chip trn2] [--roots FOLDER] [--only silu,mamba] [--json]
+    python scripts/bench_tuner.py [--cpu-s 60] [--seeds 2] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu] [--json]
 
 Everything is real: rules, jails, the simulator. Nothing is run on data. Time is processor time of this process and of all its
 children, so that other work on the machine counts for nothing. ``beam`` is no strategy of acceld: it is the one that lost, kept
@@ -66,6 +66,8 @@ class Tried:
     instructions: float
     before_us: float
     best_us: float
+    rules: tuple[str, ...]
+    """Rules of the steps to the fastest kernel."""
 
     @property
     def speedup(self) -> float:
@@ -128,14 +130,16 @@ async def tried(
         raise SystemExit(f"{found.name}: the root is not a legal program")
     await COMPARED[name](tuner, root)
     best, spent_s = tuner.fastest(1)[0], cpu_s() - began_s
-    return Tried(found.name, name, seed, tuner.timed, spent_s, instructions, root.latency_us, best.latency_us)
+    return Tried(
+        found.name, name, seed, tuner.timed, spent_s, instructions, root.latency_us, best.latency_us, best.rules
+    )
 
 
 async def every(arguments: argparse.Namespace) -> list[Tried]:
     """Try every strategy on every kernel, one after the other."""
     results = []
     async with simulated() as (evaluator, _):
-        for found, root in starting_points(arguments.only.split(","), arguments.roots):
+        for found, root in starting_points(arguments.only.split(","), arguments.roots, arguments.api):
             for seed in range(arguments.seeds):
                 for strategy in arguments.strategies.split(","):
                     one = await tried(evaluator, found, root, arguments.chip, strategy, seed, arguments.cpu_s)
@@ -146,9 +150,10 @@ async def every(arguments: argparse.Namespace) -> list[Tried]:
 
 def _line(one: Tried) -> str:
     per_minute = 60.0 * one.timed / one.cpu_s
+    won = ", ".join(dict.fromkeys(one.rules))
     return (
         f"{one.workload:24} {one.strategy:7} seed {one.seed}: {one.speedup:.3f}x, {one.timed} timed in {one.cpu_s:.0f} s, "
-        f"{per_minute:.0f} a minute of one core, up to {one.instructions:.0f} instructions"
+        f"{per_minute:.0f} a minute of one core, up to {one.instructions:.0f} instructions: {won}"
     )
 
 
@@ -179,6 +184,7 @@ def main() -> None:
     parser.add_argument("--cpu-s", type=float, default=60.0, help="processor time of each strategy, kernel and seed")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--chip", default="trn2")
+    parser.add_argument("--api", default="nki_legacy", choices=("nki_legacy", "nki"))
     parser.add_argument("--roots", help="folder of kernels to start from; default: the workloads' baselines")
     parser.add_argument("--only", default=EASY)
     parser.add_argument("--strategies", default=",".join(COMPARED))

@@ -17,15 +17,17 @@ from acceld.search.suites import kernels_in
 from acceld.workloads import Workload, workload
 
 
-def starting_points(names: Sequence[str], roots: str | None) -> Iterator[tuple[Workload, Kernel]]:
+def starting_points(
+    names: Sequence[str], roots: str | None, api: str = "nki_legacy"
+) -> Iterator[tuple[Workload, Kernel]]:
     """Yield each workload with its kernel in the folder ``roots``; without a folder, or a kernel there, with its baseline."""
     given = kernels_in(Path(roots), names) if roots else {}
     for name in names:
         found = workload(name)
-        own = baseline_kernel(found, "nki_legacy")
+        own = baseline_kernel(found, api)
         yield (
             found,
-            load_kernel(given[name], api="nki_legacy", entry=own.entry, grid=own.grid) if name in given else own,
+            load_kernel(given[name], api=api, entry=own.entry, grid=own.grid) if name in given else own,
         )
 
 

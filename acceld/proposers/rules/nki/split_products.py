@@ -5,6 +5,8 @@
     out += nisa.nc_matmul(x[p, c], w[p, f])      out += nisa.nc_matmul(x_hi[p, c], w_hi[p, f])
                                                  out += nisa.nc_matmul(x_hi[p, c], w_lo[p, f])
                                                  out += nisa.nc_matmul(x_lo[p, c], w_hi[p, f])
+
+For the current API the first product keeps its ``accumulate``, and the other two add to what it wrote.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ _PARTS = (("hi", "hi"), ("hi", "lo"), ("lo", "hi"))
 _STACKED = (("hi", "hi"), ("hi", "lo"))
 _HALF = 64
 _FLAGS = frozenset(("is_stationary_onezero", "is_moving_onezero", "is_transpose", "mask"))
+_OF_CURRENT = frozenset(("dst", "accumulate"))
 
 
 class SplitProducts(Rule):
@@ -41,7 +44,7 @@ class SplitProducts(Rule):
         "and low parts keep 16 of 24 bits, an error of about 4e-6, and take three quarters of the time."
     )
     source = "nki.isa.nc_matmul: cost by dtype, 4 passes for float32; accumulation in float32 in PSUM"
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "mixed"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
@@ -91,7 +94,8 @@ def _is_product(kernel: KernelModule, one: Statement) -> bool:
     if one.kind != "op" or one.op not in ("matmul", "nc_matmul"):
         return False
     wanted = {"x", "y"} if one.op == "matmul" else {"stationary", "moving"}
-    if not wanted <= set(one.reads) or not set(one.args) <= wanted | _FLAGS | {"transpose_x"}:
+    known = wanted | _FLAGS | (_OF_CURRENT if kernel.api == "nki" else {"transpose_x"})
+    if not wanted <= set(one.reads) or not set(one.args) <= known:
         return False
     if one.op == "matmul" and kernel.text_of(one, "transpose_x") != "True":
         return False
@@ -104,9 +108,14 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
     target = product.target
     assert target is not None
     declared = kernel.buffers.get(target.name)
-    if declared is None or declared.space != "psum" or declared.declaration.op != "zeros":
+    if declared is None or declared.space != "psum":
+        return f"{where} {target.name} is not declared in PSUM"
+    if kernel.api == "nki":
+        if not kernel.text_of(declared.declaration, "dtype").endswith("float32"):
+            return f"{where} {target.name} is not a sum in float32"
+    elif declared.declaration.op != "zeros":
         return f"{where} {target.name} is not a sum in PSUM that begins with zeros"
-    if not product.augmented and not _every_iteration(product, target, declared.declaration):
+    elif not product.augmented and not _every_iteration(product, target, declared.declaration):
         return f"{where} {target.name} has no place for every product"
     for access in _operands(product):
         name = access.name
@@ -137,6 +146,8 @@ def _every_iteration(product: Statement, target: Access, declaration: Statement)
 
 def _can_stack(kernel: KernelModule, product: Statement) -> bool:
     """Return True if operands of half the partitions leave room for two parts, one below the other."""
+    if kernel.api == "nki":
+        return False
     for access in _operands(product):
         buffer = kernel.buffers.get(access.name)
         found = all_accesses(kernel, access.name)
@@ -174,7 +185,10 @@ def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant
         taken |= {parts[name].hi, parts[name].lo}
     for product in products:
         pairs = _STACKED if stacked else _PARTS
-        lines = [_product(kernel, product, parts, pair, stacked=stacked) for pair in pairs]
+        lines = [
+            _product(kernel, product, parts, pair, stacked=stacked, adds=number > 0)
+            for number, pair in enumerate(pairs)
+        ]
         edits.replace(product.start, product.end, f"\n{product.indent}".join(lines))
     for name in names:
         if name in kernel.buffers:
@@ -187,9 +201,18 @@ def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant
 
 
 def _product(
-    kernel: KernelModule, product: Statement, parts: dict[str, _Parts], pair: tuple[str, str], *, stacked: bool
+    kernel: KernelModule,
+    product: Statement,
+    parts: dict[str, _Parts],
+    pair: tuple[str, str],
+    *,
+    stacked: bool,
+    adds: bool,
 ) -> str:
-    """The product of one part of each operand, added to the sum; of both parts at once where they are stacked."""
+    """The product of one part of each operand, added to the sum; of both parts at once where they are stacked.
+
+    ``adds``: it follows another product of the same operands.
+    """
     edits = Edits(kernel.source[product.start : product.end])
     for access, part in zip(_operands(product), pair, strict=True):
         start, end = kernel.span(_base(access))
@@ -198,12 +221,26 @@ def _product(
             start, end = kernel.span(_partitions(kernel, access))
             rows = f"{prefix(kernel, 'language')}.arange({2 * _HALF})[:, None]"
             edits.replace(start - product.start, end - product.start, rows)
-    if not product.augmented:
+    if kernel.api == "nki":
+        if adds:
+            _accumulate(kernel, product, edits)
+    elif not product.augmented:
         assert isinstance(product.small, cst.Assign)
         _, end = kernel.span(product.small.targets[0].target)
         equals = kernel.source.index("=", end)
         edits.replace(equals - product.start, equals - product.start + 1, "+=")
     return edits.apply()
+
+
+def _accumulate(kernel: KernelModule, product: Statement, edits: Edits) -> None:
+    """Let a product of the current API add to what its sum holds."""
+    given = product.args.get("accumulate")
+    if given is None:
+        _, end = kernel.span(list(product.args.values())[-1])
+        edits.insert(end - product.start, ", accumulate=True")
+    else:
+        start, end = kernel.span(given)
+        edits.replace(start - product.start, end - product.start, "True")
 
 
 def _partitions(kernel: KernelModule, access: Access) -> cst.CSTNode:
@@ -276,10 +313,17 @@ def _make_parts(
         rows = kernel.text(_partitions(kernel, writer.target))
         below = hi.replace(rows, f"{_HALF} + {rows}", 1)
         lo = below if stacked == "stationary" else lo
-    lines = [
-        f"{hi} = {language}.copy({value}, dtype={language}.bfloat16{mask})",
-        f"{lo} = {language}.subtract({value}, {hi}, dtype={language}.bfloat16{mask})",
-    ]
+    if kernel.api == "nki":
+        isa = prefix(kernel, "isa")
+        lines = [
+            f"{isa}.tensor_copy(dst={hi}, src={value})",
+            f"{isa}.tensor_tensor(dst={lo}, data1={value}, data2={hi}, op={language}.subtract)",
+        ]
+    else:
+        lines = [
+            f"{hi} = {language}.copy({value}, dtype={language}.bfloat16{mask})",
+            f"{lo} = {language}.subtract({value}, {hi}, dtype={language}.bfloat16{mask})",
+        ]
     if stacked == "moving":
         lines.insert(1, f"{below} = {language}.copy({hi}, dtype={language}.bfloat16{mask})")
     text = "".join(f"{writer.indent}{line}\n" for line in lines)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from acceld.model import Profile, Source
-from tests.acceld.proposers.rules.kernels import applied, arrays, assert_same, legacy, run, sites
+from tests.acceld.proposers.rules.kernels import applied, arrays, assert_same, current, legacy, run, sites
 
 PRODUCT = legacy(
     "x, w",
@@ -88,6 +88,56 @@ def test_parts_of_half_the_partitions_are_stacked() -> None:
 def test_a_product_whose_parts_are_not_known_stays(old: str, new: str) -> None:
     assert old in PRODUCT
     assert sites("split_products", PRODUCT.replace(old, new), PRODUCT_SHAPES) == []
+
+
+CURRENT = current(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range(2):
+        x_t = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+        total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+        result = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        for k in nl.affine_range(2):
+            x_tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+            turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+            w_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=x_tile, src=x[row, k, 0:128, 0:128])
+            nisa.dma_copy(dst=w_tile, src=w[k, 0:128, 0:512])
+            nisa.nc_transpose(dst=turned, data=x_tile)
+            nisa.tensor_copy(dst=x_t[0:128, k, 0:128], src=turned)
+            nisa.nc_matmul(dst=total, stationary=x_t[0:128, k, 0:128], moving=w_tile, accumulate=k > 0)
+        nisa.tensor_copy(dst=result, src=total)
+        nisa.dma_copy(dst=out[row, 0:128, 0:512], src=result)
+    return out
+""",
+)
+
+
+@pytest.mark.parametrize("accumulate", [", accumulate=k > 0", ""])
+def test_parts_of_the_current_api_add_to_the_first_product(accumulate: str) -> None:
+    before = CURRENT.replace(", accumulate=k > 0", accumulate)
+    after = applied("split_products", before, PRODUCT_SHAPES)
+    assert f"moving=w_tile_hi{accumulate})" in after and after.count("accumulate=True") == 2
+    assert "data1=turned, data2=x_t_hi[0:128, k, 0:128]" in after and "x_t = " not in after
+    assert 1e-7 < error(before, after, PRODUCT_SHAPES) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("512), dtype=nl.float32, buffer=nl.psum", "512), dtype=nl.bfloat16, buffer=nl.psum"),
+        ("accumulate=k > 0", "accumulate=k > 0, perf_mode=nisa.matmul_perf_mode.double_row"),
+        ("    return out", "    other = x_t\n    return out"),
+        (
+            "512), dtype=nl.float32, buffer=nl.sbuf)\n            nisa",
+            "512), dtype=nl.bfloat16, buffer=nl.sbuf)\n            nisa",
+        ),
+    ],
+)
+def test_a_product_of_the_current_api_whose_parts_are_not_known_stays(old: str, new: str) -> None:
+    assert old in CURRENT
+    assert sites("split_products", CURRENT.replace(old, new), PRODUCT_SHAPES) == []
 
 
 SCAN = legacy(
