@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from acceld.model import Failure
-from acceld.nki.frontend.session import Permitted
+from acceld.nki.frontend.session import Permitted, asks_if_main
 from acceld.parsing import parse
 
 MODULES = frozenset(
@@ -25,12 +25,14 @@ ROOTS = ("neuronxcc.nki.", "nki.")
 MODULE_NAMES = {
     "dataclasses": "dataclass field replace asdict astuple fields KW_ONLY FrozenInstanceError",
     "functools": "partial reduce wraps lru_cache cache",
-    "operator": "add sub mul truediv floordiv mod neg pos and_ or_ xor not_ invert lshift rshift eq ne lt le gt ge "
+    "operator": "add sub mul truediv floordiv neg pos and_ or_ xor not_ invert lshift rshift eq ne lt le gt ge "
     "itemgetter contains getitem index",
     "typing": "Any Callable ClassVar Dict Final FrozenSet Generic Iterable Iterator List Literal Mapping NamedTuple Optional "
     "Protocol Self Sequence Set Tuple Type TypeAlias TypeVar Union cast TYPE_CHECKING",
     "enum": "Enum IntEnum StrEnum Flag IntFlag auto unique",
     "collections": "namedtuple defaultdict OrderedDict Counter deque abc",
+    "collections.abc": "Callable Collection Container Generator Hashable Iterable Iterator Mapping MutableMapping MutableSequence "
+    "MutableSet Reversible Sequence Set Sized",
     "abc": "ABC abstractmethod",
     "numbers": "Number Real Integral Rational Complex",
     "warnings": "warn",
@@ -41,7 +43,7 @@ MODULE_NAMES = {
 """Names that a candidate may use of modules with more than pure functions; of other modules every public name is allowed."""
 NUMPY_NAMES = frozenset(
     "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ bool intp integer floating number generic "
-    "single double half ndarray dtype zeros ones empty full zeros_like ones_like empty_like full_like arange linspace eye "
+    "single double half ndarray dtype zeros ones full zeros_like ones_like full_like arange linspace eye "
     "identity tri tril triu diag array asarray asanyarray ascontiguousarray mgrid ogrid s_ index_exp newaxis pi e inf nan finfo "
     "iinfo prod ceil floor sqrt log2 log log10 log1p exp exp2 expm1 power abs absolute fabs maximum minimum max min amax amin sum "
     "mean any all clip round rint trunc sign mod remainder floor_divide divide true_divide multiply add subtract negative square "
@@ -99,7 +101,6 @@ FRAMES = frozenset(
 _HIDDEN_NAME = re.compile(
     r"__(class|base|bases|mro|subclasses|globals|builtins|import|code|dict|loader|spec|reduce|getattribute)__"
 )
-_OWN_NAMES = frozenset({"__name__", "__file__", "__doc__"})
 _BASES = frozenset({"NamedTuple", "Enum", "IntEnum", "object", "Protocol", "Generic"})
 MAX_CHARACTERS = 1_000_000
 
@@ -144,6 +145,7 @@ class _Reader:
         self.owners = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         self.owners |= {id(node.args[0]) for node in ast.walk(tree) if _reads(node)}
         self.defined = frozenset(_defined(tree))
+        self.mains = {id(inner) for node in ast.walk(tree) if asks_if_main(node) for inner in ast.walk(node)}
 
     def findings(self) -> Iterator[Failure]:
         """Every violation, in no order."""
@@ -173,7 +175,7 @@ class _Reader:
             case ast.Try() | ast.TryStar():
                 return "try", "try/except is not allowed: a kernel that fails must fail", "remove the fallback"
             case ast.Name():
-                return _name(node.id) or self._bare(node)
+                return None if id(node) in self.mains else _name(node.id) or self._bare(node)
             case ast.MatchClass():
                 return "match", "a class pattern reads attributes by name", "compare with == and isinstance"
             case ast.Attribute():
@@ -332,7 +334,7 @@ def _library(name: str) -> tuple[str, str, str]:
 def _name(name: str) -> tuple[str, str, str] | None:
     if name in BUILTINS:
         return "builtin", f"a candidate may not use {name}", ""
-    if name.startswith("__") and name not in _OWN_NAMES:
+    if name.startswith("__") and name != "__doc__":
         return "dunder", f"the name {name} is internal", ""
     return None
 

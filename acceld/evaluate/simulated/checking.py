@@ -33,7 +33,7 @@ from acceld.evaluate.simulated.case import TracedCase
 from acceld.evaluate.simulated.children import Children, Refused
 from acceld.evaluate.simulated.timer import Timer
 from acceld.model import Failure, Gate, Status
-from acceld.nki.frontend import guarded
+from acceld.nki.frontend.repeatable import RULE
 from acceld.workloads import Workload, load_workload, shape_text
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Checker:
             case.request.kernel, case.workload.kernel_arguments(), case.request.chip, guarded=True
         )
         if isinstance(again, Failed):
-            return Failed(Status.REJECTED, again.failure) if again.failure.rule == guarded.RULE else again
+            return Failed(Status.REJECTED, again.failure) if again.failure.rule == RULE else again
         try:
             case.spend({"trace": again.seconds})
             if await asyncio.to_thread(again.sha256) == await asyncio.to_thread(case.traced.sha256):

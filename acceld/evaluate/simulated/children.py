@@ -1,6 +1,6 @@
 """The three kinds of child process, as typed calls: trace, inspect, make a data set, try on a data set.
 
-Two zygotes: one for tracing, which never gets data, and one for our own code (judge) and the workload's (oracle).
+Three zygotes: two for tracing, which never get data, and one for our own code (judge) and the workload's (oracle).
 """
 
 from __future__ import annotations
@@ -106,6 +106,8 @@ class Children:
         self._config = config
         self._root = root
         self._tracing = Zygote(TRACING, level=level, cgroup_folder=cgroup_folder)
+        self._reading = Zygote(TRACING, level=level, cgroup_folder=cgroup_folder)
+        """For second traces, started with the first of them: other hashes of texts, other addresses than in the first."""
         self._judge = Zygote(JUDGE_TASKS, level=level, cgroup_folder=cgroup_folder)
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._memory_bytes = int(config.memory_gib * 2**30)
@@ -113,7 +115,7 @@ class Children:
         """Size of the data sets that are being made."""
 
     async def start(self) -> None:
-        """Start both zygotes. SandboxError if one does not start."""
+        """Start the zygotes that every evaluation needs. SandboxError if one does not start."""
         await asyncio.to_thread(self._root.mkdir, 0o700, True, True)
         await self.trim()
         async with asyncio.TaskGroup() as group:
@@ -121,8 +123,9 @@ class Children:
             group.create_task(self._judge.start())
 
     async def stop(self) -> None:
-        """End both zygotes."""
+        """End the zygotes."""
         await self._tracing.stop()
+        await self._reading.stop()
         await self._judge.stop()
 
     async def trace(
@@ -136,7 +139,8 @@ class Children:
     ) -> Traced | Failed:
         """Trace a kernel in the jail, from shapes; with ``observe`` the answer is what its expressions are.
 
-        With ``guarded`` its file is read as the permitted subset of Python, which takes a little longer.
+        With ``guarded`` its file is read as the permitted subset of Python, which takes a little longer, in a process
+        that has no more in common with that of other traces than two users' have.
         """
         deadline_s = self._config.build_s * (2 if guarded else 1)
         request = {
@@ -161,7 +165,8 @@ class Children:
             cpu_s=int(deadline_s) + 2,
             output_bytes=PROGRAM_BYTES,
         )
-        outcome, reply = await self._tracing.run("trace", json.dumps(request).encode(), jail)
+        zygote = self._reading if guarded else self._tracing
+        outcome, reply = await zygote.run("trace", json.dumps(request).encode(), jail)
         try:
             answer = _tracer_answer(outcome, reply)
         except BaseException:

@@ -15,13 +15,17 @@ from collections.abc import Callable, Iterable
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from acceld.nki.errors import LegalityError
+from acceld.nki.frontend import repeatable
 from acceld.nki.frontend.protocol import IS, WHILE
-from acceld.nki.frontend.session import Permitted, Session
+from acceld.nki.frontend.repeatable import RULE
+from acceld.nki.frontend.session import Permitted, Session, asks_if_main
 from acceld.nki.frontend.shims import ApiModule, Stub, StubModule
 
-RULE = "interpreter"
 _READ, _CALL, _OWN = "__acceld_read__", "__acceld_call__", "__acceld_own__"
+_SET, _SHOWN = "__acceld_set__", "__acceld_shown__"
 _SIMULATOR = "acceld.nki."
 _STATEMENTS = frozenset(
     "Module FunctionDef ClassDef Return Delete Assign AugAssign AnnAssign For While If With Raise Assert Import ImportFrom "
@@ -39,8 +43,28 @@ _BUILTINS = frozenset(
     "hex int isinstance issubclass iter len list map max min next object oct ord pow print property range repr reversed "
     "round set slice sorted staticmethod str sum super tuple zip True False None NotImplemented Ellipsis __build_class__".split()
 )
-_NAMES = frozenset({"__name__", "__file__", "__doc__", WHILE, f"{WHILE}trip", IS})
-_PLAIN = (str, bytes, bytearray, list, dict, set, frozenset, tuple, int, float, complex, range, slice, bool, type(None))
+_NAMES = frozenset({"__doc__", WHILE, f"{WHILE}trip", IS})
+_PLAIN = (
+    str,
+    bytes,
+    bytearray,
+    list,
+    dict,
+    set,
+    frozenset,
+    tuple,
+    int,
+    float,
+    complex,
+    range,
+    slice,
+    bool,
+    type(None),
+    repeatable.Set,
+    repeatable.FrozenSet,
+    repeatable.Keys,
+    repeatable.Items,
+)
 
 
 class Guard:
@@ -65,9 +89,11 @@ class Guard:
         allowed |= {
             one.__name__: one for one in vars(builtins).values() if id(one) in self._plain and isinstance(one, type)
         }
-        allowed |= {"getattr": self._getattr, "hasattr": self._hasattr, "type": _type_of, "__import__": self._import}
-        self._plain |= {id(one) for one in allowed.values()}
-        return {"__builtins__": allowed, _READ: self._read, _CALL: self._call, _OWN: self._changed}
+        allowed |= {"getattr": self._getattr, "hasattr": self._hasattr, "type": repeatable.type_of}
+        allowed |= {"__import__": self._import, **repeatable.BUILTINS}
+        self._plain |= {id(one) for one in (*allowed.values(), repeatable.Keys, repeatable.Items)}
+        checks = {_READ: self._read, _CALL: self._call, _OWN: self._changed}
+        return {"__builtins__": allowed, **checks, _SET: repeatable.Set, _SHOWN: repeatable.shown}
 
     def _refused(self, what: str, line: int = 0) -> LegalityError:
         return LegalityError(
@@ -78,7 +104,7 @@ class Guard:
     def _read(self, owner: Any, name: str) -> Any:
         if not self._readable(owner, name):
             raise self._refused(f"the attribute {name} of {_shown(owner)}")
-        return getattr(owner, name)
+        return repeatable.attribute(owner, name)
 
     def _readable(self, owner: Any, name: str) -> bool:
         if name.startswith("_"):
@@ -101,10 +127,13 @@ class Guard:
             raise self._refused(f"an assignment to an attribute of {_shown(owner)}")
         return owner
 
-    def _call(self, function: Any) -> Any:
-        if not self._callable(function):
-            raise self._refused(f"a call of {_shown(function)}")
-        return function
+    def _call(self, function: Any, masked: bool = False) -> Any:
+        """Return a function that may be called; ``masked`` where it may be given ``where=``, which leaves memory unfilled."""
+        if not self._callable(function) or (
+            masked and (isinstance(function, np.ufunc) or function is functools.partial)
+        ):
+            raise self._refused(f"a call of {_shown(function)}{' with where= or **' if masked else ''}")
+        return repeatable.of_numpy(function)
 
     def _callable(self, function: Any) -> bool:
         if id(function) in self._api or id(function) in self._plain or isinstance(function, Stub):
@@ -118,7 +147,8 @@ class Guard:
             return code.co_filename == self._session.filename or self._from(function.__module__)
         if isinstance(function, type):
             return self._is_own(function) or (
-                not function.__module__.startswith(_SIMULATOR) and self._from(function.__module__)
+                not (function.__module__.startswith(_SIMULATOR) or function is np.ndarray)
+                and self._from(function.__module__)
             )
         if isinstance(function, MethodDescriptorType):
             return function.__objclass__ in _PLAIN
@@ -128,7 +158,8 @@ class Guard:
                 return self._from(function.__module__)
             kind = owner if isinstance(owner, type) else type(owner)
             return kind in _PLAIN or self._is_own(owner) or self._from(kind.__module__)
-        return self._is_own(function) or self._from(type(function).__module__)
+        kind = type(function)
+        return self._is_own(function) or (kind.__module__ != "typing" and self._from(kind.__module__))
 
     def _from(self, module: str | None) -> bool:
         """Return True for the simulator's API and for modules that a kernel may import, with what lies below."""
@@ -145,16 +176,12 @@ class Guard:
     def _getattr(self, owner: Any, name: str, *default: Any) -> Any:
         if not self._readable(owner, name):
             raise self._refused(f"the attribute {name} of {_shown(owner)}")
-        return getattr(owner, name, *default)
+        return repeatable.attribute(owner, name, *default)
 
     def _hasattr(self, owner: Any, name: str) -> bool:
         if not self._readable(owner, name):
             raise self._refused(f"the attribute {name} of {_shown(owner)}")
         return hasattr(owner, name)
-
-
-def _type_of(value: Any) -> type:
-    return type(value)
 
 
 def _shown(value: Any) -> str:
@@ -185,8 +212,45 @@ class _Checks(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        node.func = ast.copy_location(_asked(_CALL, node.func), node.func)
+        masked = [ast.Constant(True)] if any(one.arg in (None, "where") for one in node.keywords) else []
+        node.func = ast.copy_location(_asked(_CALL, node.func, *masked), node.func)
         return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:  # ast's name
+        if not asks_if_main(node):
+            self.generic_visit(node)
+        return node
+
+    def visit_Set(self, node: ast.Set) -> ast.expr:  # ast's name
+        self.generic_visit(node)
+        return ast.copy_location(_asked(_SET, node), node)
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:  # ast's name
+        self.generic_visit(node)
+        return ast.copy_location(_asked(_SET, node), node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:  # ast's name
+        self._fields(node)
+        return ast.copy_location(_asked(_SHOWN, node), node)
+
+    def _fields(self, node: ast.expr) -> None:
+        for part in node.values if isinstance(node, ast.JoinedStr) else ():
+            if isinstance(part, ast.FormattedValue):
+                part.value = self.visit(part.value)
+                if part.format_spec is not None:
+                    self._fields(part.format_spec)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:  # ast's name
+        self.generic_visit(node)
+        return ast.copy_location(_asked(_SHOWN, node), node) if isinstance(node.op, ast.Mod) else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt | list[ast.stmt]:  # ast's name
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Mod):
+            return node
+        if not isinstance(node.target, ast.Name):
+            raise self._refused("%= on what is no variable", node.lineno)
+        return [node, ast.copy_location(ast.Expr(_asked(_SHOWN, ast.Name(node.target.id, ast.Load()))), node)]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
         if node.name.startswith("__") and node.name != "__init__":

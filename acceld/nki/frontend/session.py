@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dis
 import sys
 import sysconfig
@@ -42,6 +43,14 @@ class Permitted:
     of_module: Callable[[str, str], bool]
     attributes: frozenset[str]
     template: Callable[[str], bool]
+
+
+def asks_if_main(node: ast.AST) -> bool:
+    """Return True for ``__name__ == "__main__"``, the one question about its name that a kernel may ask."""
+    match node:
+        case ast.Compare(ast.Name("__name__"), [ast.Eq() | ast.NotEq()], [ast.Constant("__main__")]):
+            return True
+    return False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 
 from acceld.evaluate.policy import PERMITTED
 from acceld.nki.errors import KernelFailure, LegalityError
-from acceld.nki.frontend.guarded import RULE
+from acceld.nki.frontend.repeatable import RULE
 from acceld.nki.frontend.session import TraceOptions
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import encode
@@ -69,6 +69,12 @@ def test_each_baseline_gives_the_same_program(folder: Path) -> None:
         ("", "names = {'a': 1}\n    names.update(b=2)\n    assert ', '.join(sorted(names)) == 'a, b'"),
         ("", "match tile.shape:\n        case (rows, columns) if columns == 512:\n            tile = nl.copy(tile)\n        case _:\n            pass"),
         ("", "assert f'{tile.shape[0]:>4}'.strip() == '128' and '{} {}'.format(1, 2) == '1 2'"),
+        ("", "assert 'a' in {'a', 'b'} and len({'a'} | {'b', 'c'}) == 3 and sorted({'b', 'a'}) == ['a', 'b'] and max({'b', 'a'}) == 'b'"),
+        ("", "assert [one for one in {3, 1, 2} - {2}] == [1, 3] and {'a', 'b'}.isdisjoint({'c'}) and {'a'}.pop() == 'a'"),
+        ("", "names = {'a': 1, 'b': 2}\n    assert sorted(names.keys() - {'a'}) == ['b'] and [*names.items()] == [('a', 1), ('b', 2)]"),
+        ("", "assert isinstance('a', str) and type('a') == str and ','.join(map(str, tile.shape)) == '128,512' and 7 % 4 == 3"),
+        ("import numpy as np\n", "width = 7\n    width %= 4\n    assert '%d' % width == '3' and np.arange(4).reshape((2, 2)).sum() == 6"),
+        ("if __name__ == '__main__':\n    kernel(1)\n", "assert f'{tile.shape!r:>{2 * 6}}' == '  (128, 512)'"),
         ("def rows(n: int = 4) -> 'int':\n    yield from range(n)\n", "assert sum(rows()) == 6"),
         ("class B:\n    def size(self):\n        return 1\nclass C(B):\n    def size(self):\n        return super().size() + 1\n", "assert C().size() == 2"),
     ],
@@ -98,6 +104,32 @@ def test_what_kernels_are_written_with_gives_the_same_program(before: str, insid
         ("", "__builtins__", 8),
         ("", "assert hash(object())", 0),
         ("", "assert id(tile)", 0),
+        ("", "for name in {'a', 'b'}:\n        pass", 8),
+        ("", "first, *others = {name for name in ('a', 'b')}", 8),
+        ("", "names = list(frozenset(('a', 'b')) | {'c'})", 8),
+        ("", "names = {'a': 1, 'b': 2}\n    first = next(iter(names.keys() - {'c'}))", 9),
+        ("", "names = [*(dict.keys({'a': 1, 'b': 2}) ^ {'c'})]", 8),
+        ("", "name = {nl.exp, nl.tanh}.pop()", 8),
+        ("", "name = sorted({'a', 'b'}, key=len)", 8),
+        ("", "names = tuple({float('nan'), float('nan')})", 8),
+        ("from typing import Set\n", "names = Set[str](['a', 'b'])", 9),
+        ("from collections.abc import KeysView\n", "pass", 3),
+        ("", "name = repr(kernel)", 8),
+        ("", "name = f'{object()!r:.40}'", 8),
+        ("", "name = '%s' % kernel", 8),
+        ("", "name = '%s'\n    name %= kernel", 9),
+        ("", "name = '{}'.format([nl.exp])", 8),
+        ("", "name = [*map(str, (object(),))]", 8),
+        ("", "name = [*map('{}'.format, (object(),))]", 8),
+        ("", "name = b'%a' % (one for one in ())", 8),
+        ("", "name = str(nl)", 8),
+        ("import numpy as np\n", "name = np.array([object()], dtype='U99')[0]", 9),
+        ("import numpy as np\n", "number = np.empty(4)[0]", 9),
+        ("import numpy as np\n", "number = np.ndarray((4,))[0]", 9),
+        ("import numpy as np\n", "number = np.sqrt(np.ones(4), where=np.zeros(4, bool))[0]", 9),
+        ("import functools\nimport numpy as np\n", "number = functools.partial(np.sqrt, where=False)(np.ones(4))[0]", 10),
+        ("", "assert 'kernel' in __name__", 8),
+        ("", "assert __file__", 8),
     ],
 )  # fmt: skip
 def test_what_reaches_elsewhere_is_refused_at_its_line(before: str, inside: str, line: int) -> None:

@@ -1,0 +1,207 @@
+"""Values of a guarded file that show nothing of the process which reads it.
+
+The order of a set of texts or objects and an address in a text differ from process to process. A kernel that saw them
+would be another program elsewhere. They are refused where they would show: a set may be asked what it holds, and sorted.
+"""
+
+from __future__ import annotations
+
+import cmath
+import re
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView
+from typing import Any
+
+import numpy as np
+
+from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.session import caller
+
+RULE = "interpreter"
+_ADDRESS = re.compile(r"\bat 0x[0-9a-f]|<module ", re.IGNORECASE)
+"""Part of Python's words for an object that tells its address, or the file of a module."""
+_NUMBERS = frozenset({int, bool, float, complex})
+"""Types whose hashes are the same in each process."""
+_SORTED = _NUMBERS | {str, bytes}
+"""Types whose values have one order."""
+_MAKE_SETS = (
+    "__or__ __and__ __sub__ __xor__ __ror__ __rand__ __rsub__ __rxor__ "
+    "union intersection difference symmetric_difference copy"
+).split()
+
+
+def _refused(what: str, hint: str) -> LegalityError:
+    frame = caller()
+    return LegalityError(
+        f"{what} differs between processes", rule=RULE, line=frame.f_lineno if frame is not None else 0, hint=hint
+    )
+
+
+def shown(made: Any) -> Any:
+    """Return a value; refuse a text that tells an address."""
+    if isinstance(made, str) and _ADDRESS.search(made):
+        raise _refused("the address in a text", "give objects names of your own")
+    if isinstance(made, bytes | bytearray):
+        shown(made.decode("latin-1"))
+    return made
+
+
+def numeric(made: Any) -> Any:
+    """Return what numpy made; refuse an array of texts or objects, by which numpy would turn one into the other."""
+    dtype = made if isinstance(made, np.dtype) else getattr(made, "dtype", None)
+    if isinstance(dtype, np.dtype) and (dtype.kind in "USO" or dtype.names):
+        raise _refused("an array of texts or objects", "keep them in a list")
+    return made
+
+
+def _all_of(types: frozenset[type], value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_all_of(types, one) for one in value)
+    is_nan = isinstance(value, float | complex) and cmath.isnan(value)
+    return type(value) in types and not is_nan  # the hash of what is no number is its address
+
+
+def _members(one: Any) -> Iterator[Any]:
+    return set.__iter__(one) if isinstance(one, set) else frozenset.__iter__(one)
+
+
+class _Unordered:
+    """A set whose order does not show unless it is the same in each process: that of numbers."""
+
+    __slots__ = ()
+
+    def __iter__(self: Any) -> Iterator[Any]:
+        if len(self) > 1 and not all(_all_of(_NUMBERS, one) for one in _members(self)):
+            raise _refused("the order of a set", "use a tuple, a list or a dict, or sort it")
+        return _members(self)
+
+    def __reduce__(self: Any) -> tuple[type[Any], tuple[list[Any]]]:
+        return type(self), (list(_members(self)),)
+
+    def isdisjoint(self: Any, other: Iterable[Any]) -> bool:
+        """Return True if the two have no member in common."""
+        return not self.intersection(other)
+
+
+class Set(_Unordered, set[Any]):
+    """Stands for ``set``."""
+
+    __slots__ = ()
+
+    def pop(self) -> Any:
+        """Remove and return a member; which one must not depend on the process."""
+        iter(self)
+        return super().pop()
+
+
+class FrozenSet(_Unordered, frozenset[Any]):
+    """Stands for ``frozenset``."""
+
+    __slots__ = ()
+
+
+def _of_its_kind(function: Callable[..., Any]) -> Callable[..., Any]:
+    def made(self: Any, *others: Any) -> Any:
+        result = function(self, *others)
+        return result if result is NotImplemented else type(self)(result)
+
+    return made
+
+
+for _base, _kind in ((set, Set), (frozenset, FrozenSet)):
+    for _name in _MAKE_SETS:
+        setattr(_kind, _name, _of_its_kind(getattr(_base, _name)))
+
+
+class Keys(KeysView[Any]):
+    """The keys of a dict; what set operations make of them is a :class:`Set`."""
+
+    @classmethod
+    def _from_iterable(cls, members: Iterable[Any]) -> Set:
+        return Set(members)
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter(list(self)[::-1])
+
+
+class Items(ItemsView[Any, Any]):
+    """The items of a dict; what set operations make of them is a :class:`Set`."""
+
+    @classmethod
+    def _from_iterable(cls, members: Iterable[Any]) -> Set:
+        return Set(members)
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter(list(self)[::-1])
+
+
+class _Texts(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, str)
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, str)
+
+    def __call__(cls, *arguments: Any, **options: Any) -> str:
+        text: str = shown(str(*arguments, **options))
+        return text
+
+
+class Text(str, metaclass=_Texts):
+    """Stands for ``str``: makes texts that tell no address."""
+
+    __slots__ = ()
+
+
+def _sorted_first(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of one iterable whose result does not depend on the order of a set of numbers or texts."""
+
+    def called(*values: Any, **options: Any) -> Any:
+        only = values[0] if len(values) == 1 and options.get("key") is None else None
+        if isinstance(only, Set | FrozenSet) and all(_all_of(_SORTED, one) for one in _members(only)):
+            values = (list(_members(only)),)
+        return function(*values, **options)
+
+    return called
+
+
+def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*values: Any, **options: Any) -> Any:
+        return shown(function(*values, **options))
+
+    return called
+
+
+BUILTINS: dict[str, Any] = {
+    "set": Set,
+    "frozenset": FrozenSet,
+    "str": Text,
+    **{function.__name__: _sorted_first(function) for function in (sorted, min, max)},
+    **{function.__name__: _checked(function) for function in (repr, ascii, format)},
+}
+"""Functions and types that a guarded file has in place of the built-in ones."""
+
+
+def type_of(value: object) -> type:
+    """Return a value's type, as a guarded file names it."""
+    kind = type(value)
+    return Text if kind is str else kind
+
+
+def attribute(owner: Any, name: str, *default: Any) -> Any:
+    """Return an attribute, with what stands for it where it would show more."""
+    views = {"keys": Keys, "items": Items}
+    if name in views and isinstance(owner, dict):
+        return lambda: views[name](owner)
+    if name in views and isinstance(owner, type) and issubclass(owner, dict):
+        return views[name]
+    found = getattr(owner, name, *default)
+    return _checked(found) if name == "format" and isinstance(owner, str) else found
+
+
+def of_numpy(function: Any) -> Any:
+    """Return a function; one of numpy with a check that what it makes are numbers."""
+    owner = getattr(function, "__self__", None)
+    home = getattr(function, "__module__", None) or ""
+    if not (home.partition(".")[0] == "numpy" or isinstance(owner, np.ndarray | np.generic)):
+        return function
+    return lambda *values, **options: numeric(function(*values, **options))
