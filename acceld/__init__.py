@@ -1,7 +1,7 @@
 """acceld makes accelerator kernels faster.
 
-``acceld.optimize``, ``acceld.Optimized`` and ``acceld.best`` come from their modules when they are first used, so that
-importing a part of the package imports nothing else.
+``acceld.optimize``, ``acceld.Optimized`` and ``acceld.best`` are imported on first use, so that importing a part of the
+package imports nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m acceld`` is the command ``acceld``."""
+"""Run the command ``acceld`` as ``python -m acceld``."""
 
 import sys
 

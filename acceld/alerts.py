@@ -1,6 +1,6 @@
-"""Alerts for a person who looks elsewhere: a win, a budget level, a sick device, a cheat, an end.
+"""Turn events into alerts for a person who looks elsewhere: a win, a budget level, a sick device, a cheat, an end.
 
-The same events ring in the terminal UI and in ``acceld watch`` and call the hooks. Pure.
+The terminal UI, ``acceld watch`` and the hooks share them. Pure.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Alert:
 
 
 def alert_of(event: Event) -> Alert | None:
-    """Return the alert of an event; None for one that nobody waits for."""
+    """Return the alert of an event; None if the event needs none."""
     run = f"r{event.run}: " if event.run else ""
     match event.data:
         case BestChanged() as best if best.speedup is not None and best.speedup > 1:
@@ -66,9 +66,9 @@ def alert_of(event: Event) -> Alert | None:
 
 
 def announcement(alert: Alert, manner: Manner, *, in_tmux: bool = False) -> str:
-    """The characters by which a terminal announces it: a bell, and with OSC a notification of the desktop.
+    """Return the characters that announce an alert in a terminal: the bell, and with OSC a desktop notification.
 
-    tmux hands an escape on only where it is wrapped, and ``allow-passthrough`` is on; the bell always goes through.
+    tmux passes an escape on only if it is wrapped and ``allow-passthrough`` is on; the bell always gets through.
     """
     if manner == "off":
         return ""
@@ -82,5 +82,5 @@ def announcement(alert: Alert, manner: Manner, *, in_tmux: bool = False) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line without control characters and without the sign that separates fields, at most 200 letters."""
+    """Return one line of at most 200 characters, without control characters and without the separator of fields."""
     return "".join(" " if sign < " " or sign in ";\x7f" or "\x80" <= sign < "\xa0" else sign for sign in text)[:200]

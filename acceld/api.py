@@ -1,4 +1,4 @@
-"""The Python API: ``acceld.optimize``. Its names and the fields of what it returns are stable.
+"""Provide the Python API: ``acceld.optimize``. Its names and the fields of its result are stable.
 
 docs/python.md has examples.
 """
@@ -26,12 +26,12 @@ class Optimized:
     """The outcome of a run."""
 
     run: int
-    """Its id: ``acceld show r12``."""
+    """Id of the run, as in ``acceld show r12``."""
     state: str
-    """finished, cancelled or failed; paused where it waits for a higher budget."""
+    """One of finished, cancelled and failed; paused if it waits for a higher budget."""
     message: str
     improved: bool
-    """The best kernel is faster than the baseline beyond what the model or the measurement can tell apart."""
+    """True if the best kernel is faster than the baseline beyond what the model or the measurement can resolve."""
     speedup: float | None
     """Baseline over best; None where nothing passed."""
     baseline_latency_us: float | None
@@ -63,11 +63,11 @@ def optimize(
     home: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Optimized:
-    """Make a workload's kernel, or the kernel in a file evaluated by ``workload``, faster; returns when the run ends.
+    """Make a workload's kernel faster, or the kernel in a file evaluated by ``workload``; return when the run ends.
 
-    What is None comes from acceld.toml. A daemon that ends when idle is started where none runs. ``on_event`` hears
-    of every event while the run goes on; what it raises goes up, and the run goes on. Raises AcceldError, each kind
-    with an exit code, where the run can not begin; a run that waits for a higher cap is returned ``paused``.
+    Arguments that are None come from acceld.toml. If no daemon runs, one is started that ends when idle. ``on_event``
+    is called with every event of the run; an exception in it is raised here, and the run continues. Raises AcceldError,
+    each kind with an exit code, if the run can not begin. A run that waits for a higher cap is returned ``paused``.
     """
     from acceld.cli.commands.optimize import add_arguments, as_body, specification
     from acceld.cli.connect import connected
@@ -101,7 +101,7 @@ def optimize(
 
 
 def _check_choices(parser: argparse.ArgumentParser, given: Mapping[str, Any]) -> None:
-    """UsageError for a value that the command would not take."""
+    """Raise UsageError for a value that the command would not accept."""
     for action in parser._actions:
         value = given.get(action.dest)
         if action.choices is not None and value is not None and value not in action.choices:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from acceld.errors import UsageError, did_you_mean
 
 API_CHIPS: Mapping[str, tuple[str, ...]] = MappingProxyType({"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")})
-"""Chips that each API of NKI compiles for; the first is the one meant where nobody says."""
+"""Chips that each API of NKI compiles for; the first is the default."""
 
 STATIONARY_COLUMNS = 128
 """Free elements of a product's stationary operand (isa, nc_matmul)."""
@@ -46,8 +46,11 @@ class ChipSpec:
     base_ghz: float
     partitions: int
     product_row_bytes: int
-    """Bytes of PSUM a partition that one matrix product may write: a bank; from NeuronCore-v4 on all of PSUM, which holds
-    4096 float32 or 8192 bfloat16 columns (isa, nc_matmul)."""
+    """Bytes of PSUM per partition that one matrix product may write.
+
+    That is a bank. From NeuronCore-v4 on it is all of PSUM, which holds 4096 float32 or 8192 bfloat16 columns (isa,
+    nc_matmul).
+    """
     sbuf_bytes_per_partition: int
     psum_banks: int
     psum_bank_bytes: int
@@ -55,33 +58,33 @@ class ChipSpec:
     dma_engines: int
     """Number of DMA engines of one core."""
     dma_practical_bytes_per_us: float
-    """One engine, long rows."""
+    """Rate of one engine for long rows."""
     dma_wire_bytes_per_us: float
-    """One engine, what each byte of a descriptor takes."""
+    """Rate of one engine for the bytes of a descriptor."""
     dma_descriptor_us: float
-    """Time that each descriptor takes an engine beyond its bytes, in microseconds."""
+    """Time of one engine for each descriptor in addition to its bytes, in microseconds."""
     dma_long_row_bytes_per_us: float
-    """One engine, the longest rows: where the rate saturates."""
+    """Rate of one engine for the longest rows, at which it saturates."""
     tensor_ramp_us: float
-    """Time over which the tensor engine must be in use to run at its full rate; 0 where it does not throttle."""
+    """Time over which the tensor engine must be busy to run at its full rate; 0 if it does not throttle."""
     hbm_bytes_per_us: float
-    """One core's share of HBM as the profiler counts it, bytes per microsecond."""
+    """One core's share of HBM bandwidth as the profiler counts it, bytes per microsecond."""
     matmul_tflops: Mapping[str, float]
-    """Dense, by dtype."""
+    """Dense rates by dtype."""
     shared_vector_gpsimd_port: bool
-    """Vector and GpSimd can not use SBUF at the same time."""
+    """True if the vector engine and GpSimd can not use SBUF at the same time."""
     fast_16bit_vector: bool
-    """Vector runs 16-bit copies and tensor-scalars four times, tensor-tensors twice as fast."""
+    """True if the vector engine runs 16-bit copies and tensor-scalars four times as fast, tensor-tensors twice as fast."""
     sources: tuple[str, ...]
 
     @property
     def dma_bytes_per_us(self) -> float:
-        """All DMA engines of the core together, practical rate."""
+        """Practical rate of all DMA engines of the core together."""
         return self.dma_engines * self.dma_practical_bytes_per_us
 
     @property
     def sbuf_bytes(self) -> int:
-        """Whole SBUF."""
+        """Bytes of SBUF."""
         return self.partitions * self.sbuf_bytes_per_partition
 
     @property
@@ -91,7 +94,7 @@ class ChipSpec:
 
     @property
     def psum_bytes_per_partition(self) -> int:
-        """All banks of one partition."""
+        """Bytes of all PSUM banks of one partition."""
         return self.psum_banks * self.psum_bank_bytes
 
 
@@ -217,7 +220,7 @@ DMA_SOURCES: Mapping[str, Mapping[str, str]] = {
 
 
 def chip_spec(name: str) -> ChipSpec:
-    """The chip called ``name``. UsageError for an unknown one."""
+    """Return the chip called ``name``. UsageError for an unknown one."""
     spec = CHIPS.get(name)
     if spec is None:
         raise UsageError(

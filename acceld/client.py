@@ -26,10 +26,12 @@ from acceld.home import Home
 from acceld.model import waits_for_budget
 
 API_VERSION = 1
-"""Clients and daemons of the same number understand each other."""
+"""Version of the protocol. Client and daemon must have the same."""
 
 RETURN_S, RETRY_S = 60.0, 0.5
-"""Seconds to wait for a daemon that went away while its events are followed, and between two looks for it."""
+"""Seconds to wait for a daemon that went away while its events are followed, and seconds between two attempts to reach
+it.
+"""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -44,11 +46,11 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class _NotReached(DaemonError):
-    """Nobody listens where the daemon did."""
+    """No process listens on the daemon's socket."""
 
 
 class Client:
-    """Requests to the daemon of a state folder. DaemonError where none runs or it does not answer."""
+    """Send requests to the daemon of a state folder. DaemonError if none runs or it does not answer."""
 
     def __init__(self, home: Home, *, timeout_s: float = 30.0) -> None:
         record = home.daemon()
@@ -63,19 +65,19 @@ class Client:
 
     @classmethod
     def at(cls, home: Home, socket_path: Path, token: str, *, timeout_s: float = 30.0) -> Client:
-        """A client of a server that is not the folder's daemon, such as one over its history alone."""
+        """Return a client of a server that is not the folder's daemon, such as one over its history alone."""
         made = cls.__new__(cls)
         made.home, made.pid, made.socket_path, made.token = home, 0, socket_path, token
         made._timeout_s, made._checked, made._follows = timeout_s, True, False
         return made
 
     def get(self, path: str, **parameters: Any) -> Any:
-        """The JSON answer to GET; parameters that are None are left out."""
+        """Return the JSON answer to GET; parameters that are None are left out."""
         query = urlencode({name: value for name, value in parameters.items() if value is not None})
         return self.send("GET", f"{path}?{query}" if query else path)
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The JSON answer to any request."""
+        """Return the JSON answer to any request."""
         if not self._checked:
             self._checked = True
             check_version(self.send("GET", "/v1/hello"))
@@ -91,7 +93,7 @@ class Client:
         return understand(status, raw)
 
     def _ask(self, method: str, path: str, text: str | None) -> tuple[int, bytes]:
-        """Return an answer's status and body. DaemonError without one, where nobody listens :class:`_NotReached`."""
+        """Return an answer's status and body. :class:`_NotReached` if nothing listens, DaemonError if no answer comes."""
         connection = _UnixConnection(str(self.socket_path), self._timeout_s)
         headers = {"Authorization": f"Bearer {self.token}"}
         if text is not None:
@@ -115,7 +117,7 @@ class Client:
             connection.close()
 
     def _moved(self) -> bool:
-        """Return True if another daemon serves the folder than when it was last looked up, which is taken from now on."""
+        """Return True if another daemon serves the folder since the last look, and use its address from now on."""
         record = self.home.daemon() if self._follows else None
         if record is None:
             return False
@@ -126,9 +128,9 @@ class Client:
         return True
 
     def events(self, after: int, run: int | None = None, wait_s: float = 20.0) -> Iterator[dict[str, Any]]:
-        """Every event after a number, for ever: those that exist, then each new one.
+        """Yield every event after a number, without end: the existing ones, then each new one.
 
-        A daemon that goes away may come back within ``RETURN_S``: then nothing is missed. DaemonError after that.
+        If the daemon is restarted within ``RETURN_S``, no event is missed. DaemonError after that.
         """
         path = "/v1/events" if run is None else f"/v1/runs/{run}/events"
         lost = None
@@ -147,7 +149,7 @@ class Client:
                 yield event
 
     def follow(self, run: int, wait_s: float) -> Iterator[Event]:
-        """A run's events from its first one on, until it has ended or waits for a higher cap."""
+        """Yield a run's events from the first one, until the run has ended or waits for a higher cap."""
         for row in self.events(0, run, wait_s):
             event = event_of(row)
             yield event
@@ -162,7 +164,7 @@ def not_running(home: Home) -> DaemonError:
 
 
 def check_version(hello: Mapping[str, Any]) -> None:
-    """DaemonError where the daemon speaks another version of the protocol."""
+    """Raise DaemonError if the daemon has another version of the protocol."""
     if hello["api"] != API_VERSION:
         raise DaemonError(
             f"the daemon (acceld {hello['version']}) speaks protocol {hello['api']}, this acceld {API_VERSION}",
@@ -177,7 +179,7 @@ _ERRORS: dict[str, type[AcceldError]] = {
 
 
 def understand(status: int, raw: bytes) -> Any:
-    """The JSON of an answer, or its error, with the daemon's own exit code."""
+    """Return the JSON of an answer. Raise the error that it holds, with the daemon's exit code."""
     try:
         value = json.loads(raw) if raw else None
     except ValueError as error:

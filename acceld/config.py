@@ -1,11 +1,11 @@
-"""Configuration: one resolved, typed record, and where each value came from.
+"""Resolve the configuration into one typed record, with the origin of each value.
 
 Order: flags > ``ACCELD_*`` variables > nearest ``acceld.toml`` upward > the user's ``acceld.toml`` in the XDG config
 folder > defaults. The defaults are the fields below; ``default_toml`` prints them, commented, as the file
 ``acceld.toml`` at the top of the project. Unknown keys are errors that name the nearest known key.
 
-A project's file may not set keys marked ``trusted`` until its folder has been trusted (``acceld trust DIR``): a
-cloned repository must not be able to send a key to a stranger or to run a hook.
+A project's file may not set keys marked ``trusted`` until its folder has been trusted (``acceld trust DIR``): a cloned
+repository must not be able to send a key to a stranger or to run a hook.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     ApiName: TypeAlias = str
     ChipName: TypeAlias = str
     ProviderName: TypeAlias = str
-else:  # checked like any other Literal; plug-ins add to them
+else:  # plug-ins add names; checked like any other Literal
     BackendName, ApiName, ChipName = Literal[tuple(TARGETS)], Literal[APIS], Literal[CHIPS]
     ProviderName = Literal[(*PROVIDER_NAMES, *(one.name for one in plugins.plugins("acceld.providers")))]
 
@@ -48,7 +48,7 @@ def _key(default: Any, doc: str, *, trusted: bool = False) -> Any:
 
 
 def _option(name: str) -> Any:
-    """A search parameter, as the model defines it."""
+    """Return a field for a search parameter, with the model's default and help."""
     return _key(SEARCH_OPTIONS[name].default, SEARCH_OPTIONS[name].metadata["doc"])
 
 
@@ -103,7 +103,7 @@ class EvaluateConfig:
 
 @dataclass(frozen=True, slots=True)
 class RoleConfig:
-    """The models of one role."""
+    """Settings of the models of one role."""
 
     models: tuple[str, ...] = _key((), "names from [models], each optionally with a weight: 'name*3'")
     max_output_tokens: int = _key(16_384, "longest answer")
@@ -119,7 +119,7 @@ class RoleConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """One model. The key is read from the environment variable ``key_env``."""
+    """Settings of one model. Its key is read from the environment variable ``key_env``."""
 
     provider: ProviderName = _key(
         "openai", "openai (any OpenAI-compatible endpoint), anthropic, bedrock, vertex, azure or openrouter"
@@ -151,7 +151,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class ToolsConfig:
-    """Caps of an executor's tools in one attempt; what is used up ends their use, not the attempt."""
+    """Caps on an executor's tools in one attempt. At a cap the tools end, not the attempt."""
 
     turns: int = _key(4, "answers with tools; each is a call of the model")
     tokens: int = _key(120_000, "tokens of these calls")
@@ -179,7 +179,7 @@ class LlmConfig:
 
 @dataclass(frozen=True, slots=True)
 class CommandConfig:
-    """A program of your own that edits kernels, for ``proposer = "command"``. It runs with your rights."""
+    """Settings of a program that edits kernels, for ``proposer = "command"``. It runs with your rights."""
 
     run: str = _key(
         "",
@@ -226,7 +226,7 @@ class DevicesConfig:
 
 @dataclass(frozen=True, slots=True)
 class DaemonConfig:
-    """The daemon."""
+    """Settings of the daemon."""
 
     runs: int = _key(2, "runs that go on at the same time")
     idle_exit_s: float = _key(600.0, "a daemon started by optimize ends after this long without runs and clients")
@@ -237,7 +237,7 @@ class DaemonConfig:
 
 @dataclass(frozen=True, slots=True)
 class WatchConfig:
-    """Watch mode."""
+    """Settings of watch mode."""
 
     mode: Literal["ask", "auto", "off"] = _key("ask", "what a save that passes may start")
     debounce_ms: int = _key(300, "quiet time after the last change")
@@ -246,7 +246,7 @@ class WatchConfig:
 
 @dataclass(frozen=True, slots=True)
 class TuiConfig:
-    """The terminal UI."""
+    """Settings of the terminal UI."""
 
     theme: str = _key("acceld", "a theme's name, or ansi")
     refresh_hz: float = _key(8.0, "how often the screen follows the events")
@@ -276,7 +276,7 @@ class TelemetryConfig:
 
 @dataclass(frozen=True, slots=True)
 class PathsConfig:
-    """Further folders, relative to the file that names them."""
+    """Further folders, relative to the file that sets them."""
 
     workloads: tuple[str, ...] = _key((), "folders that hold workload folders")
     prompts: tuple[str, ...] = _key((), "folders whose prompts replace those of the same name")
@@ -284,7 +284,7 @@ class PathsConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All of it, resolved."""
+    """The whole configuration, resolved."""
 
     search: SearchConfig = field(default_factory=SearchConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
@@ -319,8 +319,8 @@ def load(
 ) -> Resolved:
     """Resolve the configuration for ``folder`` (default: the current one).
 
-    ``flags`` maps dotted keys to values; ``trusted_folders`` are those of the user where not given. ConfigError for a file that can not be read, an unknown key, a value of
-    the wrong type, or a trusted key in a folder that is not.
+    ``flags`` maps dotted keys to values; ``trusted_folders`` defaults to the user's own list. ConfigError for a file
+    that can not be read, an unknown key, a value of the wrong type, or a trusted key in an untrusted folder.
     """
     environ = os.environ if environ is None else environ
     trusted_folders = trust.trusted_folders(environ) if trusted_folders is None else trusted_folders
@@ -355,7 +355,7 @@ def load(
 
 
 def project_file(folder: Path) -> Path | None:
-    """The nearest acceld.toml in ``folder`` or above it."""
+    """Return the nearest acceld.toml in ``folder`` or above it."""
     for parent in (folder.resolve(), *folder.resolve().parents):
         if (parent / FILE_NAME).is_file():
             return parent / FILE_NAME
@@ -363,13 +363,13 @@ def project_file(folder: Path) -> Path | None:
 
 
 def user_file(environ: Mapping[str, str]) -> Path | None:
-    """The user's own file, which need not exist; None without a home."""
+    """Return the path of the user's own file, which need not exist; None without a home folder."""
     base = environ.get("XDG_CONFIG_HOME") or (f"{environ['HOME']}/.config" if environ.get("HOME") else "")
     return Path(base) / "acceld" / FILE_NAME if base else None
 
 
 def default_toml() -> str:
-    """The commented file with every key at its default."""
+    """Return the commented file with every key at its default."""
     lines = [
         "# acceld's configuration: every key with its default.",
         "# Flags win over ACCELD_<SECTION>_<KEY> variables, then the nearest acceld.toml, then the user's own",
@@ -387,7 +387,7 @@ def default_toml() -> str:
 
 
 def every_key() -> Iterator[tuple[str, Any, str]]:
-    """Each dotted key with its default and what it means; models' keys as ``models.NAME.key``."""
+    """Yield each dotted key with its default and its help text; models' keys as ``models.NAME.key``."""
     for section, hint in get_type_hints(Config).items():
         if section == "models":
             yield from ((f"models.NAME.{f.name}", _default(f), f.metadata["doc"]) for f in fields(ModelConfig))
@@ -396,7 +396,7 @@ def every_key() -> Iterator[tuple[str, Any, str]]:
 
 
 def needs_trust(key: str) -> bool:
-    """Return whether a project's file may set a dotted key only once its folder is trusted."""
+    """Return True if a project's file may set a dotted key only in a trusted folder."""
     _, found = _find(key, "")
     return bool(found.metadata.get("trusted"))
 
@@ -470,7 +470,7 @@ def _variable_key(name: str) -> str | None:
 
 
 def _find(key: str, where: str) -> tuple[Any, Field[Any]]:
-    """Type and field of a dotted key; ConfigError naming the nearest one where there is none."""
+    """Return the type and field of a dotted key. ConfigError with the nearest key for an unknown one."""
     kind: Any = Config
     parts = key.split(".")
     for position, part in enumerate(parts):
@@ -498,7 +498,7 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 def _from_text(text: str, hint: Any, where: str) -> Any:
-    """Return the value that a variable's text has as ``hint``; a list is separated by commas."""
+    """Return the value of a variable's text as type ``hint``. A list is separated by commas."""
     options = _options(hint)
     given: Any = text
     if any(get_origin(option) is tuple for option in options):
@@ -526,7 +526,7 @@ def _describe(hint: Any) -> str:
 
 
 def _convert(value: Any, hint: Any, subject: str, *, strict: bool = True) -> Any:
-    """Return ``value`` as ``hint``; ConfigError, which opens with ``subject``, where it is none."""
+    """Return ``value`` converted to ``hint``. ConfigError, which opens with ``subject``, if that is not possible."""
     if value in ("", None) and type(None) in _options(hint):
         return None
     try:

@@ -155,7 +155,7 @@ def workload_toml(
     sample: str = "",
     drawn: bool = False,
 ) -> str:
-    """The commented text of workload.toml; ``drawn`` says that no ``get_inputs`` makes its arrays."""
+    """Return the commented text of workload.toml; ``drawn`` says that no ``get_inputs`` makes its arrays."""
     tolerance = 2e-5 if all(a.dtype in ("", "float32") for a in arguments) else 2e-2
     lines = [
         f'name = "{name}"',

@@ -74,7 +74,7 @@ def latency(latency_us: float | None, source: Source | str, chip: str, interval_
 
 
 def brief_latency(latency_us: float | None, source: Source | str, chip: str = "") -> str:
-    """A latency without its uncertainty, for lines that move: ``≈ 1.19 ms sim trn1``, or ``1.19 ms trn1``."""
+    """Return a latency without its uncertainty, for lines that move: ``≈ 1.19 ms sim trn1``, or ``1.19 ms trn1``."""
     if latency_us is None:
         return "—"
     mark, label = ("≈ ", " sim") if Source(source) is Source.SIMULATED else ("", "")
@@ -212,7 +212,7 @@ def cell(value: Any, most: int | None = CELL) -> str:
 
 
 def _three(value: float) -> str:
-    """Three significant digits without an exponent."""
+    """Return three significant digits without an exponent."""
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

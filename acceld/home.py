@@ -139,7 +139,7 @@ class Home:
         return False
 
     def token(self) -> str:
-        """The token that clients show. DaemonError where it can not be read."""
+        """Return the token that clients show. DaemonError where it can not be read."""
         try:
             return self.token_file.read_text().strip()
         except OSError as error:
@@ -150,7 +150,9 @@ class Home:
 
 
 def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | None = None) -> Home:
-    """The state folder: ``explicit``, else the nearest ``.acceld`` in ``folder`` or above it, else a new one there."""
+    """Return the state folder: ``explicit``, else the nearest ``.acceld`` in ``folder`` or above it, else a new one
+    there.
+    """
     if explicit:
         return Home(Path(explicit).expanduser().absolute())
     if os.environ.get("ACCELD_HOME"):

@@ -24,7 +24,7 @@ def load_kernel(
     grid: tuple[int, ...] = (),
     lnc: int = 1,
 ) -> Kernel:
-    """The kernel in ``path`` with its import closure, as a person gives it.
+    """Return the kernel in ``path`` with its import closure, as a person gives it.
 
     The closure holds the modules below the kernel's folder (or its package's root) that it imports, directly or not,
     by path relative to that root, as then is its own file name. UsageError where the file can not be read or is not text.
@@ -67,7 +67,7 @@ def api_of_text(text: str) -> str | None:
 
 
 def read(path: Path) -> str:
-    """The file's text. UsageError where there is none."""
+    """Return the file's text. UsageError where there is none."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise UsageError(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; that is not a kernel")
@@ -81,7 +81,7 @@ def read(path: Path) -> str:
 
 
 def package_root(path: Path) -> Path:
-    """The folder absolute imports of the kernel's own package start from."""
+    """Return the folder absolute imports of the kernel's own package start from."""
     folder = path.resolve().parent
     while (folder / "__init__.py").is_file():
         folder = folder.parent
@@ -89,7 +89,7 @@ def package_root(path: Path) -> Path:
 
 
 def syntax_error(text: str, path: Path) -> UsageError | None:
-    """An error that names file, line and what is wrong, where the text is no Python."""
+    """Return an error that names file, line and what is wrong, where the text is no Python."""
     try:
         parse(text, str(path))
     except SyntaxError as error:
@@ -118,7 +118,7 @@ def _closure(path: Path, text: str, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _imported(importer: Path, source: str, root: Path) -> Iterator[Path]:
-    """Files below ``root`` that ``source`` imports, with the ``__init__.py`` of the packages on the way."""
+    """Yield files below ``root`` that ``source`` imports, with the ``__init__.py`` of the packages on the way."""
     try:
         tree = parse(source)
     except (SyntaxError, ValueError):

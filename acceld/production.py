@@ -224,7 +224,7 @@ def _chosen(
     simulated: bool,
     home: str | os.PathLike[str] | None,
 ) -> tuple[Stored | None, str]:
-    """The kernel to use, or None and why there is none."""
+    """Return the kernel to use, or None and why there is none."""
     left = stored_kernels(name, home)
     steps: list[tuple[str, Callable[[Stored], bool]]] = [
         ("none passed the strict gate", lambda one: True),
@@ -257,7 +257,7 @@ def _fits(one: Stored, shapes: Sequence[Sequence[int]]) -> bool:
 
 
 def _workload(one: Stored) -> Workload | None:
-    """The workload as it is now; None where it is gone."""
+    """Return the workload as it is now; None where it is gone."""
     try:
         folder = Path(one.workload_folder)
         return load_workload(folder) if folder.is_dir() else workload(one.workload.rpartition("/")[2])
@@ -275,7 +275,7 @@ def _digest(text: str) -> str:
 
 
 def _imported(found: Stored, state: Path) -> Callable[..., Any]:
-    """The kernel's function, out of a file: NKI reads the source of what it compiles."""
+    """Return the kernel's function, out of a file: NKI reads the source of what it compiles."""
     folder = state / "best"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"c{found.candidate}_{_digest(found.text)[:16]}.py"

@@ -15,7 +15,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def data_folder(name: str) -> Path:
-    """The folder ``name`` (``prompts`` or ``workloads``). Raises AcceldError where the installation lacks it."""
+    """Return the folder ``name`` (``prompts`` or ``workloads``). Raises AcceldError where the installation lacks it."""
     override = os.environ.get("ACCELD_DATA")
     places = [Path(override)] if override else [_PACKAGE.parent, _PACKAGE / "_data"]
     for place in places:
@@ -29,15 +29,15 @@ def data_folder(name: str) -> Path:
 
 
 def workloads_folder() -> Path:
-    """The folder of acceld's own workloads."""
+    """Return the folder of acceld's own workloads."""
     return data_folder("workloads")
 
 
 def prompts_folder() -> Path:
-    """The folder of acceld's own prompts."""
+    """Return the folder of acceld's own prompts."""
     return data_folder("prompts")
 
 
 def docs_folder() -> Path:
-    """The folder of acceld's own pages, as Markdown."""
+    """Return the folder of acceld's own pages, as Markdown."""
     return data_folder("docs")

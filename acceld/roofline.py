@@ -136,23 +136,23 @@ WIRE_BYTES_PER_S: Mapping[str, float] = {
 
 
 def roofline_us(evaluated: Assessed, chip: str) -> float | None:
-    """The paper's least time in microseconds, or None."""
+    """Return the paper's least time in microseconds, or None."""
     return least_us(evaluated, PAPER_PEAKS.get(chip))
 
 
 def percent_of_peak(evaluated: Assessed, latency_us: float, chip: str) -> float | None:
-    """The paper's least time as a percentage of ``latency_us``, 0-100 for honest kernels, or None."""
+    """Return the paper's least time as a percentage of ``latency_us``, 0-100 for honest kernels, or None."""
     shortest_us = roofline_us(evaluated, chip)
     return None if shortest_us is None else 100 * shortest_us / latency_us
 
 
 def attainable_us(evaluated: Assessed, chip: str) -> float | None:
-    """Least time in microseconds at rates kernels reach in practice, or None."""
+    """Return the least time in microseconds at rates kernels reach in practice, or None."""
     return least_us(evaluated, ATTAINABLE_PEAKS.get(chip))
 
 
 def percent_of_attainable(evaluated: Assessed, latency_us: float, chip: str) -> float | None:
-    """The attainable time as a percentage of ``latency_us``, or None."""
+    """Return the attainable time as a percentage of ``latency_us``, or None."""
     shortest_us = attainable_us(evaluated, chip)
     return None if shortest_us is None else 100 * shortest_us / latency_us
 
@@ -183,7 +183,7 @@ def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
 
 
 def floor_us(evaluated: Assessed, chip: str) -> float | None:
-    """Physical least time in microseconds, or None. A kernel below it is suspect, whatever its outputs."""
+    """Return physical least time in microseconds, or None. A kernel below it is suspect, whatever its outputs."""
     floor = floor_of(evaluated, chip)
     return None if floor is None else floor.least_us
 
@@ -210,7 +210,7 @@ def _element_flops_per_s(chip: ChipSpec, passes: float, *, narrow: bool) -> floa
 
 
 def least_us(evaluated: Assessed, peaks: Peaks | None) -> float | None:
-    """Least time in microseconds of the declared work at the given rates, or None where something is not known."""
+    """Return the least time in microseconds of the declared work at the given rates, or None where something is not known."""
     work = evaluated.work
     if work is None or peaks is None:
         return None

@@ -25,7 +25,7 @@ def trust_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def trusted_folders(environ: Mapping[str, str] | None = None) -> frozenset[Path]:
-    """Folders whose acceld.toml is as it was when it was trusted."""
+    """Return folders whose acceld.toml is as it was when it was trusted."""
     return frozenset(Path(folder) for folder, digest in _read(trust_file(environ)).items() if _digest(folder) == digest)
 
 

@@ -118,7 +118,9 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def check_version(connection: sqlite3.Connection, path: Path, newest: int = NEWEST_SCHEMA) -> int:
-    """The file's schema version. Raises StoreError for a newer one than ``newest`` and for somebody else's database."""
+    """Return the file's schema version. Raises StoreError for a newer one than ``newest`` and for somebody else's
+    database.
+    """
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     application: int = connection.execute("PRAGMA application_id").fetchone()[0]
     tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
@@ -133,7 +135,9 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = NEWE
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that can only read. StoreError where there is no database, or one that this acceld can not read."""
+    """Return a connection that can only read. StoreError where there is no database, or one that this acceld can not
+    read.
+    """
     if not path.exists():
         raise StoreError(f"there is no database at {path}", hint="Nothing has run here yet: acceld optimize WORKLOAD.")
     address = f"file:{quote(str(path.absolute()))}?mode=ro"

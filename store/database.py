@@ -111,7 +111,7 @@ class Store:
         return self.hub.pages(after_seq)
 
     async def subscribe(self, after_seq: int) -> AsyncIterator[Event]:
-        """Every event after ``after_seq``, in order and without a gap: those that exist, then each new one."""
+        """Yield every event after ``after_seq``, in order and without a gap: those that exist, then each new one."""
         async for page in self.hub.pages(after_seq):
             for event in page:
                 yield event

@@ -21,6 +21,6 @@ class NotFoundError(StoreError):
 
 
 def unknown(kind: str, number: int) -> NotFoundError:
-    """The error for an id that nothing has; ``kind`` as in WHERE_LISTED."""
+    """Return the error for an id that nothing has; ``kind`` as in WHERE_LISTED."""
     letter = "" if kind == "call" else kind[0]
     return NotFoundError(f"there is no {kind} {letter}{number}", hint=WHERE_LISTED[kind])

@@ -60,7 +60,9 @@ class Hub:
                 loop.call_soon_threadsafe(waker.set)
 
     async def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
-        """Every event after ``after_seq``: first those that exist, then each as it is committed, in order, no gap."""
+        """Yield every event after ``after_seq``: first those that exist, then each as it is committed, in order, no
+        gap.
+        """
         waker = asyncio.Event()
         with self._lock:
             self._wakers[waker] = asyncio.get_running_loop()

@@ -86,7 +86,9 @@ def size_bytes(path: Path) -> int:
 
 
 def backup(path: Path, target: Path) -> int:
-    """A consistent, checked copy in one file, made while the daemon writes; its size in bytes. Does not overwrite."""
+    """Return a consistent, checked copy in one file, made while the daemon writes; its size in bytes. Does not
+    overwrite.
+    """
     if target.exists():
         raise StoreError(f"{target} exists", hint="Name another file; a copy never overwrites.")
     with _copy(path, target.with_name(target.name + ".part")) as part:

@@ -78,7 +78,9 @@ class HistoryFile:
         return await self._readers.read(function, *args, **kwargs)
 
     async def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
-        """Every event after ``after_seq``, those that are there at once together; looks for new ones twice a second."""
+        """Yield every event after ``after_seq``, those that are there at once together; looks for new ones twice a
+        second.
+        """
         while True:
             page = await self.read(records.load_events, after_seq, None, PAGE)
             if page:

@@ -67,18 +67,18 @@ def _finite(value: Any) -> Any:
 
 
 def load(text: str | None) -> Any:
-    """The inverse of :func:`dump`."""
+    """Return the inverse of :func:`dump`."""
     return None if text is None else json.loads(text)
 
 
 def mapping(text: str | None) -> dict[str, Any]:
-    """A JSON object; an empty one where there is none."""
+    """Return a JSON object; an empty one where there is none."""
     value: dict[str, Any] = load(text) or {}
     return value
 
 
 def text_value(text: str) -> str | bytes:
-    """``text`` as SQLite can hold it: lone surrogates are kept as bytes."""
+    """Return ``text`` as SQLite can hold it: lone surrogates are kept as bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -87,12 +87,12 @@ def text_value(text: str) -> str | bytes:
 
 
 def text_of(value: str | bytes) -> str:
-    """The inverse of :func:`text_value`."""
+    """Return the inverse of :func:`text_value`."""
     return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
 
 
 def clean(text: str) -> str:
-    """``text`` for a plain column: lone surrogates replaced."""
+    """Return ``text`` for a plain column: lone surrogates replaced."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -127,7 +127,7 @@ def run_of(row: Row, root: Kernel | None) -> Run:
 
 
 def plan_of(row: Row) -> Plan:
-    """A row of ``plans`` as a record."""
+    """Return a row of ``plans`` as a record."""
     return Plan(
         run=row["run"],
         iteration=row["iteration"],
@@ -145,14 +145,14 @@ def plan_of(row: Row) -> Plan:
 
 
 def attempt_of(row: Row, text: str | None) -> Attempt:
-    """A row of ``attempts`` as a record, with its text."""
+    """Return a row of ``attempts`` as a record, with its text."""
     return Attempt(
         plan=row["plan"], index=row["number"], text=text, reason=row["reason"], fix_of=row["fix_of"], id=row["id"]
     )
 
 
 def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
-    """A row with the columns of ``sources`` and ``filename``, ``trusted``."""
+    """Return a row with the columns of ``sources`` and ``filename``, ``trusted``."""
     return Kernel(
         text=text,
         api=row["api"],
@@ -166,7 +166,7 @@ def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
 
 
 def candidate_of(row: Row, kernel: Kernel, evaluation: Evaluation | None) -> Candidate:
-    """A row of ``candidates`` as a record."""
+    """Return a row of ``candidates`` as a record."""
     return Candidate(
         run=row["run"],
         iteration=row["iteration"],
@@ -181,7 +181,7 @@ def candidate_of(row: Row, kernel: Kernel, evaluation: Evaluation | None) -> Can
 
 
 def evaluation_of(row: Row, checks: tuple[Check, ...], profile: Profile | None) -> Evaluation:
-    """A row of ``evaluations`` as a record, with its checks and profile."""
+    """Return a row of ``evaluations`` as a record, with its checks and profile."""
     failure = None
     if row["failure_rule"] is not None:
         failure = Failure(row["failure_rule"], row["failure_message"], row["failure_line"], row["failure_hint"])
@@ -213,12 +213,12 @@ def evaluation_of(row: Row, checks: tuple[Check, ...], profile: Profile | None) 
 
 
 def check_of(row: Row) -> Check:
-    """A row of ``checks`` as a record."""
+    """Return a row of ``checks`` as a record."""
     return Check(row["name"], bool(row["passed"]), row["rel_l2"], row["tolerance"], row["detail"])
 
 
 def profile_of(row: Row, samples: tuple[float, ...], details: Mapping[str, Any]) -> Profile:
-    """A row of ``profiles`` as a record."""
+    """Return a row of ``profiles`` as a record."""
     return Profile(
         source=Source(row["source"]),
         chip=row["chip"],
@@ -246,7 +246,7 @@ _INSIGHT_PLAIN = (
 
 
 def insight_of(row: Row) -> Insight:
-    """A row of ``insights`` as a record."""
+    """Return a row of ``insights`` as a record."""
     return Insight(
         kind=InsightKind(row["kind"]),
         run=row["run"] or 0,
@@ -262,7 +262,7 @@ def insight_of(row: Row) -> Insight:
 
 
 def insight_values(insight: Insight) -> dict[str, Any]:
-    """The columns of ``insights`` for a record."""
+    """Return the columns of ``insights`` for a record."""
     values = {field.name: getattr(insight, field.name) for field in fields(insight) if field.name != "id"}
     values["run"] = insight.run or None
     values["slow_candidate"] = insight.slow_candidate or None
@@ -272,7 +272,7 @@ def insight_values(insight: Insight) -> dict[str, Any]:
 
 
 def event_of(row: Row) -> Event:
-    """A row of ``events`` as a record."""
+    """Return a row of ``events`` as a record."""
     return Event(from_json(row["kind"], load(row["data"])), row["run"], row["seq"], row["at"])
 
 

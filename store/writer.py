@@ -65,7 +65,7 @@ class Transaction:
             raise StoreError(f"there is no row {row_id} in {table}")
 
     def one(self, sql: str, values: Any = ()) -> sqlite3.Row | None:
-        """The first row, if there is one."""
+        """Return the first row, if there is one."""
         row: sqlite3.Row | None = self.execute(sql, values).fetchone()
         return row
 

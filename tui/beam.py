@@ -51,7 +51,7 @@ class Folding:
 
 
 def kept_of(run: RunView) -> frozenset[int]:
-    """Candidates that were in a beam or on the way to the best."""
+    """Return candidates that were in a beam or on the way to the best."""
     kept = {number for _, beam in run.beams.values() for number in beam}
     if run.best:
         kept.update(run.path(run.best.candidate))
@@ -60,7 +60,7 @@ def kept_of(run: RunView) -> frozenset[int]:
 
 
 def tree_lines(run: RunView, folding: Folding) -> list[TreeLine]:
-    """The lines to show, from the baselines down."""
+    """Return the lines to show, from the baselines down."""
     if folding.query or folding.only_failed:
         return _matching(run, folding)
     kept = kept_of(run)
@@ -95,7 +95,7 @@ def tree_lines(run: RunView, folding: Folding) -> list[TreeLine]:
 
 
 def _shown(run: RunView, children: list[int], kept: frozenset[int], unfolded: bool) -> list[int]:
-    """The children to show, fastest first."""
+    """Return the children to show, fastest first."""
     limit = UNFOLDED if unfolded else SHOWN
     if len(children) <= limit:
         return sorted(children, key=lambda number: _rank(run.candidates[number]))
@@ -119,7 +119,7 @@ def _note(rest: Iterable[CandidateView]) -> str:
 
 
 def _matching(run: RunView, folding: Folding) -> list[TreeLine]:
-    """A flat list of the candidates that match, newest first, at most ``UNFOLDED``."""
+    """Return a flat list of the candidates that match, newest first, at most ``UNFOLDED``."""
     found: list[TreeLine] = []
     words = folding.query.lower().split()
     for number in reversed(run.candidates):

@@ -17,15 +17,15 @@ class Client(Protocol):
     """Name of the other end, for the title line."""
 
     async def get(self, path: str, **parameters: Any) -> Any:
-        """The JSON answer."""
+        """Return the JSON answer."""
         ...
 
     async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The JSON answer to POST, PATCH or DELETE."""
+        """Return the JSON answer to POST, PATCH or DELETE."""
         ...
 
     def events(self, after: int) -> AsyncIterator[list[Event]]:
-        """Batches of events after a number, for ever."""
+        """Return batches of events after a number, for ever."""
         ...
 
     async def close(self) -> None:

@@ -204,5 +204,5 @@ class ConsoleView:
         self.dirty.add("devices")
 
     def device(self, name: str) -> DeviceRow:
-        """The row of a device, made where there is none."""
+        """Return the row of a device, made where there is none."""
         return self.devices.setdefault(name, DeviceRow(name))

@@ -17,7 +17,7 @@ def at_most(preset: str) -> int:
 
 
 def estimate(rows: Iterable[Mapping[str, Any]], preset: str, proposer: str, chip: str) -> str:
-    """One or two lines for the window that starts a run."""
+    """Return one or two lines for the window that starts a run."""
     most = at_most(preset)
     text = f"at most {most} candidates"
     like = [r for r in rows if r["proposer"] == proposer and r["chip"] == chip and r["candidates"]]

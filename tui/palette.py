@@ -94,7 +94,7 @@ class Palette:
 
 
 def palette_of(app: App[object]) -> Palette:
-    """The styles of the theme that is in use."""
+    """Return the styles of the theme that is in use."""
     values = app.theme_variables
     ansi = app.current_theme.ansi
 
@@ -130,5 +130,5 @@ def _color(values: Mapping[str, str], name: str) -> str | None:
 
 
 def styled(text: str, style: Style) -> Text:
-    """``text`` in a style that what is appended to it does not take on."""
+    """Return ``text`` in a style that what is appended to it does not take on."""
     return Text().append(text, style)

@@ -64,7 +64,7 @@ class Replay:
         self.console.dirty.clear()
 
     def line(self, width: int, palette: Palette) -> Text:
-        """The slider."""
+        """Return the slider."""
         last = self.events[self.position - 1] if self.position else None
         head = f" [ ] {{ }} P {'▶' if self.playing else '‖'} {clock(last.at) if last else '--:--:--'} "
         tail = f" {self.position}/{len(self.events)}  {sentence(last) if last else 'the start'}"[: max(20, width // 2)]

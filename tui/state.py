@@ -66,7 +66,7 @@ class Recent:
         return True
 
     def find(self, seq: object) -> Event | None:
-        """The event of a number, where it is held."""
+        """Return the event of a number, where it is held."""
         if not isinstance(seq, int):
             return None
         place = bisect_left(self.seqs, seq)
@@ -295,7 +295,7 @@ class RunView:
         return min(filter(self.unconfirmed, newest), key=lambda one: one.latency_us or 0.0, default=None)
 
     def unconfirmed(self, candidate: CandidateView) -> bool:
-        """True if it leads, and has not passed the strict gate yet."""
+        """Return True if it leads, and has not passed the strict gate yet."""
         if candidate.status is not Status.PASSED or candidate.gate != Gate.SEARCH or candidate.latency_us is None:
             return False
         return self.best is not None and candidate.latency_us < self.best.latency_us
@@ -308,7 +308,9 @@ class RunView:
         return base / candidate.latency_us if base and candidate.latency_us else None
 
     def is_win(self, candidate: CandidateView) -> bool:
-        """True if it passed and is faster than the baseline beyond a tie; of measured ones, if it was ever the best."""
+        """Return True if it passed and is faster than the baseline beyond a tie; of measured ones, if it was ever the
+        best.
+        """
         return self._won(candidate, self.speedup_of(candidate))
 
     def gained(self, candidate: CandidateView) -> bool:
@@ -564,7 +566,7 @@ def _named(numbers: list[int]) -> str:
 
 
 def _failure(row: Mapping[str, Any]) -> str | None:
-    """One line of the failure in a candidate's row."""
+    """Return one line of the failure in a candidate's row."""
     if not row.get("failure_rule"):
         return None
     line = f"line {row['failure_line']}: " if row.get("failure_line") else ""

@@ -102,7 +102,7 @@ def level_of(event: Event) -> str:
 
 
 def sentence(event: Event) -> str:
-    """An event in one line, without its time and run."""
+    """Return an event in one line, without its time and run."""
     match event.data:
         case RunCreated() as run:
             return f"run created: {run.workload} on {run.chip}, proposals by {run.proposer}, preset {run.preset}"

@@ -1,1 +1,1 @@
-"""acceld as tools for coding agents: what they may ask, over the Model Context Protocol."""
+"""Offer acceld to coding agents as tools of the Model Context Protocol."""

@@ -1,4 +1,4 @@
-"""Files that an agent may name: those below the folders its user opened, and no others."""
+"""Restrict the files that an agent may name to those below the folders that its user opened."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TEXT_LIMIT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Folders opened to an agent, and the workloads there are."""
+    """Hold the folders that are open to an agent, and the workloads it can use."""
 
     roots: tuple[Path, ...]
     config: Config
 
     def file(self, text: str) -> Path:
-        """Return an existing file below a root. UsageError for any other, whatever links lead there."""
+        """Return an existing file below a root. UsageError for any other, after links are resolved."""
         path = self._inside(text)
         if not path.is_file():
             raise UsageError(f"there is no file {text!r}", hint=f"paths are below {self._named()}")
@@ -56,7 +56,7 @@ class Places:
         raise UsageError(f"there is no workload {name[:200]!r}. {near}".rstrip(), hint="list_workloads names them")
 
     def kernel(self, source: str, path: str, api: str, found: Workload | None) -> Kernel:
-        """Return an agent's kernel, launched as its workload says. It is untrusted."""
+        """Return an agent's kernel, with the entry and grid of its workload. It is untrusted."""
         if bool(source) == bool(path):
             raise UsageError("give the kernel as source, or the path of its file", hint="one of the two")
         file = self.kernel_file(path) if path else None
@@ -78,7 +78,9 @@ class Places:
         )
 
     def api_of(self, text: str, file: Path | None, found: Workload | None) -> str:
-        """Return the API that a source is written for: by its imports, else the workload's only one, else the configured."""
+        """Return the API that a source is written for: by its imports, else the workload's only API, else the
+        configured one.
+        """
         written_for = "c" if file is not None and file.suffix == ".c" else kernel_files.api_of_text(text)
         if written_for is not None:
             return written_for
@@ -103,7 +105,9 @@ class Places:
 
 
 def opened(folders: Sequence[str], config: Config) -> Places:
-    """Return the places of a server: the folders named, else the one it runs in. UsageError for what is not a folder."""
+    """Return the places of a server: the named folders, else the current one. UsageError for a path that is not a
+    folder.
+    """
     roots = [Path(folder).resolve() for folder in folders] or [Path.cwd().resolve()]
     for root in roots:
         if not root.is_dir():

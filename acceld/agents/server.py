@@ -1,4 +1,4 @@
-"""The tools as a server of the Model Context Protocol, with the official SDK. Needs the extra ``mcp``."""
+"""Serve the tools over the Model Context Protocol, with the official SDK. Needs the extra ``mcp``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     ChipName: TypeAlias = str
     ApiName: TypeAlias = str
     BackendName: TypeAlias = str
-else:  # checked like any other Literal; plug-ins add to them
+else:  # plug-ins add names; checked like any other Literal
     ChipName, ApiName, BackendName = Literal[("", *CHIPS)], Literal[("", *APIS)], Literal[("", *TARGETS)]
 Chip = Annotated[ChipName, Field(description="Chip to evaluate for; default: as configured")]
 Api = Annotated[ApiName, Field(description="API the kernel is written in; default: by its imports")]
@@ -57,7 +57,7 @@ class KernelItem(BaseModel):
 
 
 async def _answered(work: Awaitable[Json]) -> Json:
-    """Return an answer; an expected failure becomes a tool's error, which says what to do."""
+    """Return the work's answer. An expected failure becomes a tool error that says what to do."""
     try:
         return await work
     except AcceldError as error:
@@ -79,7 +79,7 @@ def build(box: Toolbox) -> MCPServer:
     _reading_tools(server, box)
     _resources(server, box)
     _prompts(server)
-    for tool in server._tool_manager.list_tools():  # an argument that does not exist is an error, not ignored
+    for tool in server._tool_manager.list_tools():  # so that an unknown argument is an error and not ignored
         tool.fn_metadata.arg_model.model_config["extra"] = "forbid"
         tool.fn_metadata.arg_model.model_rebuild(force=True)
         tool.parameters["additionalProperties"] = False
@@ -118,7 +118,7 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         chip: Chip = "",
         api: Api = "",
     ) -> Json:
-        """Evaluate a kernel: run it on secret inputs against the workload's reference; its latency where it passes.
+        """Evaluate a kernel: run it on secret inputs against the workload's reference; return its latency if it passes.
 
         status "passed" means right; else failure has rule, message, line and what to do.
         """
@@ -194,8 +194,8 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
     ) -> Json:
         """Search for a faster version of a kernel (default: the workload's baseline). Takes seconds to hours.
 
-        Reports progress. Cancelling the call pauses the run; resume_run goes on with it. What becomes best has passed the
-        strict gate.
+        Reports progress. Cancelling the call pauses the run; resume_run goes on with it. A new best kernel has passed
+        the strict gate.
         """
         return await _answered(
             box.optimize(
@@ -217,17 +217,17 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
 
     @server.tool(annotations=READS)
     async def follow_run(run: RunId, context: Context, wait_s: WaitS = 600.0) -> Json:
-        """Wait for a run's end, with progress; how it stands where it has not ended after wait_s seconds."""
+        """Wait for a run's end, with progress. Return its state if it has not ended after wait_s seconds."""
         return await _answered(box.follow_run(run=run, wait_s=wait_s, report=_reporter(context)))
 
     @server.tool(annotations=WRITES)
     async def resume_run(run: RunId, context: Context, wait_s: WaitS = 600.0) -> Json:
-        """Go on with a run that is paused or has failed; nothing that was evaluated is evaluated again."""
+        """Continue a run that is paused or has failed. No candidate is evaluated twice."""
         return await _answered(box.resume_run(run=run, wait_s=wait_s, report=_reporter(context)))
 
     @server.tool(annotations=WRITES)
     async def cancel_run(run: RunId) -> Json:
-        """End a run for good after what runs now. Its results are kept."""
+        """End a run for good once its current evaluations are done. Its results are kept."""
         return await _answered(box.cancel_run(run=run))
 
     @server.tool(annotations=READS)
@@ -254,7 +254,7 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
 def _reading_tools(server: MCPServer, box: Toolbox) -> None:
     @server.tool(annotations=READS)
     async def list_workloads(contains: Annotated[str, Field(max_length=200)] = "") -> Json:
-        """List the operators there are references for, by name; contains: words of the name or description."""
+        """List the operators that have references, by name; contains: words of the name or description."""
         return await _answered(box.list_workloads(contains=contains))
 
     @server.tool(annotations=READS)
@@ -264,7 +264,7 @@ def _reading_tools(server: MCPServer, box: Toolbox) -> None:
 
     @server.tool(annotations=READS)
     async def look_up(name: Annotated[str, Field(description="Such as nc_matmul or nl.load", max_length=200)]) -> Json:
-        """Look up an NKI call: its parameters in each API, and if the simulator has it."""
+        """Look up an NKI call: its parameters in each API, and whether the simulator supports it."""
         return await _answered(box.look_up(name=name))
 
     @server.tool(annotations=READS)
@@ -282,7 +282,7 @@ def _reading_tools(server: MCPServer, box: Toolbox) -> None:
         id: Annotated[str, Field(description="r12, c345, e901, i38, or an answer's details id", max_length=40)],
         offset: Annotated[int, Field(ge=0, description="Characters to skip: next_offset of the part before")] = 0,
     ) -> Json:
-        """Get the whole record behind a short answer, a part at a time."""
+        """Get the full record behind a short answer, a part at a time."""
         return await _answered(box.details(id=id, offset=offset))
 
 
@@ -295,27 +295,27 @@ def _resources(server: MCPServer, box: Toolbox) -> None:
 
     @server.resource("acceld://workloads", mime_type="application/json")
     async def workloads() -> str:
-        """All workloads."""
+        """Return all workloads."""
         return await answered(box.list_workloads())
 
     @server.resource("acceld://workloads/{name}", mime_type="application/json")
     async def workload(name: str) -> str:
-        """One workload, such as acceld://workloads/silu."""
+        """Return one workload, such as acceld://workloads/silu."""
         return await answered(box.show_workload(workload=name))
 
     @server.resource("acceld://best/{run}", mime_type="application/json")
     async def best(run: str) -> str:
-        """The best kernel of a run, such as acceld://best/r12."""
+        """Return the best kernel of a run, such as acceld://best/r12."""
         return await answered(box.best_kernel(run=run))
 
     @server.resource("acceld://docs", mime_type="application/json")
     async def pages() -> str:
-        """Names of the pages of documentation."""
+        """Return the names of the documentation pages."""
         return json.dumps(sorted(page.stem for page in docs_folder().glob("*.md")))
 
     @server.resource("acceld://docs/{page}", mime_type="text/markdown")
     async def document(page: str) -> str:
-        """One page of documentation, such as acceld://docs/rules."""
+        """Return one page of documentation, such as acceld://docs/rules."""
         known = {one.stem: one for one in docs_folder().glob("*.md")}
         if page not in known:
             raise ResourceNotFoundError(f"there is no page {page!r}; acceld://docs lists them")
@@ -325,7 +325,7 @@ def _resources(server: MCPServer, box: Toolbox) -> None:
 def _prompts(server: MCPServer) -> None:
     @server.prompt()
     def make_faster(path: str, workload: str) -> str:
-        """Make a kernel file faster and put the strictly gated winner in its place."""
+        """Make a kernel file faster and replace it by the winner, which has passed the strict gate."""
         return (
             f"Make the kernel in {path} faster; it is evaluated by workload {workload}. check_kernel it first with strict=true. "
             "Look at profile_kernel for what bounds it, then optimize with preset=quick. If improved is true, show the diff "
@@ -334,7 +334,7 @@ def _prompts(server: MCPServer) -> None:
 
     @server.prompt()
     def explain_profile(path: str, workload: str) -> str:
-        """Explain what takes a kernel's time."""
+        """Explain where a kernel spends its time."""
         return (
             f"profile_kernel {path} with workload {workload}. Explain which engine or transfer bounds it, what its hottest "
             "lines do, how far it is from floor_us, and which of suggest_rewrites would help, without changing anything."
@@ -350,7 +350,7 @@ def _prompts(server: MCPServer) -> None:
 
 
 async def serve_stdio(box: Toolbox) -> None:
-    """Serve one client over standard input and output until it hangs up."""
+    """Serve one client over standard input and output until it disconnects."""
     try:
         await build(box).run_stdio_async()
     finally:

@@ -1,7 +1,8 @@
-"""The tools that agents are given, as calls of the daemon's API: short answers first, the rest by id.
+"""Implement the agents' tools as calls of the daemon's API.
 
-Kernels of an agent are evaluated as any candidate is, in the jail and under the policy. Paths lie below the folders that
-its user opened (:mod:`acceld.agents.places`). Every answer is JSON-able and fits a context.
+Answers are short; the full record is available by id. Kernels of an agent are evaluated like any candidate, in the jail
+and under the policy. Paths must lie below the folders that its user opened (:mod:`acceld.agents.places`). Every answer
+is JSON-able and small enough for a model's context.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from acceld.workloads import ArraySpec, Workload, find_workloads
 
 Json = dict[str, Any]
 Report = Callable[[float, float | None, str], Awaitable[None]]
-"""Called with progress, its end where it is known, and a line for people."""
+"""Called with the progress, its final value if known, and a message for people."""
 
 ANSWER_S = 1800.0
 """Longest wait for one evaluation, in seconds, its time in the queue included."""
@@ -43,12 +44,12 @@ COMPARED = {
     False: "the second is faster",
     None: "a tie: the difference is within the uncertainty",
 }
-"""Words for the news of one kernel against another."""
+"""Verdict words by the outcome of a comparison of two kernels."""
 HOT_LINES = 5
 KEPT = 128
-"""Whole results that can still be asked for by id."""
+"""Number of full results that are kept for later questions by id."""
 PAGE_CHARS = 12_000
-"""Longest part of a whole result that is answered at once."""
+"""Longest part of a full result in one answer, in characters."""
 MOST_KERNELS = 64
 MOST_SUGGESTIONS = 12
 SUGGEST_CHARS = 200_000
@@ -56,11 +57,11 @@ ROWS = 200
 
 
 async def _quiet(progress: float, total: float | None, message: str) -> None:
-    """Report to nobody."""
+    """Ignore a progress report."""
 
 
 class Toolbox:
-    """Tools over one state folder. ``await close()`` when done."""
+    """Hold the tools over one state folder. Call ``await close()`` when done."""
 
     def __init__(self, home: Home, places: Places) -> None:
         self.home = home
@@ -71,11 +72,11 @@ class Toolbox:
         self._parting: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
-        """Finish what calls that were cancelled have left, and let go of the daemon."""
+        """Finish the work of cancelled calls, and disconnect from the daemon."""
         await asyncio.gather(*self._parting, return_exceptions=True)
         await self._client.close()
 
-    # One kernel.
+    # Tools on one kernel.
 
     async def profile_kernel(
         self,
@@ -95,13 +96,13 @@ class Toolbox:
     async def check_kernel(
         self, *, source: str = "", path: str = "", workload: str, strict: bool = False, chip: str = "", api: str = ""
     ) -> Json:
-        """Return the result of a kernel against a workload's reference, with its latency where it passes."""
+        """Return the result of a kernel against a workload's reference, with its latency if it passes."""
         return await self._evaluate(source, path, workload, Gate.STRICT if strict else Gate.SEARCH, chip, api)
 
     async def suggest_rewrites(
         self, *, source: str = "", path: str = "", workload: str = "", rule: str = "", api: str = ""
     ) -> Json:
-        """Return what the rewrite rules would change, best first, each with its diff. Changes nothing."""
+        """Return the changes that the rewrite rules propose, best first, each with its diff. Changes nothing."""
         found = await self._workload(workload) if workload else None
         kernel = await asyncio.to_thread(self.places.kernel, source, path, api, found)
         if len(kernel.text) > SUGGEST_CHARS:
@@ -130,7 +131,7 @@ class Toolbox:
         chip: str = "",
         api: str = "",
     ) -> Json:
-        """Return both results and the ratio of their latencies, with what would be a tie."""
+        """Return both results, the ratio of their latencies, and the ratio up to which they tie."""
         found = await self._workload(workload)
         first = await asyncio.to_thread(self.places.kernel, first_source, first_path, api, found)
         second = await asyncio.to_thread(self.places.kernel, second_source, second_path, api or first.api, found)
@@ -183,7 +184,7 @@ class Toolbox:
                 tasks.create_task(evaluator(place, item))
         return {"results": results, "passed": sum(one.get("status") == "passed" for one in results)}
 
-    # Runs.
+    # Tools on runs.
 
     async def optimize(
         self,
@@ -204,7 +205,7 @@ class Toolbox:
     ) -> Json:
         """Search for a faster version and return the outcome, or the state after ``wait_s``.
 
-        A call that is cancelled pauses the run: :meth:`resume_run` goes on with it.
+        A cancelled call pauses the run; :meth:`resume_run` continues it.
         """
         found = await self._workload(workload)
         search = {"seed": seed, "budget_usd": budget_usd, "time_limit_s": time_limit_s}
@@ -229,13 +230,13 @@ class Toolbox:
         return await self._follow(_number(run, "r"), wait_s, report)
 
     async def resume_run(self, *, run: str, wait_s: float = 600.0, report: Report = _quiet) -> Json:
-        """Let a run that was paused, or has failed, go on, and wait for it."""
+        """Continue a run that was paused or has failed, and wait for it."""
         number = _number(run, "r")
         await self._act(number, "resume")
         return await self._follow(number, wait_s, report)
 
     async def cancel_run(self, *, run: str) -> Json:
-        """End a run after what runs now; what it found is kept."""
+        """End a run once its current evaluations are done; its results are kept."""
         number = _number(run, "r")
         result = await self._act(number, "cancel")
         return {"run": f"r{number}", "result": result}
@@ -265,9 +266,9 @@ class Toolbox:
         }
 
     async def apply_best(self, *, run: str, path: str) -> Json:
-        """Write a run's best kernel over a file; a copy of what was there is kept beside it.
+        """Write a run's best kernel over a file and keep a copy of the old text beside it.
 
-        Refused where it has not passed the strict gate, is not a drop-in, or does not pass today.
+        UsageError if the kernel has not passed the strict gate, is not a drop-in for the file, or does not pass now.
         """
         found = await self._best(run, "", "")
         best = await self._client.get(f"/v1/candidates/{found['best']}")
@@ -280,10 +281,10 @@ class Toolbox:
         result = await self._act(found["id"], "apply", **asked)
         return {"result": result, "latency_us": found["best_latency_us"], "speedup": found["speedup"], "gate": "strict"}
 
-    # Looking things up.
+    # Tools that look things up.
 
     async def list_workloads(self, *, contains: str = "") -> Json:
-        """Return workloads in short, those whose name or description has the words."""
+        """Return short entries of the workloads whose name or description contains the words."""
         listed = await asyncio.to_thread(find_workloads, self.places.config.paths.workloads)
         words = contains.lower().split()
         chosen = [
@@ -297,7 +298,7 @@ class Toolbox:
         return await asyncio.to_thread(_shown, await self._workload(workload))
 
     async def look_up(self, *, name: str) -> Json:
-        """Return an NKI call's parameters in each API and if the simulator has it."""
+        """Return an NKI call's parameters in each API, and whether the simulator supports it."""
         if not name.strip() or len(name) > 200:
             raise UsageError("give the name of one call", hint="such as nc_matmul or nl.load")
         found = await asyncio.to_thread(reference.look_up, name)
@@ -308,7 +309,7 @@ class Toolbox:
         return {"calls": [{key: getattr(call, key) for key in keys} for call in found]}
 
     async def query_history(self, *, sql: str = "", saved: str = "", words: str = "", limit: int = 50) -> Json:
-        """Return rows of one SELECT, of a saved query, or what full-text search finds. Read-only."""
+        """Return the rows of one SELECT or of a saved query, or the hits of a full-text search. Read-only."""
         if [bool(sql), bool(saved), bool(words)].count(True) != 1:
             names = [one["name"] for one in (await self._get("/v1/history"))["saved"]]
             raise UsageError("give one of sql, saved and words", hint=f"saved queries: {', '.join(names)}")
@@ -326,7 +327,7 @@ class Toolbox:
         return self._table(await self._client.send("POST", "/v1/query", {"sql": sql, "limit": limit}))
 
     async def details(self, *, id: str, offset: int = 0) -> Json:
-        """Return a whole record as JSON text, a part at a time: r12, c345, e901, i38, or an id from another answer."""
+        """Return a full record as JSON text, a part at a time: r12, c345, e901, i38, or an id from another answer."""
         if id in self._whole:
             value = self._whole[id]
         else:
@@ -347,10 +348,10 @@ class Toolbox:
             "total_chars": len(text),
         }
 
-    # What they are made of.
+    # Helpers of the tools.
 
     async def _ready(self) -> None:
-        """See that a daemon serves the folder; one that ends when idle is started where none does."""
+        """Start a daemon for the folder if none is running; it ends when idle."""
         if await asyncio.to_thread(self.home.daemon) is None:
             await asyncio.to_thread(ensure, self.home, idle_exit_s=self.places.config.daemon.idle_exit_s)
 
@@ -451,10 +452,10 @@ class Toolbox:
             raise
 
     def _part(self, run: int) -> None:
-        """Pause a run that nobody waits for any more; the call itself must end at once."""
+        """Pause a run that nobody waits for any more, without delaying the caller."""
 
         async def pause() -> None:
-            with suppress(AcceldError):  # it has ended meanwhile
+            with suppress(AcceldError):  # the run has ended meanwhile
                 await self._act(run, "pause")
 
         task = asyncio.get_running_loop().create_task(pause())
@@ -520,7 +521,7 @@ class Toolbox:
         return {**{key: one[key] for key in keys}, "diff": _cut(one["diff"], 2000)}
 
     def _short(self, reported: Mapping[str, Any], text: str) -> Json:
-        """Return what matters of an evaluation; the whole is kept under ``details``."""
+        """Return the main figures of an evaluation, and keep the full record for :meth:`details`."""
         profile, correctness, failure = reported.get("profile"), reported.get("correctness"), reported.get("failure")
         answer: Json = {"status": reported["status"], "chip": reported["chip"], "api": reported["api"]}
         if failure is not None:
@@ -621,7 +622,7 @@ def _latency_us(reported: Mapping[str, Any]) -> float:
 
 
 def _standing(row: Mapping[str, Any]) -> str:
-    """Return how a run stands in one line."""
+    """Return the state of a run in one line."""
     text = (
         f"r{row['id']} {row['state']}: iteration {row['iteration']}/{row['iterations']}, {row['evaluated']} evaluated"
     )

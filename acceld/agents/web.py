@@ -1,4 +1,4 @@
-"""Access to the tools over HTTP: it takes the daemon's token, and refuses requests of foreign web pages."""
+"""Guard the tools over HTTP: require the daemon's token, and refuse requests of foreign web pages."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def guarded(app: App, home: Home, host: str) -> App:
-    """Return an application that answers 401 or 403 where ``app`` may not be asked.
+    """Wrap ``app`` so that requests without access are answered 401 or 403.
 
-    The token is read for each request: a daemon that was started again has a new one. ``host`` is the exact value of
-    the header Host.
+    The token is read for each request, because a restarted daemon has a new one. ``host`` is the exact value of the
+    header Host.
     """
 
     async def check(scope: Scope, receive: Receive, send: Send) -> None:

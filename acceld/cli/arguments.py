@@ -1,4 +1,4 @@
-"""Arguments that several commands take: groups of options, numbers refused with a reason, ids as people write them."""
+"""Define arguments that several commands take: groups of options, checked numbers, ids such as r12."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGro
 
 
 def add_target(parser: argparse.ArgumentParser, *, backend: str = "", simulated: bool = False) -> None:
-    """Add ``--chip`` and ``--api``, and ``--backend`` where ``backend`` explains it."""
+    """Add ``--chip`` and ``--api``, and ``--backend`` if ``backend`` is its help text."""
     chips, apis = (SIMULATED_CHIPS, TARGETS[SIMULATOR].apis) if simulated else (CHIPS, APIS)
     parser.add_argument("--chip", choices=chips, help=f"the chip {CONFIGURED}")
     parser.add_argument("--api", choices=apis, help="what kernels are written for (default: what a kernel imports)")

@@ -1,4 +1,4 @@
-"""``--arg`` and ``--scalar`` of ``acceld profile`` in the order of the kernel's own parameters."""
+"""Match ``--arg`` and ``--scalar`` of ``acceld profile`` with the kernel's parameters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]) -> tuple[Value, ...]:
-    """Return the kernel's arguments: named values by name, the other arrays for the parameters left, in order.
+    """Return the kernel's arguments. Named values go by name, other arrays to the remaining parameters in order.
 
-    A parameter between two given ones that has no value takes its default where that is a number. UsageError for
-    a name the kernel does not have, one given twice, and a gap that nothing fills.
+    A parameter without a value between two given ones takes its default if that is a number. UsageError for an unknown
+    name, a name given twice, and a parameter that gets no value.
     """
     named: dict[str, Value] = {}
     unnamed: list[Value] = []
@@ -32,7 +32,7 @@ def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]
         else:
             unnamed.append(value)
     parameters = _parameters(kernel)
-    if parameters is None:  # the function is made by a call: only a trace knows its parameters
+    if parameters is None:  # a call makes the function: its parameters are known only to a trace
         return (*unnamed, *named.values())
     for name in named:
         if name not in parameters:
@@ -64,10 +64,10 @@ def _scalar(text: str) -> tuple[str, Value]:
 
 
 def _parameters(kernel: Kernel) -> dict[str, ast.expr | None] | None:
-    """The parameters of the kernel function, each with the text of its default; None where no ``def`` shows them."""
+    """Return the kernel function's parameters, each with its default's expression; None if no ``def`` shows them."""
     try:
         name = find_entry(kernel.text, kernel.entry or None)
-    except (UsageError, KernelFailure):  # tracing tells what is wrong with the file
+    except (UsageError, KernelFailure):  # tracing reports what is wrong with the file
         return None
     for node in ast.parse(kernel.text).body:
         if isinstance(node, ast.FunctionDef) and node.name == name and node.args.vararg is None:

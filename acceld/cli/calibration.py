@@ -1,4 +1,6 @@
-"""``acceld calibrate --fit`` and ``--from FILE.jsonl``: what the simulator learns from kernels measured on this machine."""
+"""Implement ``acceld calibrate --fit`` and ``--from FILE.jsonl``: correct the simulator by kernels measured on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ FROM evaluations e JOIN profiles f ON f.evaluation = e.id JOIN sources s ON s.sh
 WHERE f.source = 'measured' AND e.status = 'passed' AND s.closure IN ('', '{}') AND f.api IN ('nki', 'nki_legacy')
 GROUP BY s.sha256, e.workload, f.chip, f.sdk
 """
-"""The newest measurement of each kernel of the history that lies in one file."""
+"""SQL: the newest measurement of each kernel in the history that consists of one file."""
 LIMIT = 100_000
 TIME_LIMIT_S = 60.0
 
@@ -43,14 +45,14 @@ class Measurement:
     kernel: Kernel
     arguments: tuple[Value, ...]
     chain: str
-    """The workload, or the arguments' shapes: kernels that have it in common err alike."""
+    """The workload, or the arguments' shapes. Kernels of one chain have similar errors."""
     chip: str
     latency_us: float
     sdk: str = ""
 
 
 def learn(arguments: argparse.Namespace) -> int:
-    """Fit a calibration for each chip and API and keep it, or forget those there are."""
+    """Fit and store a calibration for each chip and API, or forget the stored ones. Return the exit code."""
     home = find_home(arguments.home)
     if home.daemon() is not None:
         raise UsageError("a running daemon goes on with the calibration it began with", hint="acceld stop")
@@ -103,7 +105,7 @@ def _show(found: Sequence[Calibration]) -> None:
 
 
 async def _samples(found: Sequence[Measurement], settings: config.Config, state: Path) -> list[Sample]:
-    """Trace each kernel in the jail; one that can not be traced is left out and named."""
+    """Trace each kernel in the jail. One that can not be traced is left out and named."""
     from acceld.evaluate.simulated.programs import traced_program
 
     samples = []
@@ -118,11 +120,11 @@ async def _samples(found: Sequence[Measurement], settings: config.Config, state:
 
 
 def from_file(path: Path, settings: config.Config) -> Iterator[Measurement]:
-    """Read one measured kernel a line.
+    """Yield the measured kernels of a file, one a line.
 
-    Each line is an object with ``kernel`` (a file, from the folder of this one), ``latency_us``, ``chip``, ``api``, and
-    either ``workload`` or ``args`` and ``scalars`` as ``acceld profile`` takes them; ``entry`` and ``sdk`` if needed.
-    UsageError, with the line, for anything else.
+    Each line is an object with ``kernel`` (a path relative to the file's folder), ``latency_us``, ``chip``, ``api``,
+    and either ``workload`` or ``args`` and ``scalars`` as ``acceld profile`` takes them; ``entry`` and ``sdk`` if
+    needed. UsageError, with the line, for anything else.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -155,7 +157,7 @@ def _measurement(given: Mapping[str, Any], folder: Path, settings: config.Config
 
 
 def from_history(home: Home, settings: config.Config) -> Iterator[Measurement]:
-    """Read what was measured on this machine, by workloads that are still there."""
+    """Yield the measurements of this machine's history whose workloads still exist."""
     from acceld.store.connection import connect_reader
     from acceld.store.reads.history import query
 

@@ -1,4 +1,4 @@
-"""Reach the daemon, or read the history without one: from its file, through the same routes."""
+"""Connect to the daemon, or read the history from its file through the same routes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from acceld.home import Home, find_home
 
 
 def connected(home: str | None) -> tuple[Home, Client]:
-    """Return the state folder and a client of its daemon; one that ends when idle is started where none runs."""
+    """Return the state folder and a client of its daemon. If none runs, one is started that ends when idle."""
     from acceld.daemon.launch import ensure
 
     found = find_home(home)
@@ -38,13 +38,13 @@ class History:
     database: Path
 
     def get(self, path: str, **parameters: Any) -> Any:
-        """The JSON answer to GET; parameters that are None are left out."""
+        """Return the JSON answer to GET; parameters that are None are left out."""
         return self.client.get(path, **parameters)
 
 
 @contextmanager
 def reading(home: str | None) -> Iterator[History]:
-    """The history of a state folder. UsageError where there is none yet."""
+    """Open the history of a state folder. UsageError if there is none yet."""
     found = find_home(home)
     if found.daemon() is not None:
         yield History(Client(found), found.database)
@@ -56,7 +56,9 @@ def reading(home: str | None) -> Iterator[History]:
 
 @contextmanager
 def history_file(home: str | None) -> Iterator[sqlite3.Connection]:
-    """The file of a state folder's history, read-only; a running daemon does not mind. UsageError where there is none."""
+    """Open a state folder's database file, read-only. A running daemon is not disturbed. UsageError if there is no
+    file.
+    """
     from acceld.store.connection import connect_reader
 
     found = find_home(home)
@@ -66,7 +68,7 @@ def history_file(home: str | None) -> Iterator[sqlite3.Connection]:
 
 
 def records(home: str | None, sql: str, parameters: Sequence[Any] = (), **limits: Any) -> list[dict[str, Any]]:
-    """Return the rows of a statement over the history, by column."""
+    """Return the rows of an SQL statement over the history, as dicts by column."""
     from acceld.store.reads.history import query
 
     with history_file(home) as connection:
@@ -81,7 +83,7 @@ def _check_history(home: Home) -> None:
 
 @contextmanager
 def _served(home: Home) -> Iterator[Client]:
-    """A client of a read-only server over the file, which ends with the block."""
+    """Serve the file read-only for the length of the block, and give a client."""
     from acceld.http.server import HistoryServer
 
     ready: Future[tuple[Client, Callable[[], object]]] = Future()
@@ -99,7 +101,7 @@ def _served(home: Home) -> Iterator[Client]:
         except Exception as error:
             if ready.done():
                 raise
-            ready.set_exception(error)  # the thread that waits raises it
+            ready.set_exception(error)  # the waiting thread raises it
 
     thread = threading.Thread(target=run, name="acceld-history")
     thread.start()

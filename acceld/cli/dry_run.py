@@ -1,4 +1,4 @@
-"""``acceld optimize --dry-run``: what a run would take, before anything is spent."""
+"""``acceld optimize --dry-run``: estimate what a run would take, before anything is spent."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FIRST_LENGTH = 3
 
 
 def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
-    """Print calls, tokens, USD, device hours and time expected of a run. ConfigError where its models can not be used."""
+    """Print the calls, tokens, USD, device hours and time expected of a run. ConfigError if its models can not be used."""
     found = _forecast(spec, settings)
     unpriced = _unpriced(spec, settings)
     measures = spec.backend != SIMULATOR
     cost_usd, worst_usd = found.cost_usd, found.worst_usd
-    if PROPOSERS[spec.proposer].uses_models and not found.roles:  # programs: their cap is all that is known
+    if PROPOSERS[spec.proposer].uses_models and not found.roles:  # programs as proposers: only their cap is known
         cap = settings.command.usd
         cost_usd, worst_usd = None, None if cap is None else cap * found.candidates
     if as_json:
@@ -68,7 +68,7 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
 
 
 def _unpriced(spec: RunSpec, settings: Config) -> list[str]:
-    """Models of the run whose price nobody knows."""
+    """Return the models of the run that have no known price."""
     if not PROPOSERS[spec.proposer].asks_models:
         return []
     book = PriceBook()

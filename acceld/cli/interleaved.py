@@ -1,4 +1,4 @@
-"""A kernel measured again on a device, interleaved with another one: both in one session, so that no two times are compared."""
+"""Measure a kernel again on a device, interleaved with another one in one session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from acceld.watch.answers import evaluation_from
 
 @dataclass(frozen=True, slots=True)
 class Interleaved:
-    """A speed-up over another kernel, measured interleaved with it, with its 95 % interval; ``win``: beyond interval and twice the resolution."""
+    """A speed-up measured interleaved with another kernel, with its 95 % interval.
+
+    ``win`` is True if it exceeds both the interval and twice the resolution.
+    """
 
     ratio: float
     low: float
@@ -25,13 +28,13 @@ class Interleaved:
 
     @classmethod
     def from_plain(cls, raw: Mapping[str, Any]) -> Self:
-        """An entry of ``paired``."""
+        """Return the record of an entry of ``paired`` in the daemon's answer."""
         low, high = raw["interval"]
         return cls(raw["ratio"], low, high, raw["band_percent"], raw["win"])
 
     @property
     def text(self) -> str:
-        """``2.31x (2.28 – 2.35)``, and ``tie`` where neither is faster."""
+        """The speed-up as ``2.31x (2.28 – 2.35)``, and ``tie`` if neither kernel is faster."""
         pair = {
             "ratio": self.ratio,
             "interval": (self.low, self.high),
@@ -43,13 +46,13 @@ class Interleaved:
 
 
 SAME = Interleaved(1.0, 1.0, 1.0, 0.0, win=False)
-"""Result for two kernels that are built to the same program."""
+"""Result for two kernels that compile to the same program."""
 
 
 def measured(
     client: Client, place: Mapping[str, str], kernel: Kernel, other: Kernel | None
 ) -> tuple[Evaluation, Interleaved | None]:
-    """The daemon's strict result of a kernel, and how it does interleaved with ``other``; None where they took none.
+    """Return the daemon's strict result of a kernel, and its comparison with ``other``; None if they were not timed.
 
     ``place`` has workload, workload_folder, backend and chip.
     """

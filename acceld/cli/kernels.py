@@ -1,4 +1,4 @@
-"""Kernels that commands work with: read from files, found by workload, taken from the history, evaluated in this process."""
+"""Find and evaluate the kernels that commands work with: from files, workloads or the history."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ NOT_PASSED = 7
 
 
 def default_target(settings: config.Config, backend: str = "") -> Choice:
-    """Return backend, API and chip as acceld.toml says; ``backend`` where only one will do."""
+    """Return backend, API and chip as configured; ``backend`` if only that one will do."""
     return Choice(backend or settings.devices.backend, settings.search.api, settings.search.chip)
 
 
 def workload_folders(settings: config.Config) -> list[Path]:
-    """Return the folders of further workloads."""
+    """Return the configured folders of further workloads."""
     return [Path(folder) for folder in settings.paths.workloads]
 
 
 def workload_of(path: Path, name: str | None, settings: config.Config) -> Workload | None:
-    """Return the workload that a kernel file is evaluated by: the one named, or the one it lies beside."""
+    """Return the workload that evaluates a kernel file: the named one, or the one in the file's folder."""
     if name:
         return workload(name, workload_folders(settings))
     return load_workload(path.parent) if (path.parent / "workload.toml").is_file() else None
@@ -43,7 +43,7 @@ def baseline_of(found: Workload, api: str) -> Path:
 
 
 def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code, **launch: Any) -> Kernel:
-    """Return the kernel in a file. UsageError, with ``exit_code``, where it is no Python though it should be."""
+    """Return the kernel in a file. UsageError, with ``exit_code``, if it should be Python and does not parse."""
     kernel = load_kernel(path, api=api, **launch)
     if path.suffix == ".py" and (error := syntax_error(kernel.text, path)) is not None:
         error.exit_code = exit_code
@@ -52,7 +52,7 @@ def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code
 
 
 def stored_kernel(candidate: Mapping[str, Any]) -> Kernel:
-    """Return a candidate's kernel: the one of a person is trusted, what a run wrote is not."""
+    """Return a candidate's kernel. One that a person gave is trusted; one that a run wrote is not."""
     return Kernel(
         text=candidate["text"],
         api=candidate["api"],
@@ -66,7 +66,7 @@ def stored_kernel(candidate: Mapping[str, Any]) -> Kernel:
 
 
 def plain(kernel: Kernel) -> dict[str, Any]:
-    """Return a kernel as the daemon takes it, trusted no more than it is."""
+    """Return a kernel as JSON for the daemon, without more trust than it has."""
     names = ("text", "api", "entry", "lnc", "filename", "trusted")
     return {name: getattr(kernel, name) for name in names} | {
         "grid": list(kernel.grid),
@@ -77,7 +77,7 @@ def plain(kernel: Kernel) -> dict[str, Any]:
 async def evaluated(
     evaluator: Any, kernel: Kernel, gate: Gate, *, workload: str, folder: str, chip: str, **further: Any
 ) -> Evaluation:
-    """Evaluate a kernel on an evaluator that has been started, before all other requests."""
+    """Evaluate a kernel on a started evaluator, ahead of all other requests."""
     from acceld.evaluate.interface import EvaluationRequest, Priority
 
     request = {"workload": workload, "workload_folder": folder, "chip": chip, "gate": gate}
@@ -90,7 +90,7 @@ async def evaluated(
 async def evaluated_once(
     kernel: Kernel, gate: Gate, settings: config.EvaluateConfig, state: Path, *, workload: str, folder: str, chip: str
 ) -> Evaluation:
-    """Return the result of a simulator that is started for this kernel alone."""
+    """Evaluate a kernel on a simulator that is started for it alone."""
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 

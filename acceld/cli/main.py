@@ -1,7 +1,7 @@
-"""The command line: finds the command, runs it, turns errors into messages and exit codes.
+"""Run the command line: find the command, run it, turn errors into messages and exit codes.
 
-A command is a module ``acceld.cli.commands.<module>`` with ``add_arguments(parser)`` and ``run(arguments) -> int``. Only
-the module of the command that runs is imported, so that ``acceld status`` stays light.
+A command is a module ``acceld.cli.commands.<module>`` with ``add_arguments(parser)`` and ``run(arguments) -> int``.
+Only the module of the chosen command is imported, so that ``acceld status`` starts quickly.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: where it lives and its line in the overview."""
+    """A command: its module, and its line in the overview."""
 
     module: str
     group: str
     help: str
     paged: bool = False
-    """True if it can print more than a screen, for a person to read from the top."""
+    """True if the command can print more than a screen, which a pager then shows."""
 
 
 COMMANDS: dict[str, Command] = {
@@ -93,14 +93,14 @@ COMMANDS: dict[str, Command] = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with a command line in one line, as every other error is said."""
+    """Parser that reports an error in one line, like all other errors."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, hint=f"{self.prog} --help lists what it takes")
 
 
 def with_signed_values(words: Sequence[str]) -> list[str]:
-    """Return the words with ``--sort -COLUMN`` as one, which argparse would take for two options."""
+    """Return the words with ``--sort -COLUMN`` joined, because argparse would read two options."""
     found: list[str] = []
     for word in words:
         if found and found[-1] == "--sort" and re.fullmatch("-[a-z_]+", word):
@@ -111,7 +111,7 @@ def with_signed_values(words: Sequence[str]) -> list[str]:
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """The parser of one command."""
+    """Return the parser of one command."""
     command = COMMANDS[name]
     parser = _Parser(
         prog=f"acceld {name}", description=command.help[0].upper() + command.help[1:] + ".", allow_abbrev=False
@@ -124,7 +124,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 
 
 def overview() -> str:
-    """The text of ``acceld --help``."""
+    """Return the text of ``acceld --help``."""
     width = max(map(len, COMMANDS))
     lines = ["usage: acceld COMMAND [options]", "", "Makes accelerator kernels faster."]
     group = ""
@@ -147,7 +147,7 @@ GROUPS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code."""
+    """Run the command line ``argv``, and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if type(error).__module__ != "sqlite3":
             raise
-        # Its classes are not imported: most commands never open the history themselves.
+        # The error classes are not imported: most commands never open the history.
         print(f"acceld {name}: the history can not be read: {error}\n  `acceld db check` tells more.", file=sys.stderr)
         return 1
 

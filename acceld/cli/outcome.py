@@ -1,4 +1,4 @@
-"""A run's outcome as a table, for ``acceld optimize --wait`` and ``acceld show r12``."""
+"""Print a run's outcome as a table, for ``acceld optimize --wait`` and ``acceld show r12``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REASONS_SHOWN = 2
 
 
 def screening(counts: dict[str, int]) -> str:
-    """Return one line about what screening by the simulator did."""
+    """Return one line with the counts of screening by the simulator."""
     text = f"{counts['dropped']} not measured, as the simulator finds them clearly slower than their parents"
     if counts["measured"]:
         text += f"; of {counts['measured']} measured all the same {counts['wrong']} were faster"
@@ -22,7 +22,7 @@ def screening(counts: dict[str, int]) -> str:
 
 
 def print_outcome(result: dict[str, Any], best_file: str | None, database: str) -> None:
-    """The table of a run."""
+    """Print the table of a run."""
 
     def latency(key: str, interval: str) -> str:
         return figures.latency(result[key], result["source"], result["chip"], result[interval])
@@ -78,19 +78,19 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
 
 
 def _at_shape(one: dict[str, Any]) -> str:
-    """Return a shape's speed-up with its latencies, which the pairs above label."""
+    """Return a shape's speed-up and latencies. The rows above say whether they are simulated."""
     latencies = f"{figures.duration(one['baseline_latency_us'])} → {figures.duration(one['best_latency_us'])}"
     return f"{one['shape']}: {figures.speedup(one['speedup'])}  ({latencies}, weight {one['weight']:g})"
 
 
 def _refused(refusals: list[dict[str, Any]]) -> str:
-    """Return how many proposals gave no code, and the most frequent reasons."""
+    """Return the number of proposals without code, and the most frequent reasons."""
     if not refusals:
         return "none"
     shown = []
     for one in refusals[:REASONS_SHOWN]:
         title, reason = one["title"] or one["rule"] or "no code", one["reason"].splitlines()[0]
-        place = title.rpartition(", ")[2]  # a title ends with its line, which the reason may begin with
+        place = title.rpartition(", ")[2]  # a title ends with its line number, which the reason may repeat
         shown.append(f"{title}: {reason.removeprefix(f'{place}: ')}")
     count = sum(one["count"] for one in refusals)
     return "\n".join([f"{count} proposal{'' if count == 1 else 's'} without code, such as", *shown])

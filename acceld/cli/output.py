@@ -1,4 +1,4 @@
-"""Output of commands: data on standard output, progress and messages on standard error."""
+"""Write the output of commands: data to standard output, progress and messages to standard error."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 from acceld.errors import UsageError
 
 JSON_VERSION = 1
-"""Version of every ``--json`` answer; grows when a key changes its meaning or goes."""
+"""Version of every ``--json`` answer. It grows when a key is removed or changes its meaning."""
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One JSON object with its version, keys in the order given."""
+    """Print one JSON object with its version, keys in the given order."""
     json.dump({"version": JSON_VERSION} | value, sys.stdout, indent=2, ensure_ascii=False, default=str)
     print()
 
 
 def answer(arguments: argparse.Namespace, value: dict[str, Any], text: str) -> int:
-    """Print ``value`` where JSON was asked for, else ``text``; returns 0."""
+    """Print ``value`` if JSON was asked for, else ``text``. Return 0."""
     if arguments.json:
         print_json(value)
     else:
@@ -32,7 +32,7 @@ def answer(arguments: argparse.Namespace, value: dict[str, Any], text: str) -> i
 
 
 def write_file(path: Path, text: str, *, mode: str = "w") -> None:
-    """Write a file a person named. UsageError where that can not be done."""
+    """Write a file that a person named. UsageError if that fails."""
     try:
         with path.open(mode, encoding="utf-8") as file:
             file.write(text)
@@ -41,23 +41,23 @@ def write_file(path: Path, text: str, *, mode: str = "w") -> None:
 
 
 def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
-    """One JSON object a line."""
+    """Print one JSON object a line."""
     for row in rows:
         print(json.dumps(row, ensure_ascii=False))
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Comma separated, the names of the columns first."""
+    """Print comma separated rows, with the column names first."""
     csv.writer(sys.stdout, lineterminator="\n").writerows([columns, *rows])
 
 
 def say(text: str) -> None:
-    """A line of narration."""
+    """Print a message to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str], *, right: frozenset[int] = frozenset()) -> None:
-    """Print columns under headers; those in ``right`` are set to the right. Plain text, no escapes."""
+    """Print columns under headers; those in ``right`` are right-aligned. Plain text, no escapes."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     for row in (headers, *rows):
         cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)]
@@ -65,7 +65,7 @@ def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str], *, right:
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Names and values in two columns; a value of several lines keeps its column."""
+    """Print names and values in two columns; the lines of a long value stay in its column."""
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         first, *more = value.splitlines() or [""]

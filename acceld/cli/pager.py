@@ -1,4 +1,4 @@
-"""Long answers on a terminal go through a pager, as git's do."""
+"""Show long answers on a terminal in a pager, as git does."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from collections.abc import Iterator, Mapping
 
 DEFAULT = "less"
 LESS = "FRX"
-"""Options of less where the person has set none: leave where all fits, keep colors, leave the text on the screen."""
+"""Options of less if the person has set none: quit if all fits, keep colors, leave the text on the screen."""
 
 
 class _Terminal(io.TextIOWrapper):
-    """Text for a pager, which shows it on the terminal."""
+    """Text output whose pager writes to the terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def pager_of(environ: Mapping[str, str]) -> list[str]:
-    """Return the pager's words, by ``ACCELD_PAGER``, then ``PAGER``, else less; empty for none, which ``cat`` means too."""
+    """Return the pager's command, by ``ACCELD_PAGER``, then ``PAGER``, else less. Empty, or ``cat``, means no pager."""
     text = environ.get("ACCELD_PAGER", environ.get("PAGER", DEFAULT))
     words = shlex.split(text)
     return [] if words == ["cat"] or environ.get("TERM") == "dumb" else words
@@ -32,12 +32,12 @@ def pager_of(environ: Mapping[str, str]) -> list[str]:
 
 @contextlib.contextmanager
 def paged() -> Iterator[None]:
-    """Send what the block prints through the pager, where a person reads it on a terminal."""
+    """Send what the block prints through the pager, if the output is a terminal."""
     words = pager_of(os.environ) if sys.stdout.isatty() and sys.stdin.isatty() else []
     try:
         pager = subprocess.Popen(words, stdin=subprocess.PIPE, env={"LESS": LESS, **os.environ}) if words else None
     except OSError:
-        pager = None  # it is not installed
+        pager = None  # the pager is not installed
     if pager is None:
         yield
         return
@@ -47,11 +47,11 @@ def paged() -> Iterator[None]:
     sys.stdout = text
     if sys.stderr.isatty():
         sys.stderr = text
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the pager's key
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the pager
     try:
         yield
     except BrokenPipeError:
-        pass  # the person has seen enough
+        pass  # the person has left the pager
     finally:
         sys.stdout, sys.stderr = outputs
         with contextlib.suppress(BrokenPipeError):

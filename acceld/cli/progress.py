@@ -1,4 +1,4 @@
-"""Live progress of a run from its events: one line that is redrawn on a terminal, plain lines elsewhere."""
+"""Show the progress of a run from its events: a line that is redrawn on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ REFRESH_HZ = 4
 
 
 def progress_line(run: RunView, now: float = 0.0) -> str:
-    """Return how a run stands in one line, without its own time; ``now`` is in seconds since the epoch; the baseline is not among the candidates counted."""
+    """Return the state of a run in one line, without its elapsed time.
+
+    ``now`` is in seconds since the epoch. The baseline is not counted among the candidates.
+    """
     counts = run.counts.copy()
     if run.baseline is not None and run.baseline.status is not None:
         counts[run.baseline.status] -= 1
@@ -38,19 +41,19 @@ def progress_line(run: RunView, now: float = 0.0) -> str:
 
 
 class Progress(Protocol):
-    """Shows a run while it goes on."""
+    """Interface: show a run while it goes on."""
 
     def update(self, event: Event) -> None:
-        """Take in one event."""
+        """Handle one event."""
         ...
 
     def close(self) -> None:
-        """Leave the screen in order."""
+        """Restore the screen."""
         ...
 
 
 class PlainProgress:
-    """A line for each thing worth knowing; for logs and pipes."""
+    """Print a line for each important event; for logs and pipes."""
 
     def __init__(self, run: int, stream: TextIO) -> None:
         self._run, self._stream = RunView(run), stream
@@ -58,7 +61,7 @@ class PlainProgress:
         self._last = ""
 
     def update(self, event: Event) -> None:
-        """Print a line for a notice, a new best, a candidate that leads, and the end of an iteration."""
+        """Print a line for a notice, a new best, a new leader, and the end of an iteration."""
         if event.seq <= self._run.seq:
             return
         self._run.apply(event)
@@ -74,11 +77,11 @@ class PlainProgress:
                 print(f"{line} · {elapsed}", file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to restore."""
+        """Do nothing, because there is nothing to restore."""
 
 
 class TerminalProgress:
-    """One line that is redrawn, above it the notices."""
+    """Show one line that is redrawn, with notices above it."""
 
     def __init__(self, run: int, stream: TextIO) -> None:
         from rich.console import Console
@@ -93,7 +96,7 @@ class TerminalProgress:
         self._live.start()
 
     def update(self, event: Event) -> None:
-        """Take the event in; the line is drawn again by itself, so that its times go on between two events."""
+        """Handle one event. A timer redraws the line, so that its times advance between two events."""
         with self._lock:
             if event.seq <= self._run.seq:
                 return
@@ -114,6 +117,6 @@ class TerminalProgress:
 
 
 def progress_for(run: int, stream: TextIO | None = None) -> Progress:
-    """Return the one for a stream (default: standard error)."""
+    """Return the progress display for a stream (default: standard error)."""
     stream = stream or sys.stderr
     return TerminalProgress(run, stream) if stream.isatty() else PlainProgress(run, stream)

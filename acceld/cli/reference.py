@@ -1,4 +1,4 @@
-"""Workload folders for references without a kernel: what ``optimize --from-reference REF.py`` searches on."""
+"""Make workload folders for references without a kernel, which ``optimize --from-reference REF.py`` uses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from acceld.errors import UsageError, WorkloadError
 
 
 def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) -> Path:
-    """A workload folder under ``place`` for the reference in ``path``: the same reference and arguments, the same folder.
+    """Return a workload folder under ``place`` for the reference in ``path``. Equal references and arguments share a
+    folder.
 
-    :raises UsageError: there is no such file, or the folder can not be written.
-    :raises WorkloadError: the reference does not run.
+    :raises UsageError: there is no such file, or the folder can not be written. :raises WorkloadError: the reference
+    does not run.
     """
     try:
         text = path.read_bytes()

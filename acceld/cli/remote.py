@@ -1,4 +1,4 @@
-"""Another machine's daemon: its socket is forwarded by ssh, its token is read through ssh."""
+"""Reach the daemon of another machine: ssh forwards its socket and reads its token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIND_STATE = (
     'd="$PWD"; while [ ! -d "$d/.acceld" ] && [ "$d" != / ]; do d=$(dirname "$d"); done; '
     'cat "$d/.acceld/daemon.json" "$d/.acceld/token"'
 )
-"""Shell text: what the daemon of the nearest state folder says of itself, then its token."""
+"""Shell command that prints the daemon's record in the nearest state folder, then its token."""
 
 
 class RemoteDaemon:
@@ -35,7 +35,7 @@ class RemoteDaemon:
                 hint="such as ssh://trn-host or ssh://me@trn-host/home/me/work/.acceld",
             )
         self._host, folder = match["host"], shlex.quote(match["folder"] or "")
-        # A port is only understood in an address.
+        # ssh understands a port only in an address such as ssh://host:22.
         self._destination = f"ssh://{self._host}" if ":" in self._host else self._host
         self._ask = f"cat {folder}/daemon.json {folder}/token" if match["folder"] else FIND_STATE
         self._place = tempfile.TemporaryDirectory(prefix="acceld-")
@@ -52,7 +52,7 @@ class RemoteDaemon:
         self._place.cleanup()
 
     def address(self) -> Address:
-        """Return where the daemon is reached now: one that was started again has a new token. DaemonError for nowhere."""
+        """Return the daemon's current address. A restarted daemon has a new token. DaemonError if there is no daemon."""
         found = subprocess.run(
             ["ssh", "-o", "BatchMode=yes", self._destination, self._ask], capture_output=True, text=True, check=False
         )

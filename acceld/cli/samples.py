@@ -1,4 +1,4 @@
-"""Samples of several workloads as the figures of a table: correct, at least as fast, average and greatest speed-up."""
+"""Summarize samples of several workloads: how many are correct, how many are fast, average and greatest speed-up."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Figures over groups of samples. A group is correct where one of its samples passed; its speed-up is the best's."""
+    """Figures over groups of samples. A group is correct if one of its samples passed. Its speed-up is that of its best
+    sample.
+    """
 
     name: str
     problems: int
-    """Groups of samples."""
+    """Number of groups."""
     correct_percent: float
     fast_percent: float
-    """Groups whose best sample is correct and at least as fast as the baseline."""
+    """Percentage of groups whose best sample is correct and at least as fast as the baseline."""
     mean_speedup: float | None
-    """Over the groups that are correct; None where none is."""
+    """Mean over the correct groups; None if there is none."""
     greatest_speedup: float | None
     source: str
-    """``simulated``, ``measured``, or both words."""
+    """``simulated``, ``measured``, or both."""
 
 
 def summaries(records: Sequence[Mapping[str, Any]], best_of: int) -> list[Summary]:
-    """One for each workload, and one for all where there are several."""
+    """Return a summary for each workload, and one over all if there are several."""
     by_workload: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in records:
         by_workload[record["workload"]].append(record)

@@ -1,4 +1,4 @@
-"""``acceld optimize --show-prompts``: what a run would send to whom, and nothing sent."""
+"""``acceld optimize --show-prompts``: show what a run would send to which model, and send nothing."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ FAILURE = "(what the judge said of that answer stands here)"
 
 
 class Unsent:
-    """Keeps requests instead of sending them."""
+    """Client that keeps requests and sends none."""
 
     def __init__(self) -> None:
         self.requests: list[CompletionRequest] = []
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Nothing is answered."""
+        """Keep the request. The answer is empty."""
         self.requests.append(request)
         raise LLMBadRequest("it is only shown")
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing, because nothing is open."""
 
 
 def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
@@ -115,7 +115,7 @@ async def requests_of(spec: RunSpec, settings: Config, home: Home, found: Worklo
 
 
 async def _result(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) -> Evaluation | None:
-    """The baseline's result, by simulation; None where it would have to be measured."""
+    """Return the baseline's simulated result; None if it would have to be measured."""
     if spec.backend != SIMULATOR:
         return None
     from acceld.evaluate.interface import EvaluationRequest, Priority, started
@@ -134,7 +134,7 @@ async def _result(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) -
 
 
 def _insights(problem: Problem, spec: RunSpec, settings: Config, home: Home) -> tuple[Insight, ...]:
-    """Return the insights that the first iteration would show."""
+    """Return the insights that the planner of the first iteration would see."""
     from acceld.store.connection import connect_reader
     from acceld.store.reads.records import load_insights
 

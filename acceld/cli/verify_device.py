@@ -26,7 +26,7 @@ ANSWER_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One kernel of the run: the simulator's prediction and the device's result."""
+    """A kernel of the run, with the simulator's prediction and the device's result."""
 
     candidate: int
     baseline: bool
@@ -37,12 +37,12 @@ class Measured:
     interval_percent: float | None
     speedup: float | None
     interleaved: Interleaved | None
-    """Against the baseline; None of the baseline itself, and where they took none."""
+    """Speed-up over the baseline; None for the baseline itself, or if they were not timed together."""
     failure: str | None
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print predictions beside measurements; 7 where a kernel does not pass on the device."""
+    """Print predictions beside measurements. Return 7 if a kernel does not pass on the device."""
     if arguments.what is None or not re.fullmatch(r"r\d+", arguments.what):
         raise UsageError("--on device goes with a run", hint="acceld verify r12 --on device")
     home, client = connected(arguments.home)
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def device_of(api: str, chip: str) -> str:
-    """The backend that measures kernels of an API on a chip. UsageError where there is none."""
+    """Return the backend that measures kernels of an API on a chip. UsageError if there is none."""
     for target in TARGETS.values():
         if target.source is Source.MEASURED and chip in target.chips.get(api, ()):
             return target.backend
@@ -83,14 +83,14 @@ def device_of(api: str, chip: str) -> str:
 
 
 def agreement(found: list[Measured]) -> tuple[int, int]:
-    """Pairs of kernels that passed whose measured order is the predicted one, and how many pairs there are."""
+    """Return two counts over pairs of passing kernels: pairs measured in the predicted order, and all pairs."""
     timed = [(one.predicted_us, one.latency_us) for one in found if one.latency_us and one.status == Status.PASSED]
     pairs = [(a, b) for a, b in combinations(timed, 2) if a[0] != b[0]]
     return sum((a[0] < b[0]) == (a[1] < b[1]) for a, b in pairs), len(pairs)
 
 
 def _chosen(client: Client, record: dict[str, Any], top: int) -> list[dict[str, Any]]:
-    """The baseline and the ``top`` fastest candidates with programs of their own."""
+    """Return the baseline and the ``top`` fastest candidates, one for each distinct program."""
     passed: list[dict[str, Any]] = []
     after = 0
     while page := client.get(f"/v1/runs/{record['id']}/candidates", after=after, status="passed")["candidates"]:

@@ -1,4 +1,4 @@
-"""Output of ``acceld watch``, and the single keys it takes."""
+"""Print the output of ``acceld watch``, and read its single-key commands."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ if TYPE_CHECKING:
 
 GLYPHS = {True: "✓", False: "✗", None: "·"}
 DISAGREEMENTS = "disagreements.jsonl"
-"""File in the state folder with what the model got wrong beyond its band."""
+"""File in the state folder for measurements outside the band of their prediction."""
 
 
 class WatchConsole:
-    """Prints one block a save: its time and file, then each step as it lands. Two files of one name carry their folders."""
+    """Print a block for each save: its time and file, then each step as it ends.
+
+    Files of the same name are shown with their folders.
+    """
 
     def __init__(self, stream: TextIO, paths: Sequence[Path], *, as_json: bool, notify: Manner, kept: Path) -> None:
         self._stream, self._json, self._notify, self._kept = stream, as_json, notify, kept
@@ -44,10 +47,10 @@ class WatchConsole:
         self._heading: tuple[Path, int] | None = None
         self._checking = False
         self._applied: dict[Path, tuple[Path, str]] = {}
-        """Backup of the file that was written over last, and the sha256 of what was written."""
+        """Backup of each file that was overwritten last, and the sha256 of the text written."""
 
     def step(self, step: Step) -> None:
-        """Print a step; what fails and what a search found rings."""
+        """Print a step. Ring the bell for a failure and for a result of a search."""
         self._ring(step)
         if step.stage == "disagrees":
             self._keep(step)
@@ -94,7 +97,7 @@ class WatchConsole:
             self._checking = True
 
     def _wipe(self) -> None:
-        """Take back the line that says that data is being checked."""
+        """Remove the line that says that a check on data is under way."""
         if self._checking:
             self._stream.write("\r\x1b[2K")
             self._checking = False
@@ -109,13 +112,13 @@ class WatchConsole:
             sys.stderr.flush()
 
     def _keep(self, step: Step) -> None:
-        """Keep a prediction that a measurement contradicts, for ``acceld calibrate``."""
+        """Store a prediction that a measurement contradicts, for ``acceld calibrate``."""
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._kept / DISAGREEMENTS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"at": time.time(), "path": str(step.path), **step.data}, ensure_ascii=False) + "\n")
 
     def diffs(self, files: Iterable[Watched]) -> None:
-        """The newest win of each file as a diff."""
+        """Print the newest win of each file as a diff."""
         for _, base, best in _wins(files):
             for line in difflib.unified_diff(base.splitlines(), best.splitlines(), "yours", "best", lineterm=""):
                 print(line, file=self._stream)
@@ -135,7 +138,7 @@ class WatchConsole:
             say(f"{one.path} written; the old one is {backup.name}; u takes it back")
 
     def undo(self, watcher: Watcher) -> None:
-        """Put back the files that were written over last, unless they were edited since."""
+        """Restore the files that were overwritten last, unless they were edited since."""
         if not self._applied:
             say("nothing was applied")
         for path, (backup, written_sha256) in list(self._applied.items()):
@@ -150,7 +153,7 @@ class WatchConsole:
 
 
 def short_names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Return the shortest ends of paths that distinguish them."""
+    """Return the shortest distinct ends of paths."""
     names = {}
     for path in paths:
         parts = 1
@@ -163,7 +166,7 @@ def short_names(paths: Sequence[Path]) -> dict[Path, str]:
 
 
 def _wins(files: Iterable[Watched]) -> Iterator[tuple[Watched, str, str]]:
-    """Files with the base and the text of their newest win; says so of those that have none."""
+    """Yield the files with a win, with its base and its text. Print a line for each of the others."""
     for one in files:
         if one.best is None:
             say(f"{one.path.name}: nothing better has been found yet")
@@ -173,7 +176,7 @@ def _wins(files: Iterable[Watched]) -> Iterator[tuple[Watched, str, str]]:
 
 @contextlib.contextmanager
 def single_keys(act: Callable[[str], None]) -> Iterator[bool]:
-    """Hand single keys to ``act`` while standard input is a terminal; whether it is one."""
+    """Call ``act`` with each key pressed, if standard input is a terminal. Yields whether it is."""
     if not sys.stdin.isatty():
         yield False
         return

@@ -1,4 +1,4 @@
-"""Requests of ``acceld watch`` to the daemon: searches from a save, and results of its devices."""
+"""Send the requests of ``acceld watch`` to the daemon: searches, and measurements on its devices."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from acceld.watch.answers import evaluation_from
 from acceld.watch.tiers import Step, Watched
 
 MEASURING_S = 1800.0
-"""Deadline of a measurement, its wait in the queue included."""
+"""Deadline of a measurement in seconds, including its wait in the queue."""
 
 
 class WatchRuns:
-    """Searches by the daemon, and what comes of them; ``won`` hears of each file that has a faster kernel."""
+    """Start searches at the daemon and follow them. ``won`` is called for each file that gets a faster kernel."""
 
     def __init__(self, home: Home, settings: Config, where: Choice, report: Callable[[Step], None]) -> None:
         self.won: Callable[[Watched], None] = lambda watched: None
@@ -37,7 +37,7 @@ class WatchRuns:
         return self._home.daemon() is not None
 
     async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
-        """Start a search from the text as it is."""
+        """Start a search from the file's current text."""
         proposer = self._settings.search.proposer
         spec = self._asked(watched) | {
             "api": kernel.api,
@@ -52,12 +52,12 @@ class WatchRuns:
         return number
 
     async def measured(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
-        """The daemon's result on its device; a person's saves go before everything else."""
+        """Return the daemon's result on its device. A person's saves go before all other requests."""
         asked = self._asked(watched) | {"gate": gate.value, "kernel": plain(kernel)}
         return evaluation_from(await self._patient.send("POST", "/v1/evaluations", asked))
 
     async def cancel(self, run: int) -> None:
-        """End a search whose kernel was edited since."""
+        """Cancel a search whose kernel was edited since."""
         task = self._following.pop(run, None)
         if task is not None and not task.done():
             task.cancel()
@@ -65,7 +65,7 @@ class WatchRuns:
                 await self._client.send("POST", f"/v1/runs/{run}/actions", {"action": "cancel"})
 
     async def close(self) -> None:
-        """Let go of the daemon; the searches go on."""
+        """Disconnect from the daemon; searches continue."""
         for task in self._following.values():
             task.cancel()
         await asyncio.gather(*self._following.values(), return_exceptions=True)

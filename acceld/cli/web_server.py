@@ -1,7 +1,8 @@
-"""The terminal UI in a browser: who may open it.
+"""Guard the terminal UI in a browser.
 
-The page listens on loopback only. Its address holds a token that opens it once; what opens it gets a cookie that
-scripts can not read. Requests from other pages are refused by Host and Origin, so that no web site can reach in.
+The page listens on loopback only. Its address holds a token that works once; the browser that uses it gets a cookie
+that scripts can not read. Requests from other pages are refused by Host and Origin, so that no web site can reach the
+UI.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Door:
-    """Lets in who has the token, once, and afterwards who has the cookie."""
+    """Check requests: the token is accepted once, then the cookie."""
 
     def __init__(self, port: int) -> None:
         self.token = secrets.token_urlsafe(32)
@@ -33,7 +34,7 @@ class Door:
         self._hosts = {f"{HOST}:{port}", f"localhost:{port}"}
 
     def refusal(self, request: web.Request) -> str:
-        """Return why a request is refused whatever it carries; empty for one that is not."""
+        """Return the reason to refuse a request by its Host or Origin; empty if there is none."""
         if request.host not in self._hosts:
             return "foreign Host"
         origin = request.headers.get("Origin")
@@ -47,7 +48,7 @@ class Door:
 
     @property
     def middleware(self) -> Any:
-        """For the application."""
+        """Return the check as middleware of the application."""
 
         @web.middleware
         async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -69,7 +70,7 @@ class Door:
 
 
 class GuardedServer(Server):
-    """textual-serve behind the door."""
+    """Run textual-serve behind a :class:`Door`."""
 
     def __init__(self, command: str, port: int) -> None:
         super().__init__(command, host=HOST, port=port, title="acceld", public_url=f"http://{HOST}:{port}")
@@ -81,7 +82,7 @@ class GuardedServer(Server):
         return app
 
     async def on_startup(self, app: web.Application) -> None:
-        """Print the address."""
+        """Print the page's address."""
         say(f"open http://{HOST}:{self.port}/?token={self.door.token}")
         say("it works once, in one browser; ctrl+c ends it")
 

@@ -1,4 +1,4 @@
-"""Many hosts behind one daemon: each evaluates with its own evaluator, the daemon decides what goes where.
+"""Evaluate on many hosts behind one daemon. Each host has its own evaluator; the daemon schedules.
 
-Nothing of Ray is imported here but by :mod:`acceld.cluster.bridge`, which runs in a process of its own.
+Only :mod:`acceld.cluster.bridge`, which runs in its own process, imports Ray.
 """

@@ -1,6 +1,6 @@
-"""The process that speaks with Ray, a child of the daemon: ``python -m acceld.cluster.bridge FD``.
+"""Talk to Ray in a child process of the daemon: ``python -m acceld.cluster.bridge FD``.
 
-One actor on each node that offers the resource ``acceld`` owns that host's evaluator. Ray decides nothing else.
+One actor owns the evaluator of each node that has the resource ``acceld``. Ray decides nothing else.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ RESOURCE = "acceld"
 """A node is a host if it was started with ``--resources '{"acceld": 1}'``."""
 _CALLS = 4096
 _ENVIRONMENT = {f"RAY_EXPERIMENTAL_NOSET_{name}": "1" for name in ("NEURON_RT_VISIBLE_CORES", "CUDA_VISIBLE_DEVICES")}
-"""The evaluator leases cores itself: Ray must not hide them."""
+"""Environment that keeps Ray from hiding cores, because the evaluator leases them itself."""
 
 
 def own_evaluator(setup: Setup, name: str, folder: Path) -> Evaluator:
-    """Return the evaluator of the machine that this runs on."""
+    """Return the evaluator of this machine."""
     return local(lambda: Workplace(setup.config, setup.devices, folder))
 
 
@@ -50,7 +50,7 @@ class Served:
         self._host: LocalHost | None = None
 
     async def describe(self) -> Any:
-        """Return what the host is."""
+        """Return the host's facts."""
         if self._host is None:
             folder = folder_of(self._name)
             evaluator = plugins.named(self._setup.evaluator)(self._setup, self._name, folder)
@@ -90,7 +90,7 @@ def folder_of(name: str) -> Path:
 
 
 class _Cluster:
-    """Ray's side: the actors by the id of their node."""
+    """Manage the actors, by the id of their node."""
 
     def __init__(self) -> None:
         self._actors: dict[str, Any] = {}
@@ -103,7 +103,7 @@ class _Cluster:
         ray.init(address=address, namespace=f"acceld-{os.getpid()}", log_to_driver=False, logging_level=logging.ERROR)
 
     def found(self, wanted: int) -> dict[str, str]:
-        """Return the actor of each host by the host's name; a new host gets one."""
+        """Return the actor of each host by the host's name, and start one on each new host."""
         if wanted != self._wanted:
             request_resources(bundles=[{RESOURCE: 1}] * wanted)
             self._wanted = wanted
@@ -134,7 +134,7 @@ class _Cluster:
         return key
 
     async def ask(self, actor: str, method: str, *arguments: object) -> Any:
-        """Return what a host answers. HostLostError where it is gone."""
+        """Return a host's answer to a call. HostLostError if the host is gone."""
         served = self._actors.get(actor)
         if served is None:
             raise HostLostError("the host is gone")
@@ -157,14 +157,14 @@ async def _answer(cluster: _Cluster, writer: asyncio.StreamWriter, number: int, 
             value = await asyncio.to_thread(getattr(cluster, kind), *arguments)
     except (AcceldError, HostLostError) as error:
         fine, value = False, error
-    except (RayError, RuntimeError, OSError, ValueError) as error:  # what Ray raises, unknown to the daemon
+    except (RayError, RuntimeError, OSError, ValueError) as error:  # the daemon does not know Ray's exceptions
         told = f"{type(error).__name__}: {error}".splitlines()[0]
         fine, value = False, HostLostError(textwrap.shorten(told, 200, placeholder=" ..."))
     await send(writer, (number, fine, value))
 
 
 async def main() -> None:
-    """Answer the daemon until it is gone."""
+    """Answer the daemon's calls until the daemon ends."""
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=int(sys.argv[1])))
     cluster, tasks = _Cluster(), set[asyncio.Task[None]]()
     try:
@@ -181,4 +181,4 @@ if __name__ == "__main__":
     try:
         asyncio.run(main())
     finally:
-        os._exit(0)  # Ray's threads do not keep a child alive whose daemon is gone
+        os._exit(0)  # so that Ray's threads do not keep this process alive after the daemon has ended

@@ -1,4 +1,4 @@
-"""Latencies of different hosts, made comparable: by ratios against a kernel timed on the same host."""
+"""Make latencies of different hosts comparable, by ratios to a kernel timed on the same host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from acceld.cluster.host import HostFacts
 from acceld.model import Evaluation, Profile, Source
 
 _DIGITS = 9
-"""Equal ratios from hosts with different clocks are equal to the last digit that is kept."""
+"""Digits that are kept, so that equal ratios from hosts with different clocks stay equal."""
 
 
 def in_run(
@@ -19,10 +19,11 @@ def in_run(
     canary: Evaluation | None,
     baseline_us: float,
 ) -> Evaluation:
-    """Return an evaluation with its host, and a measured latency in the run's microseconds.
+    """Return an evaluation with its host, and with its measured latency converted to the run's microseconds.
 
-    ``known_us`` has the run's latencies of kernels that it was timed interleaved with, by hash. Where it was with none of them,
-    the baseline's latency on the same host (``canary``) over that in the run, ``baseline_us``, is the ratio.
+    ``known_us`` has the run's latencies by hash. A kernel timed interleaved with one of them gets its latency over the
+    measured ratio. Any other latency is scaled by ``baseline_us`` (the baseline in the run) over ``canary`` (the
+    baseline on this host).
     """
     profile = evaluation.profile
     if profile is None:

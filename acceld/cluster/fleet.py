@@ -1,9 +1,10 @@
-"""The evaluator of a fleet: each candidate goes to one of many hosts.
+"""Send each evaluation to one of many hosts.
 
-An evaluation is placed by :mod:`acceld.cluster.schedule`. Before a host's first answer of a run counts, the run's baseline must
-have passed on that host: its canary. A result that a sick host could have made (a failure of the machine's kind, or a pass of
-the strict gate) is asked of a second host, and of a third where two disagree. The one out of step is asked again: if it repeats
-itself it is set aside, else the kernel is at fault.
+:mod:`acceld.cluster.schedule` chooses the host. Before a host's results of a run count, the run's baseline must pass on
+that host, as a canary. A defective host can fail a good kernel or pass a bad one. So a failure that the machine could
+have caused, and a pass of the strict gate, is evaluated by a second host, and by a third if these two disagree. The
+host in the minority evaluates again. If its result is the same, the host is set aside; otherwise the kernel is not
+deterministic.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ from acceld.targets import TARGETS
 from acceld.workloads import load_workload, workload
 
 LOOK_S = 5.0
-"""Time between looks at the hosts."""
+"""Seconds between two health checks of the hosts."""
 SILENT_S = 20.0
-"""A host that has not answered for so long gets no work, and what it ran is queued again."""
+"""A host without an answer for this many seconds gets no work, and its running work is queued again."""
 _DOUBTFUL = frozenset({Status.RUNTIME_ERROR, Status.INCORRECT_NUMERICAL, Status.TIMEOUT, Status.SUSPECT})
-"""Results that a sick host makes of a good kernel."""
+"""Failures that a defective host can cause for a good kernel."""
 _WRONG = frozenset({Status.INCORRECT_NUMERICAL, Status.SUSPECT})
-"""Results that a kernel which is right on every host never gets."""
+"""Results that a correct kernel never gets on any host."""
 _REMEMBERED = 4096
 
 OnHost = Callable[[str, str, str], Awaitable[object]]
-"""Called when a host changes: its name, its state, and why."""
+"""Called when a host changes, with its name, its state and the reason."""
 Seen = Callable[[HostFacts], Awaitable[object]]
 """Called with each host that joins."""
 
@@ -65,12 +66,12 @@ class _Answer:
 
 
 class _Member:
-    """A host of the fleet, and what the daemon remembers of it."""
+    """A host of the fleet, and what the daemon knows about it."""
 
     def __init__(self, host: Host, now: float) -> None:
         self.host = host
         self.sent: set[str] = set()
-        """Hashes of contents that it has."""
+        """Hashes of the contents that the host already has."""
         self.canaries: dict[str, asyncio.Task[Evaluation]] = {}
         self.answered_at = now
         self.beat: asyncio.Task[None] | None = None
@@ -91,7 +92,7 @@ class Fleet:
         on_seen: Seen | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """At most ``queue_size`` evaluations of a run wait, besides as many as there are slots: further submitters block."""
+        """Limit each run to ``queue_size`` waiting evaluations more than there are slots; further submitters block."""
         self._hosts = hosts
         self._queue_size = queue_size
         self._workload_folders = tuple(workload_folders)
@@ -104,25 +105,25 @@ class Fleet:
         self._since: dict[int, float] = {}
         self._numbers = itertools.count(1)
         self._inside: Counter[int] = Counter()
-        """Evaluations of each run, waiting and running."""
+        """Number of evaluations of each run, waiting or running."""
         self._held: dict[int, deque[asyncio.Future[None]]] = {}
-        """Waiting submitters, by run; one that is let in counts as inside at once."""
+        """Blocked submitters by run. A submitter that is released counts as admitted at once."""
         self._votes: Recent[str, dict[str, Hashable]] = Recent(_REMEMBERED)
         self._workloads: Recent[tuple[str, str, str], bytes] = Recent(64)
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._occupancy = Occupancy(1, clock)
 
-    # Life.
+    # Starting and stopping.
 
     async def start(self) -> None:
-        """Connect, and look for hosts from now on. DeviceError where no cluster can be reached."""
+        """Connect, and check the hosts from now on. DeviceError if no cluster can be reached."""
         await self._hosts.start()
         await self.look()
         self._looking = asyncio.create_task(self._look_on())
 
     async def ready(self, backend: str) -> Evaluator:
-        """Return itself; which hosts serve a backend shows when they are asked. UsageError for one that is not known."""
+        """Return itself: hosts report later which backends they serve. UsageError for an unknown backend."""
         if backend not in TARGETS:
             raise UsageError(f"there is no backend {backend!r}", hint=f"One of {', '.join(TARGETS)}.")
         return self
@@ -145,7 +146,9 @@ class Fleet:
         await self._hosts.close()
 
     def statistics(self) -> dict[str, object]:
-        """Return the queue over all hosts, and each host's standing, load, and why it is idle."""
+        """Return the state of the queue over all hosts; for each host its standing, its load, and the reason why it is
+        idle.
+        """
         now, seats = self._clock(), self._schedule.seats
         levels = {str(level) for one in self._members.values() if (level := one.health.get("sandbox_level"))}
         return {
@@ -184,13 +187,13 @@ class Fleet:
     # Steering.
 
     async def drain(self, name: str) -> None:
-        """Give a host nothing more. UsageError for one that is not there."""
+        """Send a host no new work. UsageError for an unknown host."""
         self._seat(name)
         self._schedule.drain(name)
         await self._report(name)
 
     async def undrain(self, name: str) -> None:
-        """Give a host work again, one that was set aside too; its canaries are asked anew."""
+        """Send a host work again, also one that was set aside. Its canaries are evaluated again."""
         seat = self._seat(name)
         if seat.standing is Standing.SILENT:
             raise UsageError(f"{name} does not answer: {seat.reason}")
@@ -205,7 +208,7 @@ class Fleet:
         self._pump()
 
     async def doctor(self, name: str) -> list[Finding]:
-        """Return what a host lacks, as it says itself. DeviceError where it does not answer."""
+        """Return the findings of a host's own doctor. DeviceError if it does not answer."""
         self._seat(name)
         try:
             async with asyncio.timeout(SILENT_S):
@@ -220,18 +223,18 @@ class Fleet:
             raise UsageError(f"there is no host {name!r}", hint=f"Hosts: {known}.")
         return seat
 
-    # Hosts that come, go and fall silent.
+    # Hosts that join, leave and stop answering.
 
     async def _look_on(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
                 await self.look()
-            except Exception:  # the next look may go better, and nothing else would bring a host back
+            except Exception:  # keep checking: nothing else would bring a host back
                 log.exception("looking at the hosts failed")
 
     async def look(self) -> None:
-        """Take in hosts that came or went, and those that fell silent or answer again."""
+        """Update the hosts: add new ones, remove lost ones, mark those that stopped or resumed answering."""
         try:
             found = await self._hosts.found(self._schedule.wanted)
         except HostLostError as lost:
@@ -256,13 +259,13 @@ class Fleet:
             self._let_in(run)
 
     async def _welcome(self, name: str, member: _Member) -> None:
-        """Seat a host that has said what it is."""
+        """Add a host that has described itself."""
         try:
             facts = replace(await member.host.describe(), name=name)
         except (HostLostError, AcceldError) as error:
             log.warning("host %s can not start: %s", name, error)
             if self._members.get(name) is member:
-                del self._members[name]  # the next look tries again
+                del self._members[name]  # the next check tries again
             return
         if self._members.get(name) is not member:
             return
@@ -308,7 +311,7 @@ class Fleet:
     # Evaluations.
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Wait for a host, evaluate there, and return the result; errors as :class:`Evaluator` says."""
+        """Wait for a host, evaluate there, and return the result. Raises as :class:`Evaluator` says."""
         await self._enter(request)
         try:
             return (await self._agreed(request)).evaluation
@@ -317,7 +320,7 @@ class Fleet:
             self._let_in(request.run)
 
     async def _enter(self, request: EvaluationRequest) -> None:
-        """Hold up a run that has enough inside; a person's request is let in."""
+        """Block a run at its limit. A person's request is admitted at once."""
         run = request.run
         if request.priority is Priority.PERSON or (run not in self._held and self._inside[run] < self._most):
             self._inside[run] += 1
@@ -347,7 +350,7 @@ class Fleet:
             del self._held[run]
 
     async def _agreed(self, request: EvaluationRequest) -> _Answer:
-        """Return the answer of one host; a result that a sick host could have made is first confirmed with others."""
+        """Return the answer of one host, after other hosts have confirmed a doubtful one."""
         first = await self._answer(request)
         if not _decides(first.evaluation, request):
             return first
@@ -367,21 +370,22 @@ class Fleet:
         return _settled(list(answers.values()))
 
     async def _repeats(self, name: str, request: EvaluationRequest, result: Hashable) -> bool:
-        """Return True if a host that is asked again gives the same result: then it is not the kernel that wavers."""
+        """Return True if the host gives the same result again; otherwise the kernel is not deterministic."""
         again = await self._opinion(replace(request, host=name, practice=True), set())
         return again is not None and _result(again.evaluation) == result
 
     async def _opinion(self, request: EvaluationRequest, barred: set[str]) -> _Answer | None:
-        """Return the answer of a host besides those that were asked; None where there is none."""
+        """Return the answer of a host outside ``barred``; None if there is none."""
         try:
             return await self._answer(replace(request, candidate=0), barred, patient=False)
         except DeviceError:
             return None
 
     async def _answer(self, request: EvaluationRequest, barred: Iterable[str] = (), *, patient: bool = True) -> _Answer:
-        """Return what the first host says that can be believed.
+        """Return the first valid answer of a host.
 
-        Where no host is left to ask: DeviceError if each was tried or the request is not ``patient``, else it waits for one.
+        If no host is left: DeviceError if each was tried or the request is not ``patient``; otherwise wait for a new
+        host.
         """
         number = next(self._numbers)
         job = Job(
@@ -415,7 +419,7 @@ class Fleet:
         self._occupancy.note(sum(seat.in_use for seat in seats), waiting=bool(self._schedule.waiting))
 
     async def _run(self, job: Job, seat: Seat, member: _Member, request: EvaluationRequest) -> None:
-        """Have a host run a job; whatever comes of it, the job is answered, waits again, or runs elsewhere."""
+        """Run a job on a host. Afterwards the job has its answer, waits again, or runs elsewhere."""
         name = seat.facts.name
         answered = False
         try:
@@ -434,7 +438,7 @@ class Fleet:
         except DeviceError as error:
             seat.unfit[request.backend] = error.message
             self._wait_again(job, name, error.message, error.hint)
-        except Exception as error:  # whoever asked must learn of it, whatever it is
+        except Exception as error:  # whoever waits for the job must get every error
             if not isinstance(error, AcceldError):
                 log.exception("host %s answered with a broken harness", name)
             if (future := self._futures.get(job.number)) is not None and not future.done():
@@ -445,14 +449,14 @@ class Fleet:
             self._pump()
 
     def _give(self, job: Job, answer: _Answer) -> None:
-        """Take an answer, the first one; a late one of a host thought dead comes before a second try."""
+        """Store a job's first answer. A late answer of a host that was given up counts too."""
         self._schedule.settle(job)
         future = self._futures.get(job.number)
         if future is not None and not future.done():
             future.set_result(answer)
 
     def _wait_again(self, job: Job, name: str, why: str, hint: str = "") -> None:
-        """Let a job wait for another host; where none is left that could take it, it ends with DeviceError."""
+        """Queue a job for another host. DeviceError to its submitter if no host could take it."""
         future = self._futures.get(job.number)
         if future is None or future.done() or job.settled:
             return
@@ -462,7 +466,7 @@ class Fleet:
         self._schedule.again(job, name)
 
     async def _ask(self, facts: HostFacts, member: _Member, request: EvaluationRequest) -> _Answer | None:
-        """Return a host's answer in the run's units; None where it fails the canary."""
+        """Return a host's answer with latencies in the run's units; None if the host fails the canary."""
         name = facts.name
         measured = TARGETS[request.backend].source is Source.MEASURED
         sent = replace(request, interleave=measured and bool(request.run))
@@ -480,7 +484,7 @@ class Fleet:
         return _Answer(name, in_run(evaluation, facts, known, proof, baseline_us))
 
     def _canary(self, name: str, member: _Member, request: EvaluationRequest) -> asyncio.Task[Evaluation] | None:
-        """Return the host's evaluation of the run's baseline, begun the first time; None outside of a run."""
+        """Return the task that evaluates the run's baseline on a host, started once; None outside of a run."""
         if request.canary is None:
             return None
         asked = replace(
@@ -501,7 +505,7 @@ class Fleet:
             task = member.canaries[asked.key] = asyncio.create_task(self._try_canary(name, member, asked))
             task.add_done_callback(
                 lambda done: done.cancelled() or done.exception()
-            )  # whoever waits for it gets the error
+            )  # whoever waits for the canary gets the error
         return task
 
     async def _try_canary(self, name: str, member: _Member, asked: EvaluationRequest) -> Evaluation:
@@ -519,7 +523,7 @@ class Fleet:
         return out_of_step(votes)
 
     async def _send(self, member: _Member, request: EvaluationRequest) -> Evaluation:
-        """Send a request with the contents that the host lacks."""
+        """Send a request, with the contents that the host lacks."""
         wire, contents = packed(request, await self._workload(request))
         lacking = {sha256: data for sha256, data in contents.items() if sha256 not in member.sent}
         member.sent.update(lacking)
@@ -531,7 +535,7 @@ class Fleet:
         return evaluation
 
     async def _workload(self, request: EvaluationRequest) -> bytes:
-        """Return the contents of a request's workload; those of a run are read once."""
+        """Return the contents of a request's workload. They are read once for each run."""
         key = (request.workload, request.workload_folder, request.context)
         known = self._workloads.get(key) if request.context else None
         if known is None:
@@ -546,14 +550,16 @@ class Fleet:
 
 
 def _decides(evaluation: Evaluation, request: EvaluationRequest) -> bool:
-    """Return True for a result that is asked of a second host."""
+    """Return True for a result that a second host must confirm."""
     if request.practice:
         return False
     return evaluation.status in _DOUBTFUL or evaluation.gate is Gate.STRICT
 
 
 def _settled(answers: Sequence[_Answer]) -> _Answer:
-    """Return the answer that counts among differing ones: a wrong result of any host, else the majority's; a pass needs a majority."""
+    """Return the answer that counts among differing ones: a wrong result of any host, else the majority's. A pass needs
+    a majority.
+    """
     wrong = next((one for one in answers if one.evaluation.status in _WRONG), None)
     if wrong is not None:
         return wrong
@@ -562,14 +568,14 @@ def _settled(answers: Sequence[_Answer]) -> _Answer:
 
 
 def _result(evaluation: Evaluation) -> Hashable:
-    """Return what hosts must agree on; predicted latencies are the same everywhere."""
+    """Return the part of a result on which hosts must agree. Predicted latencies are the same everywhere."""
     profile = evaluation.profile
     exact = profile is not None and profile.source is Source.SIMULATED
     return (evaluation.status, evaluation.program_sha256, evaluation.latency_us) if exact else (evaluation.status,)
 
 
 def _differing(facts: HostFacts) -> str:
-    """Return how a host's versions differ from the daemon's; empty where they do not."""
+    """Return how a host's versions differ from the daemon's; empty if they are equal."""
     here = dict(versions_here())
     wrong = [
         f"{name} {reported or 'none'} (here {here.get(name, 'none')})"

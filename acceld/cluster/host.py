@@ -1,4 +1,4 @@
-"""The seam of a host: what the fleet asks of one, and the host itself, which owns a whole evaluator of its machine."""
+"""Define the interface of a host, and the local host, which owns the evaluator of its machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMPILERS = ("neuronx-cc", "nki", "triton")
 
 
 class HostLostError(Exception):
-    """A host does not answer, or not any more."""
+    """A host does not answer, or is gone."""
 
 
 class MissingError(AcceldError):
@@ -44,26 +44,28 @@ class HostFacts:
     """Evaluations at the same time."""
     instance_type: str = ""
     chip: str = ""
-    """The Trainium chip of its instance type; empty where it has none."""
+    """Trainium chip of the host's instance type; empty if it has none."""
     sdk: str = ""
     driver: str = ""
     versions: tuple[tuple[str, str], ...] = ()
     """Versions that must equal the daemon's: acceld, Python, Ray."""
 
     def takes(self, backend: str, chip: str) -> bool:
-        """Return True unless kernels for another chip than the host's would be measured."""
+        """Return False if a kernel for another chip would be measured on this host."""
         return backend == SIMULATOR or chip in (HOST, self.chip) or not self.chip
 
 
 class Host(Protocol):
-    """One machine that evaluates. Each call raises :class:`HostLostError` where it does not answer."""
+    """Interface of a machine that evaluates. Each call raises :class:`HostLostError` if there is no answer."""
 
     async def describe(self) -> HostFacts:
-        """Return what it is."""
+        """Return the host's facts."""
         ...
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """Evaluate a packed request (:func:`packed`); MissingError where neither host nor ``contents`` have a part of it."""
+        """Evaluate a packed request (:func:`packed`). MissingError if neither the host nor ``contents`` has a part of
+        it.
+        """
         ...
 
     async def health(self) -> Mapping[str, object]:
@@ -71,31 +73,31 @@ class Host(Protocol):
         ...
 
     async def doctor(self) -> list[Finding]:
-        """Return what it lacks."""
+        """Return what the host lacks."""
         ...
 
 
 class Hosts(Protocol):
-    """Finds hosts."""
+    """Interface that finds hosts."""
 
     async def start(self) -> None:
-        """Connect. DeviceError where that can not work."""
+        """Connect. DeviceError if that can not work."""
         ...
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
-        """Return the hosts by name; one that began anew is another object. ``wanted``: how many there is work for."""
+        """Return the hosts by name; a restarted host is another object. ``wanted`` is the number of hosts with work."""
         ...
 
     async def close(self) -> None:
-        """Disconnect, and end what was begun on the hosts."""
+        """Disconnect, and end everything that was started on the hosts."""
         ...
 
 
 class LocalHost:
-    """The machine that this runs on. Implements :class:`Host`."""
+    """The machine that runs this code. Implements :class:`Host`."""
 
     def __init__(self, name: str, slots: int, evaluator: Evaluator, folder: Path, config: Config | None = None) -> None:
-        """``folder`` keeps contents, data sets and noise floors of this host."""
+        """Keep contents, data sets and noise floors of this host in ``folder``."""
         self._name, self._slots = name, slots
         self._evaluator = evaluator
         self._folder, self._contents = folder, folder / "contents"
@@ -103,7 +105,7 @@ class LocalHost:
         self._started = False
 
     async def describe(self) -> HostFacts:
-        """Start the evaluator, and return what this machine is."""
+        """Start the evaluator, and return the facts of this machine."""
         if not self._started:
             await self._evaluator.start()
             self._started = True
@@ -140,7 +142,7 @@ class LocalHost:
         return replace(with_texts(request, lambda sha256: self._read(sha256).decode()), workload_folder=folder)
 
     def _workload(self, sha256: str) -> str:
-        """Return the folder of a workload, written from its contents the first time."""
+        """Return the folder of a workload. It is written from its contents at first use."""
         files: dict[str, str] = json.loads(self._read(sha256))
         root = self._contents / f"{sha256}.workload"
         place = root / next(iter(files))
@@ -162,7 +164,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def facts_here(name: str, slots: int) -> HostFacts:
-    """Return what the machine that this runs on is."""
+    """Return the facts of this machine."""
     instance_type = _first_line(_PRODUCT)
     family = instance_type.split(".")[0]
     return HostFacts(
@@ -200,7 +202,7 @@ def _first_line(path: Path) -> str:
 
 
 def with_texts(request: EvaluationRequest, text_of: Callable[[str], str]) -> EvaluationRequest:
-    """Return a request with a function applied to the texts of its kernels."""
+    """Return a request whose kernel texts are replaced by ``text_of``."""
 
     def changed(kernel: Kernel) -> Kernel:
         closure = {path: text_of(text) for path, text in kernel.closure.items()}
@@ -224,7 +226,7 @@ def packed(request: EvaluationRequest, workload: bytes) -> tuple[EvaluationReque
 
 
 def workload_contents(folder: Path) -> bytes:
-    """Return the files of a workload as one text; workload.toml comes first."""
+    """Return the files of a workload as one byte string; workload.toml comes first."""
     return json.dumps(dict(_files(folder)), separators=(",", ":")).encode()
 
 

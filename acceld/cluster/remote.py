@@ -1,7 +1,7 @@
-"""The hosts of a Ray cluster, as the daemon reaches them: through one child process that alone imports Ray.
+"""Reach the hosts of a Ray cluster through a child process, the only one that imports Ray.
 
-Ray ends a process whose head node is gone for long. That must not be the daemon: when the child ends, every host is lost, their
-work waits again, and another child is started. Its environment holds nothing but what Ray needs.
+Ray ends a process whose head node is gone for long, and that must not be the daemon. When the child ends, every host
+counts as lost, its work is queued again, and a new child is started. The child's environment holds only what Ray needs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from acceld.model import Evaluation
 CONNECT_S = 60.0
 _LOOK_S = 20.0
 _TRIES = 3
-"""Looks in a row that may fail before another child is started: one that knew the head of another life never finds the new one."""
+"""Failed checks in a row before another child is started. A child that knew a former head node never finds the new one."""
 _LENGTH = struct.Struct("!Q")
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
 
@@ -72,7 +72,7 @@ class RayHosts:
         self._failed = 0
 
     async def start(self) -> None:
-        """Connect. DeviceError where Ray is missing or the cluster can not be reached."""
+        """Connect. DeviceError if Ray is missing or the cluster can not be reached."""
         if find_spec("ray") is None:
             raise DeviceError("devices.cluster needs Ray", hint="pip install 'acceld[cluster]'")
         self._bridge = bridge = _Bridge(self._address, self._setup)
@@ -83,7 +83,7 @@ class RayHosts:
             raise DeviceError(f"the Ray cluster {self._address} can not be reached: {lost}") from lost
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
-        """Return the hosts; where the child has ended or does not find the cluster any more, another is started."""
+        """Return the hosts. A child that has ended, or lost the cluster, is replaced."""
         if self._bridge is None or self._bridge.ended or self._failed >= _TRIES:
             await self.close()
             self._failed = 0
@@ -131,13 +131,13 @@ class RayHost:
         return found
 
     async def doctor(self) -> list[Finding]:
-        """Return what it lacks."""
+        """Return what the host lacks."""
         found: list[Finding] = await self._bridge.call("ask", self._actor, "doctor")
         return found
 
 
 class _Bridge:
-    """The child process and the calls that wait for it."""
+    """Manage the child process, and the calls that wait for it."""
 
     def __init__(self, address: str, setup: Setup) -> None:
         self._address, self._setup = address, setup
@@ -149,7 +149,7 @@ class _Bridge:
         self.ended = False
 
     async def start(self) -> None:
-        """Start the child and have it connect. HostLostError where it can not."""
+        """Start the child and connect it. HostLostError if that fails."""
         ours, theirs = socket.socketpair()
         words = [sys.executable, "-m", "acceld.cluster.bridge", str(theirs.fileno())]
         self._process = await asyncio.to_thread(
@@ -172,7 +172,7 @@ class _Bridge:
             raise HostLostError(f"no answer in {CONNECT_S:g} s") from None
 
     async def call(self, kind: str, *arguments: object) -> Any:
-        """Return the child's answer, or raise what it answers. HostLostError once it has ended."""
+        """Return the child's answer to a call, or raise the error it answers. HostLostError if the child has ended."""
         if self.ended or self._writer is None:
             raise HostLostError("Ray's process has ended")
         number = next(self._numbers)

@@ -1,4 +1,4 @@
-"""Scheduling of evaluations over hosts, and detection of hosts that disagree. Plain data: no clock, no network, no tasks."""
+"""Schedule evaluations over hosts, and detect hosts that disagree. Plain data: no clock, no network, no tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import NamedTuple
 from acceld.cluster.host import HostFacts
 
 AHEAD = 0.25
-"""Jobs that wait on a host that is full, as a share of its slots: the next begins without a word from the daemon."""
+"""Jobs that may wait on a full host, as a share of its slots, so that the next job starts without a message from the
+daemon.
+"""
 
 
 class Standing(StrEnum):
@@ -20,15 +22,15 @@ class Standing(StrEnum):
 
     ACTIVE = "active"
     DRAINING = "draining"
-    """A person asked: what runs ends, nothing new begins."""
+    """A person drained it: running work ends, and no new work starts."""
     SILENT = "silent"
-    """It does not answer: its work was queued again."""
+    """It does not answer. Its work was queued again."""
     ASIDE = "aside"
     """It disagrees with others, or its versions differ: its results are not used."""
 
 
 class Lane(NamedTuple):
-    """Jobs that differ in nothing which decides where they may go."""
+    """Key of jobs that may go to the same hosts."""
 
     priority: int
     run: int
@@ -41,7 +43,7 @@ class Lane(NamedTuple):
 
 @dataclass(slots=True)
 class Job:
-    """One evaluation that waits, runs, or both: a host that went silent may answer yet."""
+    """An evaluation that waits or runs. It can do both: a host that stopped answering may still answer."""
 
     number: int
     priority: int
@@ -50,21 +52,21 @@ class Job:
     chip: str
     pinned: str = ""
     barred: set[str] = field(default_factory=set)
-    """Hosts that it does not go to."""
+    """Hosts that must not get the job."""
     patient: bool = True
-    """True if the job waits for a new host where none can take it; else it ends with an error."""
+    """True if the job waits for a new host when no host can take it; otherwise it ends with an error."""
     settled: bool = False
-    """It has its answer; hosts may still run it."""
+    """True if the job has its answer; hosts may still be running it."""
 
     def lane(self, held: Iterable[str]) -> Lane:
-        """Return what it has in common with others, so that where one finds no host none does; ``held``: hosts that run it."""
+        """Return the key of jobs with the same choice of hosts. ``held``: hosts that already run the job."""
         barred = frozenset(self.barred.union(held))
         return Lane(self.priority, self.run, self.backend, self.chip, self.pinned, barred, self.patient)
 
 
 @dataclass(slots=True)
 class Seat:
-    """A host and what it does."""
+    """A host, its limits, and the jobs on it."""
 
     facts: HostFacts
     standing: Standing = Standing.ACTIVE
@@ -72,10 +74,10 @@ class Seat:
     running: dict[int, Job] = field(default_factory=dict)
     done: int = 0
     unfit: dict[str, str] = field(default_factory=dict)
-    """By backend, why it can not work there."""
+    """The reason why a backend does not work on the host, by backend."""
 
     def takes(self, job: Job) -> bool:
-        """Return True if the job may go here once there is room."""
+        """Return True if the host may get the job once it has room."""
         return (
             self.standing is Standing.ACTIVE
             and job.backend not in self.unfit
@@ -86,65 +88,65 @@ class Seat:
 
     @property
     def room(self) -> int:
-        """Return how many jobs it may have."""
+        """Return the number of jobs that the host can still take."""
         return self.facts.slots + int(AHEAD * self.facts.slots)
 
     @property
     def in_use(self) -> int:
-        """Return the slots in use; further jobs wait on the host."""
+        """Return the number of slots in use. Further jobs wait on the host."""
         return min(len(self.running), self.facts.slots)
 
     @property
     def load(self) -> float:
-        """Return its jobs as a share of its slots."""
+        """Return the number of jobs as a share of the slots."""
         return len(self.running) / self.facts.slots
 
 
 class Schedule:
-    """Waiting jobs and seats. Order: priority, then the run with the least running, then arrival."""
+    """Waiting jobs and hosts. Order of jobs: priority, then the run with the fewest running jobs, then arrival."""
 
     def __init__(self) -> None:
         self.seats: dict[str, Seat] = {}
         self.waiting: dict[int, Job] = {}
         self._lanes: dict[Lane, list[int]] = {}
-        """Heaps of numbers; those that do not wait there any more are dropped when they come first."""
+        """Heaps of job numbers by lane. A job that no longer waits is dropped when it comes first."""
         self._lane_of: dict[int, Lane] = {}
-        """The lane of each waiting job."""
+        """Lane of each waiting job."""
         self._of_run: Counter[int] = Counter()
-        """Jobs that run, by run; one on two hosts counts twice."""
+        """Number of running jobs by run; a job on two hosts counts twice."""
         self._withheld: dict[str, tuple[Standing, str]] = {}
-        """Hosts that get no work until a person says so, here or not: a restart is no pardon."""
+        """Hosts that get no work until a person allows it. The entry survives a restart of the host."""
 
     # Hosts.
 
     def join(self, facts: HostFacts) -> Seat:
-        """Seat a new host; one of the same name that it replaces leaves."""
+        """Add a host. It replaces a host of the same name."""
         self.leave(facts.name)
         seat = self.seats[facts.name] = Seat(facts)
         self.hear(facts.name)
         return seat
 
     def hear(self, name: str) -> None:
-        """Give a host that answers work, unless a person drained it or it was set aside."""
+        """Mark a host as answering. It gets work unless it was drained or set aside."""
         seat = self.seats[name]
         seat.standing, seat.reason = self._withheld.get(name, (Standing.ACTIVE, ""))
 
     def leave(self, name: str) -> None:
-        """Take a host away; what it ran waits again."""
+        """Remove a host, and queue its running jobs again."""
         seat = self.seats.pop(name, None)
         if seat is not None:
             self._of_run.subtract(job.run for job in seat.running.values())
             self._again(seat.running.values())
 
     def silence(self, name: str, reason: str) -> None:
-        """Give a host nothing more; what it runs waits again, and its late answers still count."""
+        """Stop sending work to a host, and queue its running jobs again. Late answers still count."""
         seat = self.seats[name]
         if seat.standing is not Standing.ASIDE:
             seat.standing, seat.reason = Standing.SILENT, reason
         self._again(seat.running.values())
 
     def set_aside(self, name: str, reason: str, *, until_it_leaves: bool = False) -> None:
-        """Believe nothing more of a host; what it runs waits again for others."""
+        """Ignore a host's results, and queue its running jobs for other hosts."""
         seat = self.seats[name]
         seat.standing, seat.reason = Standing.ASIDE, reason
         if not until_it_leaves:
@@ -152,28 +154,28 @@ class Schedule:
         self._again(seat.running.values())
 
     def drain(self, name: str) -> None:
-        """Let a host end what it runs."""
+        """Let a host finish its running jobs and give it no new ones."""
         seat = self.seats[name]
         if seat.standing is Standing.ACTIVE:
             seat.standing, seat.reason = Standing.DRAINING, ""
             self._withheld[name] = seat.standing, ""
 
     def resume(self, name: str) -> None:
-        """Give a host work again that was drained or set aside."""
+        """Send work again to a host that was drained or set aside."""
         self._withheld.pop(name, None)
         self.hear(name)
 
     # Jobs.
 
     def add(self, job: Job) -> None:
-        """Let a job wait."""
+        """Queue a job."""
         self.waiting[job.number] = job
         lane = job.lane(name for name, seat in self.seats.items() if job.number in seat.running)
         self._lane_of[job.number] = lane
         heapq.heappush(self._lanes.setdefault(lane, []), job.number)
 
     def place(self) -> tuple[Job, Seat] | None:
-        """Move the next job that some host has room for to the least loaded such host."""
+        """Assign the next job that some host has room for, to the least loaded such host."""
         free = [seat for seat in self.seats.values() if len(seat.running) < seat.room]
         if not free or not self.waiting:
             return None
@@ -201,14 +203,14 @@ class Schedule:
         return found
 
     def end(self, name: str, job: Job, *, answered: bool) -> None:
-        """Take note that a host does not run a job any more."""
+        """Record that a host no longer runs a job."""
         seat = self.seats.get(name)
         if seat is not None and seat.running.pop(job.number, None) is not None:
             seat.done += answered
             self._of_run[job.run] -= 1
 
     def settle(self, job: Job) -> None:
-        """Let a job that has its answer, or that nobody asks for any more, wait no longer."""
+        """Remove a job from the queue because it has its answer or is no longer wanted."""
         job.settled = True
         self._take_off(job)
 
@@ -217,15 +219,15 @@ class Schedule:
         self._lane_of.pop(job.number, None)
 
     def possible(self, job: Job) -> bool:
-        """Return True if a host that is given work could take the job."""
+        """Return True if a host that gets work could take the job."""
         return any(seat.takes(job) for seat in self.seats.values())
 
     def stranded(self) -> list[Job]:
-        """Return the waiting jobs that no host could take and that wait for none to come."""
+        """Return the waiting jobs that no host could take and that do not wait for a new host."""
         return [job for lane, job in self._heads() if not lane.patient and not self.possible(job)]
 
     def again(self, job: Job, name: str = "") -> None:
-        """Let a job wait again, unless it has its answer or a host other than ``name`` is at it."""
+        """Queue a job again, unless it has its answer or another host than ``name`` runs it."""
         others = (seat for seat in self.seats.values() if seat.facts.name != name and seat.standing in _TRUSTED)
         if not job.settled and not any(job.number in seat.running for seat in others):
             self.add(job)
@@ -238,16 +240,16 @@ class Schedule:
 
     @property
     def slots(self) -> int:
-        """Return the slots of hosts that are given work."""
+        """Return the number of slots of hosts that get work."""
         return sum(seat.facts.slots for seat in self.seats.values() if seat.standing is Standing.ACTIVE)
 
     @property
     def wanted(self) -> int:
-        """Return how many hosts there is work for: those there are, and one more while something waits."""
+        """Return the number of hosts to ask for: the present ones, and one more if something waits."""
         return len(self.seats) + bool(self.waiting)
 
     def why_idle(self, name: str) -> str:
-        """Return why a host has room; empty where it has none."""
+        """Return the reason why a host has free slots; empty if it has none."""
         seat = self.seats[name]
         if seat.standing is not Standing.ACTIVE:
             return f"{seat.standing}: {seat.reason}".rstrip(": ")
@@ -266,7 +268,7 @@ _TRUSTED = (Standing.ACTIVE, Standing.DRAINING)
 
 
 def out_of_step(results: Mapping[str, Hashable]) -> str | None:
-    """Return the host that disagrees with two others that agree; None where there is none."""
+    """Return the host that disagrees with two others that agree; None if there is none."""
     counted = Counter(results.values())
     for host, result in results.items():
         if counted[result] == 1 and max((n for other, n in counted.items() if other != result), default=0) >= 2:

@@ -1,1 +1,1 @@
-"""The daemon: composition root, run queue, process."""
+"""Run the daemon: composition root, run queue, process."""

@@ -1,4 +1,4 @@
-"""The real parts: the judge, proposers by rules and by models, the optimization memory, money."""
+"""Build the parts of the real daemon: evaluator, proposers, optimization memory, budgets."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 
 TUNING = {"tune": "promise", "evolve": "evolve"}
-"""The tuner's strategy for each of the search that tunes sequences of rewrites."""
+"""The tuner's strategy for each search strategy that tunes sequences of rewrites."""
 TIMED_A_PLAN = 20
-"""Kernels that a tuner times for each plan of a parent."""
+"""Number of kernels that a tuner times for each plan of a parent."""
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Builder:
         self._router: Router | Fleet
 
     async def parts(self) -> Parts:
-        """The parts; models are connected when the first run needs them."""
+        """Return the parts of a daemon. Models are connected when the first run needs them."""
         caps = self._config.budget
         today = time.time() // DAY_S * DAY_S
         self.budget = Budget(
@@ -143,7 +143,10 @@ class Builder:
             await models.close()
 
     def reload(self, found: Finding) -> None:
-        """Prompts hold from each run's next iteration on, caps at once, models and the rest for runs that begin."""
+        """Use a changed configuration.
+
+        Prompts take effect from each run's next iteration on, caps at once, models and other settings for new runs.
+        """
         if found.prompts is not None:
             for library in self._prompts:
                 library.offer(found.prompts)
@@ -157,7 +160,7 @@ class Builder:
             self._models = None
 
     async def check(self, spec: RunSpec) -> None:
-        """AcceldError where a run could not begin: asked before it is accepted."""
+        """Raise AcceldError if a run could not begin. Called before the run is accepted."""
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         if spec.search.from_reference:
             _check_reference(found, spec)
@@ -170,7 +173,7 @@ class Builder:
             await self._router.ready(spec.backend)
 
     async def search(self, run: Run, control: RunControl) -> Search:
-        """The search of a run. AcceldError where its workload, kernel or proposer can not be used."""
+        """Return the search of a run. AcceldError if its workload, kernel or proposer can not be used."""
         spec = run.spec
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         root = await asyncio.to_thread(_root, found, spec)
@@ -206,7 +209,7 @@ class Builder:
         if calibration is not None:
             context += f".c{calibration.digest}"
         if spec.backend in DEVICE_OF and DEVICE_OF[spec.backend].host_timed:
-            context += f".r{run.id}"  # what this machine does besides changes from run to run
+            context += f".r{run.id}"  # this machine's other load differs from run to run
         price = self._config.devices.usd_per_hour
         cap = self._config.budget.device_usd if spec.backend in DEVICE_OF else None
         polisher, ahead = self._polisher(spec), self._config.evaluate.queue_size
@@ -216,7 +219,7 @@ class Builder:
         return Search(run, parts, control)
 
     def _equip(self, proposer: Proposer, run: Run) -> None:
-        """Give an executor its tools, where they are asked for and the simulator takes the run's API and chip."""
+        """Give an executor its tools, if they are enabled and the simulator takes the run's API and chip."""
         from acceld.proposers.both import BothProposer
         from acceld.proposers.llm.proposer import LLMProposer
         from acceld.proposers.llm.tools import Workbench
@@ -273,7 +276,7 @@ class Builder:
 
         prompts = PromptLibrary([*map(Path, self._config.paths.prompts), prompts_folder()])
         calls, roles = self._calls(), RoleTable.from_config(self._config)
-        prompts.check()  # all are read now, so that a save takes effect only once it is whole and valid
+        prompts.check()  # read all prompts now, so that a save takes effect only if all are valid
         self._prompts.add(prompts)
         return LLMProposer(
             calls,
@@ -297,7 +300,7 @@ class Builder:
         return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
 
     def _polisher(self, spec: RunSpec) -> Proposer | None:
-        """Rules that make models' kernels faster, where both propose and the simulator takes the run's API and chip."""
+        """Return the rules that polish models' kernels, if both propose and the simulator takes the run's API and chip."""
         if spec.proposer != "both" or not spec.search.polish or not _is_simulated(spec):
             return None
         return self._tuner(spec, "promise", spec.search.polish)
@@ -311,7 +314,7 @@ class Builder:
         )
 
     async def _timed(self, spec: RunSpec, kernel: Kernel) -> Timed | None:
-        """The simulated latency of a kernel that is not run on data; None where it is not a legal program."""
+        """Return the simulated latency of a kernel, without running it on data; None if it is not a legal program."""
         request = EvaluationRequest(
             kernel, spec.workload, spec.chip, workload_folder=spec.workload_folder, gate=Gate.TIMING
         )
@@ -319,7 +322,7 @@ class Builder:
         return None if found.latency_us is None else Timed(found.latency_us, found.program_sha256)
 
     def _shares(self, run: int, roles: RoleTable) -> Callable[[Role, int], Awaitable[Mapping[str, float]]]:
-        """Return a function that gives each model's share of a role's calls in an iteration, by the gain of earlier iterations."""
+        """Return a function that gives each model's share of a role's calls, by its gain in earlier iterations."""
         known: dict[tuple[Role, int], dict[str, float]] = {}
 
         async def shares_of(role: Role, iteration: int) -> Mapping[str, float]:
@@ -334,7 +337,7 @@ class Builder:
         return shares_of
 
     def _calls(self) -> Calls:
-        """All configured models as one client. ConfigError where there is none."""
+        """Return all configured models as one client. ConfigError if there is none."""
         if self._models is None:
             if not self._config.models:
                 raise ConfigError(
@@ -378,7 +381,7 @@ def _is_simulated(spec: RunSpec) -> bool:
 
 
 def _root(found: Workload, spec: RunSpec) -> Kernel:
-    """Return a run's first kernel: the one given, the baseline, or a blank where the first one is to be written."""
+    """Return a run's first kernel: the given one, else the baseline, else a blank that the first kernel replaces."""
     if spec.search.from_reference:
         entry = found.entry or "kernel"
         return Kernel("", spec.api, entry, found.grid, found.lnc, BASELINE_FILES[spec.api])
@@ -386,7 +389,7 @@ def _root(found: Workload, spec: RunSpec) -> Kernel:
 
 
 def _check_reference(found: Workload, spec: RunSpec) -> None:
-    """UsageError where no first kernel can be written from a reference."""
+    """Raise UsageError if no first kernel can be written from a reference."""
     if not PROPOSERS[spec.proposer].writes_first:
         raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     if found.reference is None:
@@ -394,7 +397,7 @@ def _check_reference(found: Workload, spec: RunSpec) -> None:
 
 
 def problem_of(found: Workload, chip: str, api: str) -> Problem:
-    """Return the part of a workload that a proposer may know."""
+    """Return the part of a workload that a proposer may see."""
     arguments = tuple(
         f"{one.name}: {one.dtype} {one.kernel_shape}" if one.value is None else f"{one.name} = {one.value}"
         for one in found.arguments
@@ -414,7 +417,7 @@ def problem_of(found: Workload, chip: str, api: str) -> Problem:
 
 
 def _also_for(found: Workload) -> str:
-    """Say what else a kernel of the workload is for; nothing where its own shape is all."""
+    """Return a sentence on the other shapes that a kernel of the workload is for; empty if there are none."""
     if not found.shapes:
         return ""
     shapes = ", ".join(f"{shape.text} (weight {shape.weight:g})" for shape, _ in every_shape(found))
@@ -444,5 +447,5 @@ def definition(found: Workload) -> dict[str, object]:
 
 
 async def build_parts(config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> Parts:
-    """The real parts of a daemon."""
+    """Return the real parts of a daemon."""
     return await Builder(config, home, store, keys).parts()

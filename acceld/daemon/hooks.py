@@ -1,8 +1,8 @@
 """A person's commands, run with a JSON object on standard input when something happens.
 
 ``on_best``: a kernel that passed the strict gate became a run's best. ``on_end``: a run ended. ``on_alarm``: a budget
-level, a sick device or a suspect candidate. Each run of a command is written down before it is started, ends with its
-whole process group after ``LIMIT_S``, and never holds anything up.
+level, a sick device or a suspect candidate. Each command is recorded before it starts, its process group is ended after
+``LIMIT_S``, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMIT_S = 30.0
 
 
 def hook_for(event: Event, hooks: HooksConfig) -> tuple[str, str]:
-    """Name and command of the hook that an event calls; both empty where it calls none."""
+    """Return the name and command of the hook for an event; both empty if there is none."""
     alert = alert_of(event)
     match alert.subject if alert else None:
         case None:
@@ -42,7 +42,7 @@ def hook_for(event: Event, hooks: HooksConfig) -> tuple[str, str]:
 
 
 async def run_hooks(store: Store, hooks: HooksConfig) -> None:
-    """Run the hook of each new event, one after another, for ever."""
+    """Run the hook of each new event, one after another, without end."""
     if not (hooks.on_best or hooks.on_end or hooks.on_alarm):
         return
     async for event in store.subscribe(store.hub.last_seq):
@@ -70,7 +70,7 @@ async def run_hooks(store: Store, hooks: HooksConfig) -> None:
 
 
 async def run_command(command: str, standard_input: bytes) -> int:
-    """Run one command; its exit code, 127 where there is no such program, 124 where it took too long."""
+    """Run one command and return its exit code: 127 if there is no such program, 124 if it took too long."""
     try:
         process = await asyncio.create_subprocess_exec(
             *shlex.split(command),
@@ -88,7 +88,7 @@ async def run_command(command: str, standard_input: bytes) -> int:
     except TimeoutError:
         return 124
     finally:
-        with contextlib.suppress(ProcessLookupError):  # all of the group have ended
+        with contextlib.suppress(ProcessLookupError):  # the whole group has ended already
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
     return process.returncode or 0

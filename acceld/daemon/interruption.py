@@ -1,4 +1,4 @@
-"""Hear from EC2 that a spot instance is about to be taken back."""
+"""Watch for EC2's notice that a spot instance is about to be taken back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ METADATA = "http://169.254.169.254"
 """Address of the EC2 instance metadata service."""
 VENDOR = Path("/sys/devices/virtual/dmi/id/sys_vendor")
 PERIOD_S = 5.0
-"""AWS advises to ask every five seconds; the notice comes two minutes before the end."""
+"""Seconds between two requests. AWS advises five; the notice comes two minutes before the end."""
 _ANSWER_S = 2.0
 
 
 def on_ec2() -> bool:
-    """Return True on an EC2 instance: nowhere else is there anybody to ask."""
+    """Return True on an EC2 instance. Elsewhere there is no metadata service to ask."""
     try:
         return VENDOR.read_text(encoding="ascii").strip() == "Amazon EC2"
     except OSError:
@@ -25,7 +25,7 @@ def on_ec2() -> bool:
 
 
 async def notice(base_url: str = METADATA, *, period_s: float = PERIOD_S) -> str:
-    """Wait for the notice and return it for people: what will happen to the instance, and when."""
+    """Wait for the notice, and return it as text: what will happen to the instance, and when."""
     timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
     async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
         while True:
@@ -39,7 +39,7 @@ async def notice(base_url: str = METADATA, *, period_s: float = PERIOD_S) -> str
 
 
 async def _ask(session: aiohttp.ClientSession, base_url: str) -> str | None:
-    """Return the notice; None while there is none."""
+    """Return the notice; None if there is none yet."""
     asking = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     async with session.put(f"{base_url}/latest/api/token", headers=asking) as answer:
         token = await answer.text() if answer.status == 200 else ""

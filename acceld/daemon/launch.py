@@ -1,4 +1,4 @@
-"""Starting the daemon's process from a command. Imports nothing heavy."""
+"""Start the daemon's process from a command. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ START_S = 30.0
 
 
 def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = START_S) -> dict[str, Any]:
-    """Start a daemon in the background and wait until it serves; what it says of itself.
+    """Start a daemon in the background, wait until it serves, and return its self-description.
 
-    AcceldError with the daemon's own words and exit code where it does not come up.
+    If it does not start: AcceldError with the daemon's own message and exit code.
     """
     home.prepare()
     reading, writing = os.pipe()
@@ -44,7 +44,7 @@ def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
         os.close(output)
         os.close(reading)
     ended = _ended(process) if reported is None else None
-    process.returncode = 0  # it lives on, or was waited for: no warning when this object goes
+    process.returncode = 0  # the process lives on or was waited for, so its object must not warn
     if reported is None:
         how = f"no word from it within {timeout_s:g} s" if ended is None else f"it ended with status {ended}"
         raise DaemonError(
@@ -61,7 +61,7 @@ def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
 
 
 def ensure(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = START_S) -> dict[str, Any]:
-    """Return the self-description of the daemon of ``home``; start one where none runs."""
+    """Return the self-description of the daemon of ``home``. Start one if none runs."""
     deadline = time.monotonic() + timeout_s
     while True:
         if (reported := home.daemon()) is not None and _answers(home):
@@ -71,7 +71,7 @@ def ensure(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
                 return launch(home, idle_exit_s=idle_exit_s, timeout_s=timeout_s)
             except AcceldError as error:
                 if error.exit_code != DaemonError.exit_code or not home.is_served():
-                    raise  # else somebody else started one at the same moment
+                    raise  # otherwise another process started a daemon at the same moment
         if time.monotonic() > deadline:
             raise DaemonError(f"the daemon of {home.path} does not answer", hint="acceld restart")
         time.sleep(0.05)
@@ -90,7 +90,7 @@ def _answers(home: Home) -> bool:
 
 
 def _wait(descriptor: int, timeout_s: float) -> dict[str, Any] | None:
-    """One line of JSON, or None where the other end closes or nothing comes."""
+    """Return one line of JSON. None if the other end closes, or no line comes in time."""
     deadline, raw = time.monotonic() + timeout_s, b""
     while not raw.endswith(b"\n"):
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
@@ -105,7 +105,7 @@ def _wait(descriptor: int, timeout_s: float) -> dict[str, Any] | None:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int | None:
-    """Its exit status; None where it is still there."""
+    """Return the process's exit status; None if it still runs."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         return process.wait(1.0)
     return None

@@ -1,4 +1,4 @@
-"""Model calls in the store, as the call layer sees them."""
+"""Store model calls and batches for the call layer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StoreLedger:
         self._store = store
 
     async def answer(self, key: str) -> Completion | None:
-        """The stored answer to the same question."""
+        """Return the stored answer to the same question."""
         stored = await self._store.read(stored_answer, key)
         if stored is None:
             return None
@@ -50,7 +50,7 @@ class StoreLedger:
         )
 
     async def intend(self, intent: CallIntent) -> int:
-        """Write the intent; the call's id."""
+        """Store the intent, and return the call's id."""
         return await self._store.change(
             begin_call,
             NewCall(
@@ -72,11 +72,11 @@ class StoreLedger:
         )
 
     async def sent(self, call: int) -> None:
-        """Write that the call's first request goes out now."""
+        """Record that the call's first request is sent now."""
         await self._store.change(call_sent, call)
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:
-        """Write the outcome."""
+        """Store the outcome."""
         usage = outcome.usage
         await self._store.change(
             end_call,
@@ -113,12 +113,12 @@ class StoreJournal:
         self._store = store
 
     async def open_batches(self, model: str) -> list[OpenBatch]:
-        """The batches of a model whose calls have not all been answered."""
+        """Return the batches of a model whose calls have not all been answered."""
         found = await self._store.read(open_batches, model)
         return [OpenBatch(one.token, one.keys, one.began_at, one.batch) for one in found]
 
     async def begin(self, model: str, batch: OpenBatch) -> None:
-        """A batch is about to be sent."""
+        """Record a batch that is about to be sent."""
         await self._store.change(begin_batch, model, batch.token, batch.keys, batch.began_at)
 
     async def sent(self, token: str, batch: str) -> None:
@@ -126,7 +126,7 @@ class StoreJournal:
         await self._store.change(batch_sent, token, batch)
 
     async def collected(self, token: str) -> None:
-        """All its answers are stored; it may be forgotten."""
+        """Forget a batch whose answers are all stored."""
         await self._store.change(batch_collected, token)
 
 

@@ -1,4 +1,4 @@
-"""The daemon's log: one JSON object a line, in files that are rotated, without control characters."""
+"""Write the daemon's log: one JSON object a line, in rotated files, without control characters."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FILES = 3
 
 
 class JsonLines(logging.Formatter):
-    """``{"at", "level", "logger", "text"}``; texts pass through ``redact``."""
+    """Format ``{"at", "level", "logger", "text"}``. Texts pass through ``redact``."""
 
     def __init__(self, redact: Callable[[str], str] | None = None) -> None:
         super().__init__()
         self._redact = redact or (lambda text: text)
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return one line."""
         text = record.getMessage()
         if record.exc_info and record.exc_info[0] is not None:
             text += "\n" + "".join(traceback.format_exception(*record.exc_info)).rstrip()
@@ -36,23 +36,23 @@ class JsonLines(logging.Formatter):
 
 
 def printable(text: str) -> str:
-    """``text`` without what would steer a terminal; line ends and tabs stay."""
+    """Return ``text`` without characters that control a terminal. Line ends and tabs stay."""
     return "".join(c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 class PrivateRotatingHandler(logging.handlers.RotatingFileHandler):
-    """A rotating file for its owner alone."""
+    """A rotating file that only its owner can read."""
 
     def _open(self):  # type: ignore[no-untyped-def]  # the base class has no annotation here
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return os.fdopen(descriptor, "a", encoding="utf-8")
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Drop a line that a full disk refuses: logging would print it, not redacted, into another file."""
+        """Drop a line that can not be written. Otherwise logging would print it, not redacted, to standard error."""
 
 
 def log_to(path: Path, level: str, *, also_stderr: bool, redact: Callable[[str], str] | None = None) -> None:
-    """Send every logger's lines to ``path``, and to standard error for a daemon in the foreground."""
+    """Send all loggers' lines to ``path``, and also to standard error for a daemon in the foreground."""
     handlers: list[logging.Handler] = [PrivateRotatingHandler(path, maxBytes=FILE_BYTES, backupCount=FILES)]
     handlers[0].setFormatter(JsonLines(redact))
     if also_stderr:
@@ -60,4 +60,4 @@ def log_to(path: Path, level: str, *, also_stderr: bool, redact: Callable[[str],
         handlers[1].setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=handlers, force=True)
     logging.captureWarnings(True)
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it tells of every save; what a save changed is an event
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it logs every save; the changes themselves are events

@@ -1,4 +1,4 @@
-"""Kernels that people and other programs send to be evaluated: the device queue as a profiling service."""
+"""Evaluate kernels that people and other programs send to the daemon."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ KEYS = frozenset(
     {"id", "workload", "workload_folder", "backend", "api", "chip", "gate", "kernel", "against", "details"}
 )
 BASELINE = "baseline"
-"""In ``against``: the workload's own, where it has one."""
+"""Word in ``against`` for the workload's own baseline."""
 MOST_AGAINST = 4
 
 
 def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
     """Read an evaluation request. Raise UsageError for a bad field, WorkloadError for an unknown workload.
 
-    Without ``kernel`` it is the workload's baseline for ``api``. ``against`` lists kernels, or the word ``baseline``, that
-    a device times in turn with it. One with an ``id`` is one of many: it waits behind what
-    a person asked for alone, and is launched as the workload says.
+    Without ``kernel`` the request is for the workload's baseline for ``api``. ``against`` lists kernels, or the word
+    ``baseline``, that a device times interleaved with it. A request with an ``id`` is one of many. It waits behind
+    single requests, and takes entry and grid from the workload.
     """
     unknown = set(asked) - KEYS
     if unknown or not isinstance(asked.get("workload"), str):
@@ -71,7 +71,7 @@ def _list(against: Any) -> list[Any]:
 
 
 def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Kernel | None:
-    """A kernel to hold the evaluated one against; None for the baseline of a workload that has none."""
+    """Return a kernel to compare with. None for the baseline of a workload that has none."""
     if given == BASELINE:
         found = specs.workload_of(asked, config)
         return baseline_kernel(found, api) if api in found.baselines else None
@@ -82,15 +82,16 @@ def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Ke
 
 
 def _launched(kernel: Kernel, given: Mapping[str, Any], found: Workload) -> Kernel:
-    """The kernel, launched as its workload says where it does not say so itself."""
+    """Return the kernel, with entry and grid of its workload unless it gives its own."""
     lnc = kernel.lnc if "lnc" in given else found.lnc
     return replace(kernel, entry=kernel.entry or found.entry or "", grid=kernel.grid or found.grid, lnc=lnc)
 
 
 def answer(asked: Mapping[str, Any], request: EvaluationRequest, evaluation: Evaluation) -> dict[str, Any]:
-    """The evaluation as JSON-able data, with where it was run; without the profile's details where nobody wants them.
+    """Return the evaluation as JSON-able data, with its backend and host; without the profile's details if the request
+    says so.
 
-    ``paired`` has the ratio to each kernel of ``against`` that took turns with it, in their order.
+    ``paired`` has the ratio to each kernel of ``against`` that was timed interleaved with it, in their order.
     """
     reported = asdict(evaluation) | {"backend": request.backend, "chip": request.chip, "api": request.kernel.api}
     found = evaluation.profile.details.get("paired", ()) if evaluation.profile is not None else ()

@@ -1,4 +1,4 @@
-"""Parts of a daemon besides the store and the server, and the factory of the real ones."""
+"""Define the parts of a daemon besides the store and the server."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from acceld.watch import settings
 
 
 async def _nothing() -> None:
-    """Nothing to close."""
+    """Do nothing."""
 
 
 async def _anything(spec: RunSpec) -> None:
-    """Every specification will do."""
+    """Accept every specification."""
 
 
 class FleetControl(Protocol):
-    """Commands for the hosts of a fleet. Raise UsageError for an unknown host."""
+    """Interface to the hosts of a fleet. Methods raise UsageError for an unknown host."""
 
     async def drain(self, name: str) -> None:
-        """Give a host nothing more."""
+        """Send a host no new work."""
         ...
 
     async def undrain(self, name: str) -> None:
-        """Give a host work again."""
+        """Send a host work again."""
         ...
 
     async def doctor(self, name: str) -> list[Finding]:
-        """Ask a host what it lacks; return its answer."""
+        """Return what a host reports as missing."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts that do the work."""
+    """The parts that do a daemon's work."""
 
     evaluator: Evaluator
     make_search: SearchMaker
     close: Callable[[], Awaitable[None]] = _nothing
-    """Close connections to models."""
+    """Closes connections to models."""
     check: Callable[[RunSpec], Awaitable[None]] = _anything
-    """Asked before a run is accepted. AcceldError where it could not begin."""
+    """Checks a run before it is accepted. AcceldError if it could not begin."""
     reload: Callable[[settings.Finding], None] | None = None
-    """Take over what was saved to the settings and is valid."""
+    """Takes changed settings that are valid."""
     fleet: FleetControl | None = None
-    """The hosts behind the evaluator, where there is a fleet."""
+    """The hosts behind the evaluator; None without a fleet."""
     set_budget: Callable[[int, float | None], None] | None = None
-    """Change a run's cap in USD."""
+    """Changes a run's cap in USD."""
 
 
 PartsMaker = Callable[[Config, Home, Store, Mapping[str, str]], Awaitable[Parts]]

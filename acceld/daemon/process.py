@@ -1,4 +1,4 @@
-"""The daemon's process: ``python -m acceld.daemon.process --home DIR``. Commands start it through ``launch``."""
+"""Run the daemon's process: ``python -m acceld.daemon.process --home DIR``. Commands start it through ``launch``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def serve(
     foreground: bool,
     make_parts: PartsMaker | None = None,
 ) -> int:
-    """Take the lock and serve. AcceldError where that can not be."""
+    """Take the lock and serve. AcceldError if that is not possible."""
     home.prepare()
     lock = DaemonLock(home)
     try:
@@ -117,16 +117,16 @@ async def _serve(daemon: Daemon, ready_fd: int | None) -> None:
 
 
 def report(descriptor: int | None, reported: dict[str, Any]) -> None:
-    """Report to the process that started us if the start worked, once."""
+    """Report the outcome of the start, once, to the process that started this one."""
     if descriptor is None:
         return
-    with contextlib.suppress(OSError):  # it may have gone away, which is its own affair
+    with contextlib.suppress(OSError):  # that process may have ended
         os.write(descriptor, json.dumps(reported).encode() + b"\n")
         os.close(descriptor)
 
 
 def keep_to_itself() -> None:
-    """No core files, and no other process of the user may look into our memory or environment."""
+    """Turn off core files, and hide memory and environment from the user's other processes."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 

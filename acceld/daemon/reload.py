@@ -1,4 +1,4 @@
-"""Follows saves of acceld.toml, prompts and workloads while the daemon runs, and says what became of each."""
+"""Follow saves of acceld.toml, prompts and workloads while the daemon runs, and record the outcome of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ STAGE = "settings"
 
 
 async def follow_settings(folder: Path, config: Config, store: Store, take: Callable[[Finding], None]) -> None:
-    """Hand each valid change to ``take``, and record every one, for ever. ``folder`` is where configuration begins."""
+    """Call ``take`` with each valid change, and record every change, without end.
+
+    ``folder`` is the one whose acceld.toml is looked up.
+    """
     settings = SettingsFiles(folder, config)
     files = await asyncio.to_thread(settings.files)
     saved = await asyncio.to_thread(SavedFiles, files, quiet_s=config.watch.debounce_ms / 1000)

@@ -1,4 +1,4 @@
-"""The run queue: so many searches at once, the others in order of arrival; none can take the daemon down."""
+"""Queue runs: a limited number search at once, the others wait in order of arrival. No run can end the daemon."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Searching(Protocol):
-    """One run's search."""
+    """Interface of one run's search."""
 
     async def run(self) -> RunState:
         """Search until it ends."""
@@ -28,11 +28,11 @@ class Searching(Protocol):
 
 
 SearchMaker = Callable[[Run, RunControl], Awaitable[Searching]]
-"""Builds the search of a run. Raises AcceldError where it can not."""
+"""Builds the search of a run. Raises AcceldError if that is not possible."""
 
 
 class RunQueue:
-    """Runs that go on or wait. Tasks belong to the group it is given."""
+    """Hold the runs that are active or wait. Tasks belong to the given group."""
 
     def __init__(
         self, store: Store, make: SearchMaker, tasks: asyncio.TaskGroup, *, at_once: int, changed: Callable[[], None]
@@ -48,33 +48,33 @@ class RunQueue:
 
     @property
     def busy(self) -> bool:
-        """Return whether a run goes on or waits for its turn (paused ones do not count)."""
+        """Return True if a run is active or waits for its turn. Paused runs do not count."""
         return any(control.running.is_set() for control in self._controls.values())
 
     def control(self, run: int) -> RunControl | None:
-        """The control of a run that goes on or waits; None for another."""
+        """Return the control of a run that is active or waits; None for any other run."""
         return self._controls.get(run)
 
     async def take_up(self, run: int) -> None:
-        """Let a run go on, or begin: it gets its turn after those before it."""
+        """Queue a run to begin or to continue, behind those that wait already."""
         if run in self._controls:
             self._controls[run].resume()
             return
         past = await self._store.read(past_steering, run)
-        if run in self._controls:  # while we read, somebody else was faster
+        if run in self._controls:  # another caller took up the run during the read
             return
         self._controls[run] = control_from((one.action, one.arguments) for one in past)
         self._running[run] = self._tasks.create_task(self._go(run), name=f"r{run}")
 
     async def pause(self, run: int) -> None:
-        """Stop a run before its next step. ConflictError where it does not go on."""
+        """Stop a run before its next step. ConflictError if it is not active."""
         control = self._going(run)
         control.pause()
         await self._store.change(set_run_state, run, RunState.PAUSED, "paused")
         self._changed()
 
     async def resume(self, run: int) -> None:
-        """Let a paused or failed run go on. ConflictError for one that ended otherwise."""
+        """Continue a paused or failed run. ConflictError for a run that ended otherwise."""
         record = await self._store.read(load_run, run)
         if record.state in (RunState.FINISHED, RunState.CANCELLED):
             raise ConflictError(f"r{run} has ended ({record.state})", hint="Start a new run: acceld optimize.")
@@ -89,7 +89,7 @@ class RunQueue:
         self._changed()
 
     async def cancel(self, run: int) -> str:
-        """End a run after what runs now; at once where it only waits."""
+        """Cancel a run once its current evaluations are done; at once if it only waits."""
         control = self._controls.get(run)
         record = await self._store.read(load_run, run)
         if record.state.ended:
@@ -104,13 +104,13 @@ class RunQueue:
         return "ends after what runs now"
 
     def hold(self) -> None:
-        """The daemon stops: no run takes another step."""
+        """Stop all runs before their next step, because the daemon stops."""
         self._stopping = True
         for control in self._controls.values():
             control.pause()
 
     async def stop(self) -> None:
-        """Cancel what is left; the rows stay as they are, and the next daemon goes on from them."""
+        """Cancel the remaining tasks. The rows stay as they are, and the next daemon continues from them."""
         self._stopping = True
         tasks = list(self._running.values())
         for task in tasks:
@@ -170,7 +170,7 @@ class RunQueue:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The first leaf of a tree of exceptions."""
+    """Return the first leaf of nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,4 +1,4 @@
-"""Keys of models: out of the environment, and never in a log or a row, wherever they turn up."""
+"""Keep keys of models out of the environment of children, and out of logs and rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.config import Config
 
 USUAL = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 SHORTEST = 8
-"""A value shorter than this is not a key, and replacing it would mangle texts."""
+"""A value shorter than this is not taken for a key, because replacing it would garble texts."""
 
 _LOOKS_LIKE_A_KEY = re.compile(
     r"\b(?:sk-[A-Za-z0-9_-]{16,}|AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20,}|AIza[0-9A-Za-z_-]{30,})"
@@ -20,19 +20,19 @@ _LOOKS_LIKE_A_KEY = re.compile(
 
 
 def key_variables(config: Config) -> frozenset[str]:
-    """The environment variables that hold keys, as configured or as usual."""
+    """Return the environment variables that hold keys, from the configuration and by default."""
     configured = {model.key_env for model in config.models.values() if model.key_env}
     return frozenset(configured | set(USUAL.values()))
 
 
 def take_keys(config: Config, environ: MutableMapping[str, str] | None = None) -> dict[str, str]:
-    """The keys by variable, removed from the environment so that no child inherits them."""
+    """Return the keys by variable, and remove them from the environment so that no child inherits them."""
     environ = os.environ if environ is None else environ
     return {name: environ.pop(name) for name in key_variables(config) if environ.get(name)}
 
 
 def redactor(keys: Mapping[str, str] | Iterable[str]) -> Callable[[str], str]:
-    """A function that replaces the given keys, and what looks like one, by a fingerprint."""
+    """Return a function that replaces the given keys, and texts that look like keys, by a fingerprint."""
     values = keys.values() if isinstance(keys, Mapping) else keys
     exact = sorted({value for value in values if len(value) >= SHORTEST}, key=len, reverse=True)
     known = re.compile("|".join(map(re.escape, exact))) if exact else None

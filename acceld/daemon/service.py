@@ -1,7 +1,7 @@
-"""The daemon: builds the parts, owns the task group, answers the routes, starts and stops in order.
+"""Run the daemon: build the parts, own the task group, answer the routes, start and stop in order.
 
-Start: store, recovery, parts (models), evaluator (queue), server, runs. Stop: no run takes another step, running
-evaluations get their grace, calls are cancelled, children end, the server closes, the store last.
+Start: store, recovery, parts (models), evaluator (queue), server, runs. Stop: runs take no further step, running
+evaluations get their grace period, calls are cancelled, children end, the server closes, and the store closes last.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ VERSION = version("acceld")
 
 RESERVE_BYTES = 64 << 20
 RESERVE_NEEDS_BYTES = 1 << 30
-"""The reserve is only kept where this much space is free."""
+"""Free space from which on a reserve file is kept."""
 STORAGE_S = 5.0
-"""Deadline of the first change while storage does not work."""
+"""Deadline in seconds of the first change while storage does not work."""
 WATCH_S = 5.0
 IDLE_LOOK_S = 0.5
 
 
 class Daemon:
-    """One daemon of one state folder. ``await run()`` until :meth:`stop` is called.
+    """The daemon of one state folder. ``await run()`` returns after :meth:`stop` was called.
 
     Implements :class:`acceld.http.control.Control`.
     """
@@ -90,7 +90,10 @@ class Daemon:
         folder: Path | None = None,
         configured: Collection[str] = (),
     ) -> None:
-        """``configured`` are the keys of the configuration that somebody has set. ``folder`` is where configuration is looked up from; where given, saves of the settings are followed."""
+        """Prepare the daemon. ``configured`` are the dotted keys that the configuration sets.
+
+        ``folder`` is the one whose acceld.toml is looked up. If it is given, saves of the settings are followed.
+        """
         self.home = home
         self._config, self._configured = config, configured
         self._make_parts = make_parts
@@ -118,7 +121,9 @@ class Daemon:
         self._following: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Start, serve until asked to stop, stop in order. Errors of starting are raised after what began has ended."""
+        """Start, serve until asked to stop, and stop in order. An error during the start is raised after started parts
+        have ended.
+        """
         free = (await asyncio.to_thread(shutil.disk_usage, self.home.path)).free
         reserve = RESERVE_BYTES if free > RESERVE_NEEDS_BYTES else 0
         redact = redactor(self._keys)
@@ -180,10 +185,11 @@ class Daemon:
                     self._following.cancel()
 
     async def _stored(self, change: Awaitable[T]) -> T:
-        """Apply a change at the start and return its result. Raise StoreError where storage does not work."""
+        """Apply a change during the start, and return its result. Raise StoreError if storage does not work."""
         changing = asyncio.ensure_future(change)
         while not (await asyncio.wait({changing}, timeout=STORAGE_S))[0]:
-            # Later a run waits for storage, and status says so. Nobody could ask a daemon that has not started.
+            # A later change waits for storage, and the status says so. A daemon that has not started can not show a
+            # status.
             if self.store.writer.degraded:
                 changing.cancel()
                 raise StoreError(
@@ -196,7 +202,7 @@ class Daemon:
         return self._tasks.create_task(_guarded("hooks", run_hooks, self.store, self._config.hooks))
 
     def _take(self, found: Finding) -> None:
-        """Take over what was saved and is valid."""
+        """Use changed settings that are valid."""
         if self._parts.reload is not None:
             self._parts.reload(found)
         if found.config is None:
@@ -220,12 +226,12 @@ class Daemon:
         hurrying.cancel()
         await self._runs.stop()
         await ending
-        with contextlib.suppress(AcceldError, TimeoutError):  # a full disk must not keep the daemon from ending
+        with contextlib.suppress(AcceldError, TimeoutError):  # a full disk must not prevent the stop
             async with asyncio.timeout(2):
                 await self.store.change(write_event, DaemonStopped(self._stop_reason))
 
     async def _watch(self) -> None:
-        """Notice idleness, a growing log, a filling disk, and a state folder that is gone."""
+        """Watch for idleness, a growing log, a filling disk, and a state folder that was removed."""
         looked, warned = time.monotonic(), ""
         inode = (await asyncio.to_thread(self.home.path.stat)).st_ino
         while True:
@@ -249,7 +255,7 @@ class Daemon:
             warned = trouble
 
     async def _heed_interruption(self) -> None:
-        """End in order, as for a restart, where EC2 takes a spot instance back; the next daemon goes on with the runs."""
+        """Stop as for a restart if EC2 takes a spot instance back; the next daemon continues the runs."""
         reported = await interruption.notice()
         hint = "Nothing is lost: start acceld on the next machine with this state folder, and its runs go on."
         await self.store.change(write_notice, None, "warning", reported, hint)
@@ -266,7 +272,7 @@ class Daemon:
     def _touch(self) -> None:
         self._touched = time.monotonic()
 
-    # What the routes ask
+    # Requests of the routes.
 
     def hello(self) -> dict[str, Any]:
         """Return the daemon's identity: version, protocol, process."""
@@ -309,7 +315,7 @@ class Daemon:
         }
 
     async def queue(self) -> dict[str, Any]:
-        """Evaluations that run and wait."""
+        """Return the running and waiting evaluations."""
         return {
             "queue": self._parts.evaluator.statistics(),
             "running": await self.store.read(listing.waiting, "running"),
@@ -318,7 +324,7 @@ class Daemon:
         }
 
     async def hosts(self) -> list[dict[str, Any]]:
-        """Hosts of the fleet, with what each cost."""
+        """Return the hosts of the fleet, with their cost."""
         hosts: Any = self._parts.evaluator.statistics().get("hosts", [])
         prices = {row["name"]: row for row in await self.store.read(listing.host_rows)}
         unknown = {"usd_per_hour": None, "slot_hours": 0.0, "usd": None}
@@ -339,7 +345,7 @@ class Daemon:
         return self._parts.fleet
 
     async def submit(self, spec: Mapping[str, Any]) -> int:
-        """Start a run; its id."""
+        """Start a run, and return its id."""
         if self._state == "stopping":
             raise ConflictError("the daemon is stopping")
         self._touch()
@@ -350,7 +356,7 @@ class Daemon:
         return run.id
 
     async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
-        """Steer a run; what was done."""
+        """Steer a run, and return what was done."""
         self._touch()
         steering.check(action, arguments)
         await self.store.read(load_run, run)
@@ -428,7 +434,10 @@ class Daemon:
             self._remeasuring.discard(number)
 
     async def _apply(self, run: int, path: Path, expected_sha256: str) -> str:
-        """Write the best kernel over a file that is as the person saw it, where it is a drop-in and passes today."""
+        """Write the best kernel over a file.
+
+        The file must be unchanged since the person saw it, and the kernel must be a drop-in that passes now.
+        """
         record = await self.store.read(load_run, run)
         if record.best is None:
             raise ConflictError(f"r{run} has no best kernel")
@@ -444,7 +453,7 @@ class Daemon:
         return f"wrote c{best.id} to {path}; what was there is in {backup}"
 
     def steering(self, run: int) -> dict[str, Any]:
-        """Return the settings that people changed on an active run."""
+        """Return the steering of an active run."""
         control = self._runs.control(run)
         return steering.shown(control) if control else {}
 
@@ -454,7 +463,7 @@ class Daemon:
         request = await asyncio.to_thread(outside.request_of, asked, self._config)
         evaluation = await self._parts.evaluator.evaluate(request)
         if request.backend != SIMULATOR:
-            # A prediction can be made again at any time; what was measured is kept, for calibration.
+            # A prediction can be repeated at any time; a measurement is kept, for calibration.
             where = {"workload": request.workload, "backend": request.backend, "chip": request.chip}
             await self.store.change(keep_evaluation, evaluation, **where, key=request.key)
         return outside.answer(asked, request, evaluation)
@@ -474,7 +483,7 @@ class Daemon:
         await self.store.change(change_insight, insight, "deleted")
 
     def stop(self, grace_s: float | None, reason: str = "asked to") -> None:
-        """Begin to stop in order; a second time, without grace."""
+        """Begin to stop in order. A second call skips the grace period."""
         if self._stop.is_set():
             self._hurry.set()
         if grace_s is not None:
@@ -494,12 +503,12 @@ class Daemon:
         self._touch()
 
     def touched(self) -> None:
-        """Somebody asked for something."""
+        """Record that a request came."""
         self._touch()
 
 
 def _inode(folder: Path) -> int | None:
-    """Return the number of a folder on its disk; None where there is none."""
+    """Return the inode of a folder; None if there is no folder."""
     try:
         return folder.stat().st_ino
     except FileNotFoundError:
@@ -507,15 +516,15 @@ def _inode(folder: Path) -> int | None:
 
 
 async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Do something beside the runs: its failure is logged and ends nothing else."""
+    """Run a background task. Its failure is logged and ends nothing else."""
     try:
         await work(*args, **kwargs)
-    except Exception:  # housekeeping may fail in any way, and must not end the runs beside it
+    except Exception:  # housekeeping may fail in any way, and must not end the runs
         log.exception("%s failed", what)
 
 
 def _asked_by_a_person(candidate: Candidate, record: Run, gate: Gate) -> EvaluationRequest:
-    """A stored candidate's kernel, to be evaluated before everything else; on its own, so that its row stays as it is."""
+    """Return a request for a stored candidate's kernel, ahead of all others. The candidate's row stays as it is."""
     return EvaluationRequest(
         kernel=candidate.kernel,
         workload=record.spec.workload,

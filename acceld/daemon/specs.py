@@ -1,4 +1,4 @@
-"""Run specifications and kernels as clients send them, into records."""
+"""Read run specifications and kernels, as clients send them, into records."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 TEXT_LIMIT = 4 << 20
 MODELS_REPAIRS = 2
-"""Repairs a failed candidate may get where models propose and nobody says otherwise."""
+"""Repairs of a failed candidate by default, where models propose."""
 _TEXTS = ("workload", "chip", "api", "backend", "proposer", "preset", "workload_folder", "name")
 
 
 def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[str] = ()) -> RunSpec:
     """Return a run's specification. UsageError for a key or value that can not be used.
 
-    What is not asked for is as the configuration says; ``configured`` are its dotted keys that somebody has set.
+    Missing values come from the configuration. ``configured`` are the dotted keys that the configuration sets.
     """
     known = {field.name for field in fields(RunSpec)}
     _refuse_unknown("a run", asked, known)
@@ -57,7 +57,7 @@ def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[st
 
 
 def workload_of(asked: Mapping[str, Any], config: Config) -> Workload:
-    """Return the workload that a request names. WorkloadError where there is none."""
+    """Return the workload that a request names. WorkloadError if there is none."""
     folder = str(asked.get("workload_folder", ""))
     return load_workload(folder) if folder else workload(str(asked["workload"]), config.paths.workloads)
 
@@ -65,10 +65,10 @@ def workload_of(asked: Mapping[str, Any], config: Config) -> Workload:
 def configured_search(
     asked: Any, config: Config, configured: Collection[str], preset: str, proposer: str
 ) -> SearchParameters:
-    """Return the preset, then the configuration where it says something, then what is asked for."""
+    """Return the preset's parameters, overridden by the configuration and then by the request."""
     settings = config.search
     taken = {name: getattr(settings, name) for name in SEARCH_OPTIONS if f"search.{name}" in configured}
-    if taken.get("fixer_steps") is None:  # the paper has none
+    if taken.get("fixer_steps") is None:  # the paper has no fixer
         taken["fixer_steps"] = MODELS_REPAIRS if PROPOSERS[proposer].repairs and preset != "paper" else 0
     taken |= {"budget_usd": config.budget.run_usd, "fixer_usd": config.budget.fixer_usd, "memory": "off"}
     base = replace(PRESETS[preset], **taken, screen=config.devices.screen == "simulator")
@@ -79,14 +79,17 @@ def configured_search(
 
 
 def memory_policy(asked: MemoryPolicy | Literal["auto"], proposer: str, beam_width: int) -> MemoryPolicy:
-    """``auto`` is off for rules, which do not read it, and at B = 1, where it does harm; else the paper's fifo."""
+    """Return the policy of the optimization memory.
+
+    ``auto`` is off for rules, which do not read it, and at B = 1, where it does harm. Otherwise it is the paper's fifo.
+    """
     if asked != "auto":
         return asked
     return "off" if not PROPOSERS[proposer].uses_models or beam_width == 1 else "fifo"
 
 
 def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
-    """The preset with what is asked for."""
+    """Return the preset's parameters, overridden by the request."""
     if not isinstance(asked, Mapping):
         raise UsageError("search is not an object")
     _refuse_unknown("search", asked, SEARCH_OPTIONS)
@@ -100,9 +103,9 @@ def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
 
 
 def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
-    """A kernel that a person gives: trusted in so far as the import policy does not hold for it.
+    """Return a kernel that a person gives. It is trusted: the import policy does not apply.
 
-    It is one of ``api``, else of the API that it imports, else of ``otherwise``, where it does not say itself.
+    Its API is its own, else ``api``, else that of its imports, else ``otherwise``.
     """
     if not isinstance(asked, Mapping):
         raise UsageError("a kernel is an object with a text")
@@ -122,7 +125,7 @@ def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
 
 
 def gate(asked: Any) -> Gate:
-    """A gate by name."""
+    """Return a gate by name."""
     try:
         return Gate(asked)
     except ValueError as error:
@@ -130,7 +133,7 @@ def gate(asked: Any) -> Gate:
 
 
 def _record(raw: Any, kind: type[T], what: str) -> T:
-    """Return a JSON value as its type. UsageError where a value does not fit."""
+    """Return a JSON value as a record. UsageError for a value of the wrong type."""
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Steering of runs: requests are checked, applied to the run's control, and resumed after a restart."""
+"""Steer runs: check requests, apply them to the run's control, and apply them again after a restart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LASTING = frozenset({"pin", "unpin", "veto", "unveto", "hint", "branch"})
 
 
 def check(action: str, arguments: Mapping[str, Any]) -> None:
-    """UsageError for an action that there is not, or with the wrong arguments."""
+    """Raise UsageError for an unknown action, or wrong arguments."""
     if action not in ACTIONS:
         raise UsageError(
             f"there is no action {action!r}. {did_you_mean(action, ACTIONS)}".rstrip(),
@@ -52,7 +52,7 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
 
 
 def apply(control: RunControl, action: str, arguments: Mapping[str, Any]) -> str:
-    """Apply a lasting action; what was done."""
+    """Apply a lasting action, and return what was done."""
     candidate = arguments.get("candidate", 0)
     match action:
         case "pin":
@@ -79,7 +79,7 @@ def apply(control: RunControl, action: str, arguments: Mapping[str, Any]) -> str
 
 
 def control_from(actions: Iterable[tuple[str, Mapping[str, Any]]]) -> RunControl:
-    """The control of a run that an earlier daemon had: its lasting actions in order, without branches already taken."""
+    """Return the control of a run of an earlier daemon: its lasting actions in order, without branches already taken."""
     control = RunControl()
     for action, arguments in actions:
         if action in LASTING and action != "branch":
@@ -88,7 +88,7 @@ def control_from(actions: Iterable[tuple[str, Mapping[str, Any]]]) -> RunControl
 
 
 def shown(control: RunControl) -> dict[str, Any]:
-    """Return a run's changed settings as plain data for clients."""
+    """Return a run's steering as plain data for clients."""
     return {
         "paused": not control.running.is_set(),
         "pinned": sorted(control.pinned),

@@ -1,7 +1,7 @@
-"""Runs, model calls and evaluations as OpenTelemetry spans and metrics, off unless [telemetry] names an endpoint.
+"""Export runs, model calls and evaluations as OpenTelemetry spans and metrics, if [telemetry] names an endpoint.
 
-Everything follows from the events, so that what is exported never holds up or changes a run. Attributes of calls have the
-names of OpenTelemetry's conventions for generative AI. Texts of prompts, answers and kernels are never exported. Needs the
+Everything is derived from events, so that the export never delays or changes a run. Attributes of calls have the names
+of OpenTelemetry's conventions for generative AI. Texts of prompts, answers and kernels are never exported. Needs the
 extra ``otel``.
 """
 
@@ -44,7 +44,7 @@ Statistics = Callable[[], Mapping[str, Any]]
 
 
 class Telemetry:
-    """Turns events into spans and metrics of two providers. ``close`` ends the spans that are open."""
+    """Turn events into spans and metrics of two providers. ``close`` ends the open spans."""
 
     def __init__(self, traces: TracerProvider, metrics: MeterProvider, statistics: Statistics) -> None:
         self._tracer = traces.get_tracer(NAME)
@@ -65,7 +65,7 @@ class Telemetry:
         self._started_at: dict[int, float] = {}
 
     def take(self, event: Event) -> None:
-        """Take in one event."""
+        """Handle one event."""
         match event.data:
             case RunCreated() as made:
                 self._begin(event, {"acceld.workload": made.workload, "acceld.proposer": made.proposer})
@@ -90,7 +90,7 @@ class Telemetry:
                 pass
 
     def close(self) -> None:
-        """End every span that is open, as far as it came."""
+        """End every open span."""
         for open_spans in (self._calls, self._evaluations, self._runs):
             for span in open_spans.values():
                 span.end()
@@ -176,7 +176,7 @@ def _ns(at: float) -> int:
 
 
 async def export(store: Store, config: TelemetryConfig, statistics: Statistics) -> None:
-    """Export what happens from now on, for ever; nothing where no endpoint is configured."""
+    """Export from now on, without end. Does nothing if no endpoint is configured."""
     if not config.endpoint:
         return
     telemetry, shut_down = _exporting(config, statistics)
@@ -189,7 +189,7 @@ async def export(store: Store, config: TelemetryConfig, statistics: Statistics) 
 
 
 def _exporting(config: TelemetryConfig, statistics: Statistics) -> tuple[Telemetry, Callable[[], None]]:
-    """Return telemetry to an OTLP endpoint, and what ends it. ConfigError where the extra is missing."""
+    """Return telemetry to an OTLP endpoint, and a function that ends it. ConfigError if the extra is missing."""
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

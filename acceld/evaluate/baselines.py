@@ -12,7 +12,7 @@ TARGETS = {"nki_legacy": "trn1", "nki": "trn2"}
 
 
 def baseline_kernel(found: Workload, api: str) -> Kernel:
-    """The workload's own kernel for an API, with its import closure. WorkloadError where it has none."""
+    """Return the workload's own kernel for an API, with its import closure. WorkloadError where it has none."""
     path = found.baselines.get(api)
     if path is None:
         known = ", ".join(sorted(found.baselines)) or "none"
@@ -23,7 +23,9 @@ def baseline_kernel(found: Workload, api: str) -> Kernel:
 
 
 def oracle_kernel(found: Workload) -> tuple[Kernel, str]:
-    """The kernel that stands in for a missing reference, and the chip to trace it for. WorkloadError without one."""
+    """Return the kernel that stands in for a missing reference, and the chip to trace it for. WorkloadError without
+    one.
+    """
     for api, chip in TARGETS.items():
         if api in found.baselines:
             return baseline_kernel(found, api), chip

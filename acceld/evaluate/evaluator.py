@@ -258,7 +258,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         return case.correctness(case.request.gate)
 
     def percents(self, case: C, latency_us: float) -> tuple[float | None, float | None]:
-        """Return percent of peak and percent of attainable."""
+        """Return the percent of peak and percent of attainable."""
         loaded, chip = case.workload, case.request.chip
         return percent_of_peak(loaded, latency_us, chip), percent_of_attainable(loaded, latency_us, chip)
 

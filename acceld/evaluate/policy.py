@@ -106,7 +106,7 @@ MAX_CHARACTERS = 1_000_000
 
 
 def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = NUMPY_COMPUTE) -> Failure | None:
-    """The first thing in the source that a candidate may not hold; rule ``syntax`` where it is no Python.
+    """Return the first thing in the source that a candidate may not hold; rule ``syntax`` where it is no Python.
 
     ``library`` names what it may not use of numpy.
     """
@@ -125,7 +125,8 @@ def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = N
 
 
 def canonical(text: str) -> str:
-    """The source without comments, formatting and docstrings' places: equal for sources that differ in those only.
+    """Return the source without comments, formatting and docstrings' places: equal for sources that differ in those
+    only.
 
     ValueError where it is no Python.
     """
@@ -148,7 +149,7 @@ class _Reader:
         self.mains = {id(inner) for node in ast.walk(tree) if asks_if_main(node) for inner in ast.walk(node)}
 
     def findings(self) -> Iterator[Failure]:
-        """Every violation, in no order."""
+        """Yield every violation, in no order."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 self._bind(node)

@@ -32,7 +32,9 @@ class Router:
         await self.ready(self._first)
 
     async def ready(self, backend: str) -> Evaluator:
-        """The backend's evaluator, started. UsageError for one that is not built in; DeviceError where it can not work here."""
+        """Return the backend's evaluator, started. UsageError for one that is not built in; DeviceError where it can
+        not work here.
+        """
         if backend in self._started:
             # Another backend may be starting, which can take minutes: what is there already does not wait for it.
             return self._started[backend]
@@ -59,7 +61,7 @@ class Router:
                 tasks.create_task(evaluator.stop(grace_s))
 
     def statistics(self) -> dict[str, object]:
-        """The first backend's figures, and under ``backends`` those of the others that were started."""
+        """Return the first backend's figures, and under ``backends`` those of the others that were started."""
         own = self._started.get(self._first)
         others = {name: one.statistics() for name, one in self._started.items() if name != self._first}
         return {**(own.statistics() if own else {}), "backends": others}

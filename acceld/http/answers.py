@@ -29,12 +29,12 @@ class NotJsonError(UsageError):
 
 
 def answer(value: Any, status: int = 200) -> web.Response:
-    """A JSON answer; figures that are not finite become null."""
+    """Return a JSON answer; figures that are not finite become null."""
     return web.Response(text=dump(value), status=status, content_type="application/json")
 
 
 def refusal(error: AcceldError, status: int, kind: str = "") -> web.Response:
-    """An error as JSON."""
+    """Return an error as JSON."""
     reported = {
         "kind": kind or _public_kind(error),
         "message": error.message,
@@ -45,7 +45,7 @@ def refusal(error: AcceldError, status: int, kind: str = "") -> web.Response:
 
 
 def _public_kind(error: AcceldError) -> str:
-    """The nearest class of acceld.errors, which clients know."""
+    """Return the nearest class of acceld.errors, which clients know."""
     for kind in type(error).__mro__:
         if kind.__module__ == "acceld.errors":
             return kind.__name__
@@ -94,7 +94,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 def number(request: web.Request, name: str = "id") -> int:
-    """An id from the path: a number, or one with its letter."""
+    """Return an id from the path: a number, or one with its letter."""
     text = request.match_info[name]
     digits = text[1:] if text[:1] in "rciep" else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
@@ -103,7 +103,7 @@ def number(request: web.Request, name: str = "id") -> int:
 
 
 def integer(request: web.Request, name: str, default: int, most: int = 2**53) -> int:
-    """A whole number from the query, from 0 to ``most``. UsageError for anything else."""
+    """Return a whole number from the query, from 0 to ``most``. UsageError for anything else."""
     text = request.query.get(name)
     if text is None:
         return default
@@ -113,7 +113,7 @@ def integer(request: web.Request, name: str, default: int, most: int = 2**53) ->
 
 
 def page(request: web.Request, default: int = 500) -> int:
-    """``limit`` from the query."""
+    """Return ``limit`` from the query."""
     return integer(request, "limit", default, PAGE_LIMIT)
 
 
@@ -129,7 +129,7 @@ def run_filter(request: web.Request) -> int | None:
 
 
 async def body(request: web.Request) -> dict[str, Any]:
-    """The JSON object that a request carries. NotJsonError where it is none."""
+    """Return the JSON object that a request carries. NotJsonError where it is none."""
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType
     try:

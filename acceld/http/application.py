@@ -29,7 +29,7 @@ def application(
     middlewares: Sequence[Handler] = (),
     log_file: Path | None = None,
 ) -> web.Application:
-    """The routes over ``reading``; those that change something need ``control``."""
+    """Return the routes over ``reading``; those that change something need ``control``."""
     app = web.Application(client_max_size=BODY_LIMIT, middlewares=[errors_as_json, *middlewares, _touch])  # type: ignore[list-item]
     app[READING] = reading
     app[CONTROL] = control
@@ -92,7 +92,7 @@ def application(
 
 @web.middleware
 async def _touch(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A request other than a look at the state keeps an idle daemon up."""
+    """Return a request other than a look at the state keeps an idle daemon up."""
     control = request.app[CONTROL]
     if control is not None and request.path not in ("/v1/hello", "/v1/status"):
         control.touched()

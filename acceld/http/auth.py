@@ -19,7 +19,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def authorize(token: str, hosts: frozenset[str]) -> Handler:
-    """The middleware. ``hosts`` are the exact values of Host allowed over TCP, such as ``127.0.0.1:7431``."""
+    """Return the middleware. ``hosts`` are the exact values of Host allowed over TCP, such as ``127.0.0.1:7431``."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -28,18 +28,18 @@ ITEMS_AT_ONCE = 64
 
 
 async def get_candidate(request: web.Request) -> web.Response:
-    """One candidate with everything."""
+    """Return one candidate with everything."""
     return answer(await request.app[READING].read(listing.candidate_row, number(request)))
 
 
 async def get_diff(request: web.Request) -> web.Response:
-    """A candidate's text against its parent's, the baseline's, the best's or any other's."""
+    """Return a candidate's text against its parent's, the baseline's, the best's or any other's."""
     candidate, against = number(request), request.query.get("against", "parent")
     return answer(await request.app[READING].read(diff, candidate, against))
 
 
 def diff(connection: sqlite3.Connection, candidate: int, against: str) -> dict[str, object]:
-    """The unified diff from ``against`` (parent, baseline, best or an id) to ``candidate``."""
+    """Return the unified diff from ``against`` (parent, baseline, best or an id) to ``candidate``."""
     row = connection.execute(
         "SELECT c.parent, r.baseline, r.best FROM candidates c JOIN runs r ON r.id = c.run WHERE c.id = ?", (candidate,)
     ).fetchone()
@@ -69,12 +69,12 @@ def diff(connection: sqlite3.Connection, candidate: int, against: str) -> dict[s
 
 
 async def get_call(request: web.Request) -> web.Response:
-    """One model call with prompt and raw answer."""
+    """Return one model call with prompt and raw answer."""
     return answer(await request.app[READING].read(listing.call_row, number(request)))
 
 
 async def get_evaluation(request: web.Request) -> web.Response:
-    """One evaluation."""
+    """Return one evaluation."""
     return answer(await request.app[READING].read(listing.evaluation_row, number(request)))
 
 
@@ -103,7 +103,7 @@ async def post_evaluation(request: web.Request) -> web.StreamResponse:
 
 
 async def _while_awaited(request: web.Request, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """A compilation, which ends when who asked for it hangs up, as a watch does at a newer save."""
+    """Return a compilation, which ends when who asked for it hangs up, as a watch does at a newer save."""
     task = asyncio.create_task(work)
     try:
         while not (await asyncio.wait({task}, timeout=LOOK_S))[0]:

@@ -103,11 +103,11 @@ class HttpClient:
         return reported
 
     async def get(self, path: str, **parameters: Any) -> Any:
-        """The JSON answer to GET; parameters that are None are left out."""
+        """Return the JSON answer to GET; parameters that are None are left out."""
         return await self._request("GET", path, parameters, None)
 
     async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The JSON answer to POST, PATCH or DELETE."""
+        """Return the JSON answer to POST, PATCH or DELETE."""
         return await self._request(method, path, {}, dict(body or {}))
 
     async def _request(self, method: str, path: str, parameters: Mapping[str, Any], body: Any) -> Any:
@@ -131,7 +131,7 @@ class HttpClient:
             raise DaemonError(f"{self.where}: no answer ({_said(error)})", hint="acceld status") from error
 
     async def events(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
-        """Batches of events after a number, until the connection ends: then DaemonError.
+        """Yield batches of events after a number, until the connection ends: then DaemonError.
 
         The caller asks again with the last number it was given, and misses nothing.
         """

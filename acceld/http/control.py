@@ -26,7 +26,7 @@ class Reading(Protocol):
         ...
 
     def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
-        """Events after a number, those that are there at once together."""
+        """Return events after a number, those that are there at once together."""
         ...
 
 
@@ -42,11 +42,11 @@ class Control(Protocol):
         ...
 
     async def queue(self) -> Json:
-        """Evaluations that run and wait, devices."""
+        """Return evaluations that run and wait, devices."""
         ...
 
     async def hosts(self) -> list[Json]:
-        """Hosts of a fleet; empty without one."""
+        """Return hosts of a fleet; empty without one."""
         ...
 
     async def doctor_of(self, host: str) -> list[Json]:

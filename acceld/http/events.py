@@ -22,7 +22,7 @@ WAIT_LIMIT_S = 60.0
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:
-    """A page of events, or the websocket."""
+    """Return a page of events, or the websocket."""
     if request.headers.get("Upgrade", "").lower() == "websocket":
         return await _websocket(request)
     return await _page(request, run_filter(request))
@@ -34,7 +34,7 @@ async def get_run_events(request: web.Request) -> web.StreamResponse:
 
 
 async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
-    """Events after ``after``; with ``wait_s``, the answer waits so long for the first."""
+    """Return events after ``after``; with ``wait_s``, the answer waits so long for the first."""
     reading = request.app[READING]
     after, limit = integer(request, "after", 0), page(request)
     found = await reading.read(records.load_events, after, run, limit)
@@ -51,7 +51,7 @@ async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
 
 
 def _seconds(request: web.Request) -> float:
-    """``wait_s`` from the query, at most a minute. UsageError for what is not a time span."""
+    """Return ``wait_s`` from the query, at most a minute. UsageError for what is not a time span."""
     text = request.query.get("wait_s", "0")
     try:
         value = float(text)

@@ -20,7 +20,7 @@ async def get_costs(request: web.Request) -> web.Response:
 
 
 async def get_search(request: web.Request) -> web.Response:
-    """Full-text search."""
+    """Return full-text search."""
     found = await request.app[READING].read(listing.search, request.query.get("q", ""), page(request, 50))
     return answer({"found": found})
 
@@ -38,20 +38,20 @@ async def get_history(request: web.Request) -> web.Response:
 
 
 async def get_saved(request: web.Request) -> web.Response:
-    """One saved query's rows."""
+    """Return one saved query's rows."""
     name = request.match_info["name"]
     table = await request.app[READING].read(history.saved, name, page(request, 200))
     return answer({"name": name} | table.to_json())
 
 
 async def get_tables(request: web.Request) -> web.Response:
-    """The tables and views that a query may read, with their columns."""
+    """Return the tables and views that a query may read, with their columns."""
     found = await request.app[READING].read(history.tables)
     return answer({"tables": [{"name": name, "columns": list(columns)} for name, columns in found.items()]})
 
 
 async def post_query(request: web.Request) -> web.Response:
-    """One SQL statement that reads."""
+    """Return one SQL statement that reads."""
     asked = await body(request)
     sql, limit, time_limit_s = asked.get("sql"), asked.get("limit", 1000), asked.get("time_limit_s", 5)
     if not isinstance(sql, str) or not sql.strip():

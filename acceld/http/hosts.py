@@ -12,7 +12,7 @@ ACTIONS = ("drain", "undrain")
 
 
 async def get_hosts(request: web.Request) -> web.Response:
-    """Every host, what it does and what it cost."""
+    """Return every host, what it does and what it cost."""
     return answer({"hosts": await control_of(request).hosts()})
 
 

@@ -15,7 +15,7 @@ TEXTS = ("title", "strategy", "slow", "fast")
 
 
 async def get_insights(request: web.Request) -> web.Response:
-    """Insights, newest first, or those with certain words."""
+    """Return insights, newest first, or those with certain words."""
     found = await request.app[READING].read(
         listing.insight_rows,
         run=run_filter(request),
@@ -27,7 +27,7 @@ async def get_insights(request: web.Request) -> web.Response:
 
 
 async def get_insight(request: web.Request) -> web.Response:
-    """One insight with the plans that saw it."""
+    """Return one insight with the plans that saw it."""
     return answer(await request.app[READING].read(listing.insight_row, number(request)))
 
 

@@ -59,7 +59,9 @@ async def get_run(request: web.Request) -> web.Response:
 
 
 def stored_states(asked: str, live: bool) -> str:
-    """The states to look for in the rows so that :func:`~acceld.model.shown_state` of what is found is one of those asked for."""
+    """Return the states to look for in the rows so that :func:`~acceld.model.shown_state` of what is found is one of
+    those asked for.
+    """
     if live or not asked:
         return asked
     words = set(asked.split(",")) - set(UNDER_WAY)
@@ -96,7 +98,7 @@ async def get_candidates(request: web.Request) -> web.Response:
 
 
 async def get_tree(request: web.Request) -> web.Response:
-    """Every candidate as a short node."""
+    """Return every candidate as a short node."""
     run = number(request)
     text = await request.app[READING].read(lambda connection: dump(listing.tree(connection, run)))
     return web.Response(text=text, content_type="application/json")

@@ -75,7 +75,7 @@ class Server:
 
 
 def bind_private(path: Path) -> socket.socket:
-    """A unix socket with mode 0600 from its first instant. A stale one is replaced: the caller holds the lock."""
+    """Return a unix socket with mode 0600 from its first instant. A stale one is replaced: the caller holds the lock."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
@@ -92,7 +92,7 @@ def bind_private(path: Path) -> socket.socket:
 
 
 def parse_tcp(text: str) -> tuple[str, int]:
-    """A loopback address and port. ConfigError for anything else."""
+    """Return a loopback address and port. ConfigError for anything else."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     try:

@@ -19,7 +19,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def control_of(request: web.Request) -> Control:
-    """The daemon. ConflictError on the read-only history server."""
+    """Return the daemon. ConflictError on the read-only history server."""
     control = request.app[CONTROL]
     if control is None:
         raise ConflictError("no daemon runs: the history is read-only", hint="start one with: acceld start")
@@ -41,7 +41,7 @@ async def get_status(request: web.Request) -> web.Response:
 
 
 async def get_queue(request: web.Request) -> web.Response:
-    """Evaluations that run and wait."""
+    """Return evaluations that run and wait."""
     control = request.app[CONTROL]
     if control is not None:
         return answer(await control.queue())
@@ -58,7 +58,7 @@ async def post_stop(request: web.Request) -> web.Response:
 
 
 async def get_logs(request: web.Request) -> web.Response:
-    """Lines of the daemon's log after a byte position; without ``after``, the newest."""
+    """Return lines of the daemon's log after a byte position; without ``after``, the newest."""
     place = request.app[LOG_FILE]
     level = request.query.get("level", "debug")
     if level not in LEVELS:
@@ -71,7 +71,7 @@ async def get_logs(request: web.Request) -> web.Response:
 
 
 def log_lines(place: Path, after: int, limit: int, level: str = "debug") -> tuple[list[dict[str, Any]], int]:
-    """Parsed lines of a log and the byte position that follows them; ``after`` -1 means the newest ``limit``.
+    """Return parsed lines of a log and the byte position that follows them; ``after`` -1 means the newest ``limit``.
 
     A position beyond the end means that the log was rotated: it begins again.
     """

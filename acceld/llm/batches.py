@@ -47,7 +47,7 @@ class BatchJournal(Protocol):
     """Record of batches. Every write is durable when it returns."""
 
     async def open_batches(self, model: str) -> list[OpenBatch]:
-        """The batches of a model whose answers have not all been written down."""
+        """Return the batches of a model whose answers have not all been written down."""
         ...
 
     async def begin(self, model: str, batch: OpenBatch) -> None:
@@ -71,7 +71,9 @@ class BatchProvider(Protocol):
         ...
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
-        """The provider's id of a batch that was perhaps sent since a time (epoch seconds); None where it was not."""
+        """Return the provider's id of a batch that was perhaps sent since a time (epoch seconds); None where it was
+        not.
+        """
         ...
 
     async def answers(self, batch: str) -> Mapping[str, Mapping[str, Any]] | None:
@@ -79,7 +81,7 @@ class BatchProvider(Protocol):
         ...
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
-        """The completion in a raw answer. :raises LLMError: where it holds none."""
+        """Return the completion in a raw answer. :raises LLMError: where it holds none."""
         ...
 
     async def close(self) -> None:
@@ -94,7 +96,7 @@ class MemoryJournal:
         self.batches: dict[str, tuple[str, OpenBatch]] = {}
 
     async def open_batches(self, model: str) -> list[OpenBatch]:
-        """The batches of a model."""
+        """Return the batches of a model."""
         return [batch for name, batch in self.batches.values() if name == model]
 
     async def begin(self, model: str, batch: OpenBatch) -> None:
@@ -160,7 +162,7 @@ class Batcher:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def complete(self, request: CompletionRequest, key: str) -> Completion:
-        """The answer to one question, from a batch that is under way or from the next one.
+        """Return the answer to one question, from a batch that is under way or from the next one.
 
         :raises LLMError: the batch could not be sent or ended without this answer.
         """
@@ -200,7 +202,7 @@ class Batcher:
         await self._provider.close()
 
     async def _known(self) -> dict[str, _Followed]:
-        """Batches under way by question; the first time, those that an earlier daemon left."""
+        """Return batches under way by question; the first time, those that an earlier daemon left."""
         async with self._loading:
             if self._followed is None:
                 self._followed = {}
@@ -263,7 +265,7 @@ class Batcher:
         self._follow(replace(batch, batch=number))
 
     async def _answers(self, followed: _Followed) -> Mapping[str, Mapping[str, Any]] | None:
-        """The raw answers of a batch once it has ended; None where the provider never got it."""
+        """Return the raw answers of a batch once it has ended; None where the provider never got it."""
         if followed.answers is None:
             if not followed.known.batch and not await self._found(followed):
                 return None

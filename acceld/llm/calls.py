@@ -69,12 +69,12 @@ class Calls:
         self._prices = prices or PriceBook()
 
     def price(self, name: str, input_tokens: int = 0) -> Price | None:
-        """The price of a call to one model; None where nobody knows it."""
+        """Return the price of a call to one model; None where nobody knows it."""
         settings, _ = self._model(name)
         return settings.price_in(self._prices, input_tokens)
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """The answer to one request, stored before it is returned.
+        """Return the answer to one request, stored before it is returned.
 
         :raises BudgetError: before anything is sent.
         :raises LLMError: after the failure has been written down.

@@ -97,7 +97,7 @@ class LLMClient(Protocol):
     """A model that answers. Raises acceld.llm.errors.LLMError (and never an SDK's own errors)."""
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """The answer to one request."""
+        """Return the answer to one request."""
         ...
 
     async def close(self) -> None:
@@ -116,7 +116,7 @@ class ScriptedClient:
         self.requests: list[CompletionRequest] = []
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """The scripted answer; IndexError when a list of answers is used up."""
+        """Return the scripted answer; IndexError when a list of answers is used up."""
         if request.progress is not None:
             await request.progress.sending(Received())
         self.requests.append(request)

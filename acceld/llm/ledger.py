@@ -55,7 +55,7 @@ class Ledger(Protocol):
     """Record of calls. Both writes are durable when they return."""
 
     async def answer(self, key: str) -> Completion | None:
-        """The stored answer to the same question: a paid answer is never bought twice."""
+        """Return the stored answer to the same question: a paid answer is never bought twice."""
         ...
 
     async def intend(self, intent: CallIntent) -> int:
@@ -80,7 +80,7 @@ class MemoryLedger:
         self.marked: set[int] = set()
 
     async def answer(self, key: str) -> Completion | None:
-        """The stored answer to the same question."""
+        """Return the stored answer to the same question."""
         for call, intent in self.intents.items():
             outcome = self.outcomes.get(call)
             if intent.key == key and outcome is not None and outcome.outcome == "answered":
@@ -110,7 +110,7 @@ class MemoryLedger:
 
 
 def prompt_sha256(request: CompletionRequest) -> str:
-    """Hash (hex) of what the model is shown."""
+    """Return the hash (hex) of what the model is shown."""
     digest = hashlib.sha256()
     for part in (request.system, request.user):
         digest.update(f"{len(part)}\0".encode())
@@ -119,7 +119,7 @@ def prompt_sha256(request: CompletionRequest) -> str:
 
 
 def question_key(request: CompletionRequest) -> str:
-    """Hash (hex) of the question: where in which run it is asked, of whom, and the prompt."""
+    """Return the hash (hex) of the question: where in which run it is asked, of whom, and the prompt."""
     digest = hashlib.sha256(prompt_sha256(request).encode())
     for name, value in sorted(request.tags.items()):
         digest.update(f"{name}={value}\0".encode())

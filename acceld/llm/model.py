@@ -49,7 +49,7 @@ class Model:
         return getattr(self._client, "dropped", ())
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """The answer, with the number of retries it took.
+        """Return the answer, with the number of retries it took.
 
         :raises LLMError: the last failure, with ``tries`` set.
         """
@@ -109,7 +109,7 @@ def connect_batches(
     quiet_s: float = 10.0,
     poll_s: float = 30.0,
 ) -> Batcher:
-    """The batch mode of the model that ``settings`` describe; no connection is made yet.
+    """Return the batch mode of the model that ``settings`` describe; no connection is made yet.
 
     :raises LLMRefused: the variable that should hold its key is not set.
     """
@@ -127,7 +127,7 @@ def connect_batches(
 
 
 def connect(settings: ModelSettings, environment: Mapping[str, str] | None = None) -> Model:
-    """The model that ``settings`` describe; no connection is made yet.
+    """Return the model that ``settings`` describe; no connection is made yet.
 
     :raises LLMRefused: the variable that should hold its key is not set.
     """

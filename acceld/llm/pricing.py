@@ -36,7 +36,9 @@ class Price:
     """``config`` or the price table and its version."""
 
     def cost_usd(self, usage: Usage) -> Decimal:
-        """USD of one call: cached and cache-written tokens at their own rates, the rest of the prompt at the input's."""
+        """Return USD of one call: cached and cache-written tokens at their own rates, the rest of the prompt at the
+        input's.
+        """
         fresh = usage.input_tokens - usage.cached_tokens - usage.cache_written_tokens
         return (
             max(0, fresh) * self.input
@@ -46,11 +48,11 @@ class Price:
         ) / MILLION
 
     def worst_cost_usd(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """USD if the whole prompt were billed at its highest rate and the answer used all it may."""
+        """Return USD if the whole prompt were billed at its highest rate and the answer used all it may."""
         return (input_tokens * max(self.input, self.cache_write, self.cached) + output_tokens * self.output) / MILLION
 
     def batched(self) -> Price:
-        """The price of the same tokens in the provider's batch mode."""
+        """Return the price of the same tokens in the provider's batch mode."""
         return Price(
             self.input * BATCH_SHARE,
             self.cached * BATCH_SHARE,
@@ -60,7 +62,7 @@ class Price:
         )
 
     def as_dict(self) -> dict[str, str]:
-        """The snapshot that is stored with a call."""
+        """Return the snapshot that is stored with a call."""
         return {
             "input_usd_per_mtok": str(self.input),
             "cached_usd_per_mtok": str(self.cached),
@@ -71,7 +73,7 @@ class Price:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, str]) -> Price:
-        """The inverse of :meth:`as_dict`."""
+        """Return the inverse of :meth:`as_dict`."""
         return cls(
             Decimal(data["input_usd_per_mtok"]),
             Decimal(data["cached_usd_per_mtok"]),
@@ -84,7 +86,7 @@ class Price:
     def of(
         cls, input: str | float, output: str | float, *, cached: str | float | None = None, source: str = "config"
     ) -> Price:
-        """A price from the two or three figures that people write down."""
+        """Return a price from the two or three figures that people write down."""
         rate = Decimal(str(input))
         return cls(rate, rate if cached is None else Decimal(str(cached)), rate, Decimal(str(output)), source)
 
@@ -94,7 +96,7 @@ FREE = Price(Decimal(0), Decimal(0), Decimal(0), Decimal(0), "config")
 
 
 def micro_usd(usd: Decimal | float) -> int:
-    """Whole micro-dollars, rounded up."""
+    """Return whole micro-dollars, rounded up."""
     return int((Decimal(str(usd)) * MILLION).to_integral_value(rounding=ROUND_CEILING))
 
 
@@ -115,7 +117,7 @@ class PriceBook:
             self._source = f"genai-prices {version('genai-prices')}"
 
     def price(self, provider: str, model: str, input_tokens: int = 0) -> Price | None:
-        """The price of a call with a prompt of ``input_tokens`` tokens, or None where nobody knows it.
+        """Return the price of a call with a prompt of ``input_tokens`` tokens, or None where nobody knows it.
 
         Some providers charge another rate for the whole call above a prompt size; ``input_tokens`` picks it.
         """
@@ -140,7 +142,7 @@ def _lookup(provider: str, model: str) -> ModelPrice | None:
 
 
 def _flat(table: ModelPrice, input_tokens: int, source: str) -> Price | None:
-    """The rates that hold for one prompt size; None where the table has no rate for input or output."""
+    """Return the rates that hold for one prompt size; None where the table has no rate for input or output."""
     from genai_prices.types import TieredPrices
 
     def rate(name: str) -> Decimal | None:

@@ -111,7 +111,7 @@ class ModelSettings:
 
     @classmethod
     def from_config(cls, name: str, model: ModelConfig, llm: LlmConfig) -> ModelSettings:
-        """The settings that ``[models.NAME]`` and ``[llm]`` describe."""
+        """Return the settings that ``[models.NAME]`` and ``[llm]`` describe."""
         price = None
         if model.input_usd_per_mtok is not None and model.output_usd_per_mtok is not None:
             price = Price.of(model.input_usd_per_mtok, model.output_usd_per_mtok, cached=model.cached_usd_per_mtok)
@@ -153,7 +153,7 @@ class ModelSettings:
         return book.price(self.pricing_provider, self.model, input_tokens)
 
     def key(self, environment: Mapping[str, str] | None = None) -> str:
-        """The key from the environment.
+        """Return the key from the environment.
 
         An endpoint given by ``base_url`` without ``key_env`` is taken to need none, and the provider's usual key
         is not sent to it. Without its usual key Azure is reached by Microsoft Entra ID.
@@ -190,7 +190,7 @@ def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:
 
 
 def _extra_body(name: str, text: str) -> dict[str, object]:
-    """A JSON object. :raises ConfigError: the text is none."""
+    """Return a JSON object. :raises ConfigError: the text is none."""
     try:
         found = json.loads(text or "{}")
     except ValueError as error:

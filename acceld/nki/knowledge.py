@@ -188,7 +188,7 @@ def operation_of(call: str) -> str | None:
 
 @cache
 def _language(api: str) -> frozenset[str]:
-    """Names of ``nl``."""
+    """Return names of ``nl``."""
     return frozenset((legacy_language if api == "nki_legacy" else current_language).namespace())
 
 
@@ -241,5 +241,5 @@ def _instructions_first(call: str) -> tuple[bool, str]:
 
 
 def _short_row(spec: ChipSpec) -> int:
-    """Bytes of a row that take as long as its descriptor."""
+    """Return bytes of a row that take as long as its descriptor."""
     return round(spec.dma_descriptor_us * spec.dma_wire_bytes_per_us)

@@ -28,11 +28,11 @@ class BothProposer:
         self.rules = rules
 
     async def first(self, request: FirstRequest) -> str | None:
-        """A first kernel by models."""
+        """Return a first kernel by models."""
         return await self.models.first(request)
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """A plan by models or by rules."""
+        """Return a plan by models or by rules."""
         if request.index % 2:
             ruled = await self.rules.plan(replace(request, index=request.index // 2))
             if ruled is not None:
@@ -49,11 +49,11 @@ class BothProposer:
         return await self.models.attempt(replace(request, plan=replace(plan, text=reported)))
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """A repair by models."""
+        """Return a repair by models."""
         return await self.models.fix(request)
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """An insight by models."""
+        """Return an insight by models."""
         return await self.models.summarize(request)
 
     async def _notes(self, request: PlanRequest | AttemptRequest) -> tuple[str, ...]:

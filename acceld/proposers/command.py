@@ -110,7 +110,7 @@ class CommandProposer:
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """A plan without content of its own; it carries the task for the program."""
+        """Return a plan without content of its own; it carries the task for the program."""
         evaluation = request.parent.evaluation
         reported = {
             "profile": f"{standing(evaluation)}\n\n"

@@ -140,21 +140,21 @@ class Proposer(Protocol):
     abilities: Abilities
 
     async def first(self, request: FirstRequest) -> str | None:
-        """The text of a first kernel, or None where this proposer writes none or the model gave no code."""
+        """Return the text of a first kernel, or None where this proposer writes none or the model gave no code."""
         ...
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """The plan (id 0), or None where this proposer has no further one for the parent."""
+        """Return the plan (id 0), or None where this proposer has no further one for the parent."""
         ...
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """The attempt, or None where the plan has no further variant."""
+        """Return the attempt, or None where the plan has no further variant."""
         ...
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """A repaired kernel, or None where this proposer does not repair."""
+        """Return a repaired kernel, or None where this proposer does not repair."""
         ...
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """An insight, or None where this proposer does not teach or the model had none."""
+        """Return an insight, or None where this proposer does not teach or the model had none."""
         ...

@@ -94,7 +94,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def checkpoints(folder: Path, chip: str) -> Iterator[Checkpoint]:
-    """The cases in a folder, or the folder as one case. UsageError where a file is not as AccelOpt writes it."""
+    """Yield the cases in a folder, or the folder as one case. UsageError where a file is not as AccelOpt writes it."""
     for case in _cases(folder):
         try:
             found = _checkpoint(case, chip)
@@ -111,7 +111,7 @@ def _cases(folder: Path) -> Iterator[Path]:
 
 
 def _checkpoint(case: Path, chip: str) -> Checkpoint | None:
-    """The case; None where no iteration has come to results."""
+    """Return the case; None where no iteration has come to results."""
     names = [line.strip() for line in (case / "log.txt").read_text("utf-8").splitlines() if line.strip()]
     folders = [case / name for name in dict.fromkeys(names) if (case / name / RESULTS).is_file()]
     iterations, first = [], None
@@ -130,7 +130,7 @@ def _checkpoint(case: Path, chip: str) -> Checkpoint | None:
 def _iteration(
     folder: Path, services: Sequence[Mapping[str, Any]], chip: str
 ) -> tuple[Iteration, list[Mapping[str, Any]]]:
-    """The iteration, and its raw records that name their parent."""
+    """Return the iteration, and its raw records that name their parent."""
     written = folder / "planner_results.json"
     planned = {row["service_name"]: row["plans"] for row in _list(written)}
     plans: dict[tuple[str, int], str] = {}
@@ -163,7 +163,7 @@ def _answer(parent: str, number: int, index: int, record: Mapping[str, Any], chi
 
 
 def evaluation_of(kernel: Kernel, record: Mapping[str, Any], chip: str) -> Evaluation:
-    """The result that AccelOpt came to."""
+    """Return the result that AccelOpt came to."""
     metadata = json.loads(record.get("kernel_metadata") or "{}")
     latency_ms, error = record.get("latency"), str(record.get("error") or "")
     if not error and latency_ms:
@@ -197,7 +197,7 @@ def _rewrite(row: Mapping[str, Any]) -> Rewrite | None:
 
 
 def kernel_of(text: str) -> Kernel:
-    """A kernel of the checkpoint with the imports that AccelOpt adds where the text has none."""
+    """Return a kernel of the checkpoint with the imports that AccelOpt adds where the text has none."""
     whole = text if "import neuronxcc" in text or "from neuronxcc" in text else HEADER + text
     return Kernel(whole, API, filename="kernel.py")
 

@@ -53,7 +53,7 @@ class Material:
     """By slow and fast candidate: wins less losses, of the times an insight was cited."""
 
     def by_id(self) -> dict[int, Candidate]:
-        """Candidates by id."""
+        """Return candidates by id."""
         return {candidate.id: candidate for candidate in self.candidates}
 
 
@@ -75,7 +75,7 @@ def worth(status: Status, before_us: float | None, after_us: float | None) -> fl
 
 
 def split(workload: str) -> str:
-    """``train`` or ``test``, by workload, so that nothing of a test kernel is seen in training."""
+    """Return ``train`` or ``test``, by workload, so that nothing of a test kernel is seen in training."""
     return "test" if int(hashlib.sha256(workload.encode()).hexdigest(), 16) % TEST_SHARE == 0 else "train"
 
 
@@ -101,7 +101,7 @@ def _fenced(kernel: Kernel) -> str:
 
 
 def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | None, float]]:
-    """Parent, child, plan and reward of every child whose result says something."""
+    """Yield parent, child, plan and reward of every child whose result says something."""
     known = material.by_id()
     for child in material.candidates:
         parent = known.get(child.parent or 0)
@@ -113,7 +113,7 @@ def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | Non
 
 
 def pairs(material: Material) -> Iterator[dict[str, Any]]:
-    """Slow and fast kernel of each rewrite that clearly passed and clearly gained."""
+    """Yield slow and fast kernel of each rewrite that clearly passed and clearly gained."""
     for parent, child, plan, value in edges(material):
         if value <= 0 or parent.evaluation is None or child.evaluation is None:
             continue
@@ -131,7 +131,7 @@ def pairs(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def numpy_nki(material: Material) -> Iterator[dict[str, Any]]:
-    """The numpy reference with the first kernel that was written from it, where one was, and with the best one."""
+    """Yield the numpy reference with the first kernel that was written from it, where one was, and with the best one."""
     known = material.by_id()
     first = material.run.baseline if material.run.spec.search.from_reference else None
     for kind, number in (("first", first), ("best", material.run.best)):
@@ -145,7 +145,7 @@ def numpy_nki(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
-    """Conversations with the answers that were right and faster."""
+    """Yield conversations with the answers that were right and faster."""
     for parent, child, plan, value in edges(material):
         if value > 0:
             yield {
@@ -157,7 +157,7 @@ def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
-    """A clearly faster answer preferred to a slower or failed one to the same prompt, each used once.
+    """Yield a clearly faster answer preferred to a slower or failed one to the same prompt, each used once.
 
     Answers to one plan share a prompt that shows it. Of what is left of a parent's, the prompt shows no plan, so that both
     answers are answers to it.
@@ -178,7 +178,7 @@ def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def _preferred(family: Sequence[tuple[Candidate, float]]) -> list[tuple[Candidate, Candidate]]:
-    """The best with the worst, the second best with the second worst, while they clearly differ."""
+    """Return the best with the worst, the second best with the second worst, while they clearly differ."""
     ordered = sorted(family, key=lambda entry: (-entry[1], entry[0].id))
     half = len(ordered) // 2
     return [
@@ -195,7 +195,7 @@ def _preference(
 
 
 def roles(material: Material) -> Iterator[dict[str, Any]]:
-    """Every answered call of every role as it was: system and user text, reasoning, answer, reward.
+    """Yield every answered call of every role as it was: system and user text, reasoning, answer, reward.
 
     An executor's or fixer's answer is worth what its kernel is, a planner's what the best kernel of its plan is, a
     summarizer's how much oftener its insight led to a win than to a loss. None where nothing is known.
@@ -239,7 +239,7 @@ def roles(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def distinct(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Each row once: two that differ in nothing but their numbers are one."""
+    """Yield each row once: two that differ in nothing but their numbers are one."""
     seen: set[str] = set()
     for row in rows:
         extra = {name: value for name, value in row.get("extra_info", {}).items() if name not in NUMBERS}
@@ -251,7 +251,7 @@ def distinct(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def verl(material: Material) -> Iterator[dict[str, Any]]:
-    """Prompts with a rule reward; the reward this history gave is under ``extra_info``."""
+    """Yield prompts with a rule reward; the reward this history gave is under ``extra_info``."""
     for place, (parent, child, plan, value) in enumerate(edges(material)):
         workload = material.run.spec.workload
         yield {
@@ -271,7 +271,7 @@ def verl(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def jsonl(material: Material) -> Iterator[dict[str, Any]]:
-    """Every candidate and every attempt without code, with its result."""
+    """Yield every candidate and every attempt without code, with its result."""
     known = material.by_id()
     for candidate in material.candidates:
         evaluation, parent = candidate.evaluation, known.get(candidate.parent or 0)

@@ -24,7 +24,7 @@ SIMULATED = " (simulated)"
 
 
 def solutions(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Every candidate as a solution; of the public definition that ``public`` names, where it is given."""
+    """Yield every candidate as a solution; of the public definition that ``public`` names, where it is given."""
     spec = material.run.spec
     for candidate in material.candidates:
         yield {
@@ -44,7 +44,7 @@ def solutions(material: Material, public: Workload | None = None) -> Iterator[di
 
 
 def traces(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Every result as a trace. What carries correctness or a latency follows flashinfer-bench's rules by status."""
+    """Yield every result as a trace. What carries correctness or a latency follows flashinfer-bench's rules by status."""
     baseline = material.by_id().get(material.run.baseline or 0)
     base_us = baseline.evaluation.latency_us if baseline and baseline.evaluation else None
     at = datetime.fromtimestamp(material.run.ended_at or material.run.created_at, UTC).isoformat()
@@ -66,7 +66,9 @@ def _definition(workload: str, public: Workload | None) -> str:
 
 
 def _hardware(evaluation: Evaluation, spec: RunSpec) -> str:
-    """The chip, and that it was simulated: as the profile says; without one nothing was timed, and the backend decides."""
+    """Return the chip, and that it was simulated: as the profile says; without one nothing was timed, and the backend
+    decides.
+    """
     profile = evaluation.profile
     simulated = profile.source is Source.SIMULATED if profile is not None else spec.backend == SIMULATOR
     return spec.chip + (SIMULATED if simulated else "")
@@ -108,12 +110,12 @@ def solution_name(candidate: Candidate) -> str:
 
 
 def definition_name(workload: str) -> str:
-    """A workload's name without what a file name may not hold."""
+    """Return a workload's name without what a file name may not hold."""
     return workload.replace("/", "_")
 
 
 def nkibench(materials: Iterable[Material]) -> tuple[dict[str, Any], dict[str, str]]:
-    """NKIBench's summary and the files it names: the reference and the best kernel of each workload."""
+    """Return NKIBench's summary and the files it names: the reference and the best kernel of each workload."""
     summary: dict[str, Any] = {}
     files: dict[str, str] = {}
     chosen: dict[str, tuple[float, Material]] = {}
@@ -140,7 +142,7 @@ SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_
 
 
 def card(name: str, counts: dict[str, int], materials: Sequence[Material], *, parquet: bool = False) -> str:
-    """The README of a data set: what it holds, how it was made, what to mind."""
+    """Return the README of a data set: what it holds, how it was made, what to mind."""
     workloads = sorted({material.run.spec.workload for material in materials})
     profiles = (one.evaluation.profile for material in materials for one in material.candidates if one.evaluation)
     simulated = any(profile is not None and profile.source is Source.SIMULATED for profile in profiles)

@@ -67,7 +67,7 @@ def gather(get: Get, number: int, *, redact: bool = False) -> RunFacts:
 
 
 def _clean(value: Any) -> Any:
-    """The same without keys, tokens and home folders."""
+    """Return the same without keys, tokens and home folders."""
     if isinstance(value, str):
         return scrubbed(value)
     if isinstance(value, Mapping):

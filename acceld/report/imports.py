@@ -61,7 +61,7 @@ class Case:
 
 
 def cases(summary: Path) -> Iterator[Case]:
-    """The cases of NKIBench's summary.json; paths in it are relative to it. UsageError where it is none."""
+    """Yield the cases of NKIBench's summary.json; paths in it are relative to it. UsageError where it is none."""
     found = _load(summary)
     if not isinstance(found, dict):
         raise UsageError(f"{summary} is not a summary of NKIBench", hint="it maps operators to their cases")
@@ -76,7 +76,7 @@ def cases(summary: Path) -> Iterator[Case]:
 
 
 def write_workload(case: Case, folder: Path) -> Path:
-    """A workload folder for a case: workload.toml, reference.py and the kernel. UsageError where there is one."""
+    """Return a workload folder for a case: workload.toml, reference.py and the kernel. UsageError where there is one."""
     place = folder / case.name
     if place.exists():
         raise UsageError(f"{place} exists", hint="import into a new folder: --into DIR")
@@ -99,7 +99,7 @@ def write_workload(case: Case, folder: Path) -> Path:
 
 
 def flashinfer(folder: Path) -> list[Imported]:
-    """Workloads with the results of their solutions, from a flashinfer-bench trace set or an export of ours.
+    """Return workloads with the results of their solutions, from a flashinfer-bench trace set or an export of ours.
 
     A definition that was tried on several sets of axes is several workloads, ``definition@uuid``.
     """
@@ -159,7 +159,7 @@ def _number(value: Any) -> float:
 
 
 def _files(folder: Path, name: str) -> Sequence[Path]:
-    """JSON files and JSON lines under ``folder/name`` or called ``name``."""
+    """Return JSON files and JSON lines under ``folder/name`` or called ``name``."""
     found = sorted((folder / name).rglob("*.json*")) if (folder / name).is_dir() else []
     return [*found, *(path for path in (folder / f"{name}.jsonl", folder / f"{name}.json") if path.is_file())]
 

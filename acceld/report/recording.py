@@ -156,7 +156,7 @@ async def _write_evaluation(
 
 
 def _title(prose: str) -> str:
-    """The first line that says something."""
+    """Return the first line that says something."""
     for line in prose.splitlines():
         text = line.replace("**", "").strip("#*- \t")
         if text:

@@ -20,7 +20,7 @@ HIDDEN = "[removed]"
 
 
 def scrubbed(text: str) -> str:
-    """``text`` with keys and tokens removed and home folders written ``~``."""
+    """Return ``text`` with keys and tokens removed and home folders written ``~``."""
     text = SECRETS.sub(HIDDEN, text)
     text = NAMED.sub(lambda match: match[1] + HIDDEN, text)
     return HOMES.sub("~", text)

@@ -11,7 +11,7 @@ FONT = 'font-size="12"'
 
 
 def figure(body: Sequence[str], height: float, label: str) -> str:
-    """An SVG of the common width, named for readers that can not see it."""
+    """Return an SVG of the common width, named for readers that can not see it."""
     inside = "\n".join(body)
     return (
         f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}" '
@@ -46,7 +46,7 @@ def peak_bars(rows: Sequence[tuple[str, float | None, float | None]], unit: str 
 
 
 def steps(points: Sequence[tuple[float, float]], x_title: str, y_title: str, end: float | None = None) -> str:
-    """A curve that stays until the next point, from the first x to ``end``; y begins at 1."""
+    """Return a curve that stays until the next point, from the first x to ``end``; y begins at 1."""
     if not points:
         return ""
     height, left, right, top, bottom = 220.0, 56.0, WIDTH - 20.0, 14.0, 180.0
@@ -132,7 +132,7 @@ def shares(counts: Mapping[str, int]) -> str:
 
 
 def tree(nodes: Sequence[tuple[int, int | None, int, float | None]], best: int | None) -> str:
-    """Candidates as dots, an iteration a column, speed-up upwards; failed ones stand on the bottom line.
+    """Return candidates as dots, an iteration a column, speed-up upwards; failed ones stand on the bottom line.
 
     ``nodes`` are id, parent, iteration and speed-up (None where it did not pass).
     """

@@ -23,7 +23,7 @@ _SAFETENSORS = {"int32": "I32", "int64": "I64", "int16": "I16", "int8": "I8", "u
 
 
 def trace_set(materials: Iterable[Material], public: Mapping[str, Workload]) -> dict[str, bytes]:
-    """Every file of the folder. ``public`` are workloads by name; those without a public definition add none."""
+    """Return every file of the folder. ``public`` are workloads by name; those without a public definition add none."""
     files: dict[str, bytes] = {}
     lines: dict[str, list[dict[str, Any]]] = {}
     for material in materials:
@@ -43,7 +43,7 @@ def trace_set(materials: Iterable[Material], public: Mapping[str, Workload]) -> 
 
 
 def _declared(workload: Workload) -> dict[str, bytes]:
-    """The definition, the one workload and its index arrays."""
+    """Return the definition, the one workload and its index arrays."""
     public = workload.definition
     assert public is not None
     files = {f"definitions/{public.op_type}/{public.name}.json": _json(definition_of(workload))}
@@ -56,7 +56,7 @@ def _declared(workload: Workload) -> dict[str, bytes]:
 
 
 def definition_of(workload: Workload) -> dict[str, Any]:
-    """The workload's public definition. ValueError where it names none."""
+    """Return the workload's public definition. ValueError where it names none."""
     public = workload.definition
     if public is None:
         raise ValueError(f"workload {workload.name} names no public definition")
@@ -84,7 +84,7 @@ def definition_of(workload: Workload) -> dict[str, Any]:
 
 
 def workload_record(workload: Workload) -> dict[str, Any]:
-    """The workload with its free axes bound, and where each input comes from."""
+    """Return the workload with its free axes bound, and where each input comes from."""
     public = workload.definition
     assert public is not None
     stored = {one.name for one in _indices(workload)}
@@ -101,7 +101,9 @@ def workload_record(workload: Workload) -> dict[str, Any]:
 
 
 def _reference(workload: Workload) -> str:
-    """The reference's file, with the entry that flashinfer-bench calls: float32 inside, the outputs' dtypes outside."""
+    """Return the reference's file, with the entry that flashinfer-bench calls: float32 inside, the outputs' dtypes
+    outside.
+    """
     assert workload.reference is not None
     names = [one.name for one in workload.arguments]
     wide = [
@@ -151,7 +153,7 @@ def _blob(workload: Workload) -> str:
 
 
 def _safetensors(arrays: Mapping[str, Any]) -> bytes:
-    """Arrays in the safetensors format: a length, a JSON header, the elements."""
+    """Return arrays in the safetensors format: a length, a JSON header, the elements."""
     header: dict[str, Any] = {}
     body = b""
     for name, array in arrays.items():

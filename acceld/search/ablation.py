@@ -128,7 +128,8 @@ def variants(
     grid: bool = False,
     proposers: Mapping[str, SearchParameters] | None = None,
 ) -> list[Variant]:
-    """The base and everything that differs from it: in one thing at a time, or with ``grid`` in every combination.
+    """Return the base and everything that differs from it: in one thing at a time, or with ``grid`` in every
+    combination.
 
     ``proposers`` holds the base of each proposer that is varied, for their settings differ.
     """
@@ -208,7 +209,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def _at_cost(search: SearchParameters, cost: Cost) -> SearchParameters:
-    """The search with nothing that could end it but its cost."""
+    """Return the search with nothing that could end it but its cost."""
     most = cost.candidates if cost.candidates is not None else 1000
     return replace(
         search,
@@ -236,7 +237,7 @@ def _geomean(values: Sequence[float]) -> float:
 
 
 def _together(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The mean curve; one that ended earlier stays where it was."""
+    """Return the mean curve; one that ended earlier stays where it was."""
     curves = [curve for curve in curves if curve]
     longest = max((len(curve) for curve in curves), default=0)
     return tuple(_geomean([curve[min(step, len(curve) - 1)] for curve in curves]) for step in range(longest))

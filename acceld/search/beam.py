@@ -56,7 +56,7 @@ def select(
     pinned: frozenset[int] = frozenset(),
     vetoed: frozenset[int] = frozenset(),
 ) -> tuple[Candidate, ...]:
-    """The beam: at most ``width`` distinct programs, best first (elitist: give parents and children alike).
+    """Return the beam: at most ``width`` distinct programs, best first (elitist: give parents and children alike).
 
     ``pinned`` ids come in before others if they are selectable, ``vetoed`` ids never. Of candidates with the same
     program only the first by :func:`rank` counts.
@@ -86,7 +86,7 @@ def is_untested(candidate: Candidate) -> bool:
 
 
 def first_distinct(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
-    """The first ``count`` of them (all evaluated) with different programs."""
+    """Return the first ``count`` of them (all evaluated) with different programs."""
     seen: dict[str, Candidate] = {}
     for candidate in candidates:
         assert candidate.evaluation is not None

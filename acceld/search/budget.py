@@ -217,7 +217,7 @@ class Budget:
 
 
 def _cap(usd: float | None) -> int | None:
-    """A cap in micro-dollars, rounded down."""
+    """Return a cap in micro-dollars, rounded down."""
     return None if usd is None else int(Decimal(str(usd)) * MICRO)
 
 

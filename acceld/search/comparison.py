@@ -96,7 +96,9 @@ def compared(connection: sqlite3.Connection, run: int) -> Compared:
 
 
 def progress(candidates: Sequence[Candidate]) -> tuple[float, ...]:
-    """Best speed-up so far after each candidate, in the order they were written; empty without a baseline that passed."""
+    """Return best speed-up so far after each candidate, in the order they were written; empty without a baseline that
+    passed.
+    """
     baseline = next((c for c in candidates if c.parent is None and is_selectable(c)), None)
     if baseline is None or baseline.evaluation is None or not baseline.evaluation.latency_us:
         return ()

@@ -176,7 +176,9 @@ def _cost(
     *,
     highest: bool,
 ) -> float | None:
-    """USD of a role's calls: by the models' weights, or all by the most expensive of them; None where a price is unknown."""
+    """Return USD of a role's calls: by the models' weights, or all by the most expensive of them; None where a price is
+    unknown.
+    """
     models = roles.of(role).models
     total_weight = sum(weight for _, weight in models)
     mean, worst = Decimal(0), Decimal(0)

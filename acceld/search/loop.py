@@ -191,7 +191,7 @@ class Search:
             self._history.setdefault(plan.parent, []).append(plan)
 
     async def _first(self) -> Candidate:
-        """The first kernel, written from the reference: try after try, each with its repairs, until one passes."""
+        """Return the first kernel, written from the reference: try after try, each with its repairs, until one passes."""
         parts, run, parameters = self.parts, self.run_record, self.parameters
         earlier = await parts.store.read(load_candidates, run.id)
         known = {one.order: one for one in earlier if one.parent is None}
@@ -277,7 +277,8 @@ class Search:
         return Allowance(None if limit is None else limit - self._made, parents * plan.plans * plan.attempts, more)
 
     def _useful(self, parents: tuple[Candidate, ...]) -> float | None:
-        """The latency above which a candidate can not enter the beam whatever else comes; None where there is none.
+        """Return the latency above which a candidate can not enter the beam whatever else comes; None where there is
+        none.
 
         What is slower is not run on data now; selection and teaching do so where they need it after all.
         """

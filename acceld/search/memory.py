@@ -68,7 +68,7 @@ class Applicability:
 
 
 def paired_band(candidate: Candidate, change_class: str) -> float:
-    """Half width, as a fraction, inside which this candidate and its parent are a tie; 0 where nobody knows."""
+    """Return half width, as a fraction, inside which this candidate and its parent are a tie; 0 where nobody knows."""
     profile = candidate.evaluation.profile if candidate.evaluation else None
     if profile is None:
         return 0.0
@@ -86,7 +86,7 @@ def paired_band(candidate: Candidate, change_class: str) -> float:
 def rewrites(
     candidates: Iterable[Candidate], plans: Mapping[int, Plan], settings: MemorySettings
 ) -> tuple[list[RewritePair], list[RewritePair]]:
-    """Pairs that would teach, best first: positive ones (parent, child), negative ones (child, parent).
+    """Return pairs that would teach, best first: positive ones (parent, child), negative ones (child, parent).
 
     Each attempt group (one plan for one parent) offers its best child and its worst. Children whose program is their
     parent's, or has been offered before, are left out.
@@ -175,7 +175,8 @@ def shown(
 
 
 def value(insight: Insight, where: Applicability, newer: int) -> float:
-    """Expected usefulness: win-rate with one win and one loss granted, halved every ``HALF_LIFE`` newer insights.
+    """Return the expected usefulness: win-rate with one win and one loss granted, halved every ``HALF_LIFE`` newer
+    insights.
 
     Insights of another workload count by whether a tag is shared, those from other dtypes half, those for the same
     bounding engine a little more.
@@ -221,7 +222,7 @@ def redundancy(insights: Sequence[Insight]) -> float:
 
 
 def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:
-    """The insights to withdraw when a candidate is found suspect: those either end of which it is."""
+    """Return the insights to withdraw when a candidate is found suspect: those either end of which it is."""
     return [
         insight
         for insight in insights
@@ -230,12 +231,12 @@ def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:
 
 
 def kind_of(pair: RewritePair) -> InsightKind:
-    """Positive where the child was the fast one."""
+    """Return positive where the child was the fast one."""
     return InsightKind.POSITIVE if pair.positive else InsightKind.NEGATIVE
 
 
 def repeated(plans: Sequence[Plan]) -> float:
-    """Share of plans that say what an earlier plan for the same parent said."""
+    """Return the share of plans that say what an earlier plan for the same parent said."""
     seen: dict[int, list[str]] = {}
     repeats = 0
     for plan in (plan for plan in plans if plan.title != NO_PLAN):

@@ -117,7 +117,7 @@ class Outcome:
     """Speed-ups of a workload that lists several; latencies and speed-up above are their weighted geometric means then."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able form."""
+        """Return jSON-able form."""
         return asdict(self) | {"counts": dict(self.counts)}
 
 
@@ -192,7 +192,7 @@ def _by_shape(before: Evaluation | None, after: Evaluation | None) -> tuple[Shap
 
 
 def paired_speedup(best: Candidate | None, by_id: Mapping[int, Candidate]) -> PairedSpeedup | None:
-    """The speed-up over the baseline from ratios of interleaved measurements.
+    """Return the speed-up over the baseline from ratios of interleaved measurements.
 
     The ratio against the baseline itself where there is one; else the product of the steps, whose relative half widths add
     in squares (they were measured independently).
@@ -223,7 +223,7 @@ def paired_speedup(best: Candidate | None, by_id: Mapping[int, Candidate]) -> Pa
 
 
 def _screened(candidates: Sequence[Candidate]) -> Mapping[str, int] | None:
-    """Counts over the candidates that screening would drop; a reused evaluation counts once."""
+    """Return counts over the candidates that screening would drop; a reused evaluation counts once."""
     profiles = {c.evaluation.source_sha256: c.evaluation.profile for c in candidates if c.evaluation}
     choices = [found for one in profiles.values() if one is not None and (found := one.details.get("screen"))]
     if not choices:
@@ -234,7 +234,7 @@ def _screened(candidates: Sequence[Candidate]) -> Mapping[str, int] | None:
 
 
 def tie_band(best: Candidate | None, wins: Sequence[Win]) -> float | None:
-    """The paired uncertainty, in percent, of the changes that led to ``best``.
+    """Return the paired uncertainty, in percent, of the changes that led to ``best``.
 
     One change class has its own band; a chain of several is ``mixed``. Steps of less than two percent do not count:
     they add nothing that could be uncertain. None where the profile states none.

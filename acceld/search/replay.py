@@ -132,7 +132,7 @@ def _plans(recorded: Recording) -> tuple[list[Difference], int]:
 
 
 def _attempts(recorded: Recording) -> tuple[list[Difference], int]:
-    """The last answer of a place counts: a re-ask comes after what it replaces."""
+    """Return the last answer of a place counts: a re-ask comes after what it replaces."""
     asked: dict[tuple[int, int, int], list[Answer]] = {}
     for answer in recorded.answers:
         if answer.role != "planner":

@@ -58,7 +58,7 @@ def signs(
 
 
 def one_lineage(candidates: Sequence[Candidate], beam: Sequence[int]) -> Sign | None:
-    """The whole beam descends from one child of the baseline, several iterations ago."""
+    """Return the whole beam descends from one child of the baseline, several iterations ago."""
     by_id = {candidate.id: candidate for candidate in candidates}
     lines = [_lineage(number, by_id) for number in beam if number in by_id]
     lines = [line for line in lines if len(line) > 1]
@@ -133,7 +133,7 @@ def without_code(attempts: Sequence[Attempt]) -> Sign | None:
 
 
 def repair_rates(candidates: Iterable[Candidate], attempts: Mapping[int, Attempt]) -> list[RepairRate]:
-    """Repairs by the failure they answered: how many were tried, how many passed; most tried first.
+    """Return repairs by the failure they answered: how many were tried, how many passed; most tried first.
 
     ``attempts`` maps ids to attempts.
     """
@@ -154,7 +154,7 @@ def repair_rates(candidates: Iterable[Candidate], attempts: Mapping[int, Attempt
 
 
 def _lineage(number: int, by_id: Mapping[int, Candidate]) -> list[int]:
-    """Ids from a candidate up to its baseline."""
+    """Return ids from a candidate up to its baseline."""
     line = [number]
     while (parent := by_id[line[-1]].parent) is not None and parent in by_id:
         line.append(parent)

@@ -50,7 +50,7 @@ class MemoryTeacher:
         """Insights that were too alike an older one to be kept."""
 
     async def shown(self, iteration: int, parents: Sequence[Candidate] = ()) -> tuple[Insight, ...]:
-        """The insights for this iteration's planners; titles of unverified ones say so."""
+        """Return the insights for this iteration's planners; titles of unverified ones say so."""
         if self._settings.policy == "off":
             return ()
         known = await self._store.read(load_insights)
@@ -173,7 +173,7 @@ class MemoryTeacher:
                 await self._store.change(credit_plan, plan_id, ratio > self._settings.t_pos, ratio or None, cited)
 
     def _labelled(self, insight: Insight, pair: RewritePair, iteration: int) -> Insight:
-        """The insight with where it comes from and where it holds."""
+        """Return the insight with where it comes from and where it holds."""
         evaluation = pair.fast.evaluation
         profile = evaluation.profile if evaluation else None
         slow = pair.slow.evaluation.profile if pair.slow.evaluation else None

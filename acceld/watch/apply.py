@@ -21,7 +21,7 @@ NO_KERNEL = "the file has no kernel of that name"
 
 
 def seen(path: Path) -> str:
-    """The sha256 of a file as it is now. UsageError where there is none."""
+    """Return the sha256 of a file as it is now. UsageError where there is none."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError as error:
@@ -103,7 +103,7 @@ def c_differences(old: str, new: str, entry: str) -> list[str]:
 
 
 def _imported(text: str) -> Iterator[tuple[str, str]]:
-    """Names bound by imports at the top level, with what they stand for."""
+    """Yield names bound by imports at the top level, with what they stand for."""
     for node in ast.parse(text).body:
         if isinstance(node, ast.Import):
             for one in node.names:
@@ -115,7 +115,7 @@ def _imported(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _defined(text: str) -> set[str]:
-    """Public names that definitions and assignments bind at the top level."""
+    """Return public names that definitions and assignments bind at the top level."""
     found = set()
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -127,7 +127,7 @@ def _defined(text: str) -> set[str]:
 
 
 def _declaration(text: str, name: str) -> str:
-    """Result and parameters of a C function as tokens, without ``restrict``, which callers do not see."""
+    """Return the result and parameters of a C function as tokens, without ``restrict``, which callers do not see."""
     found = re.search(rf"([\w \t*]+?)\b{re.escape(name)}\s*\(([^)]*)\)\s*\{{", without_comments(text))
     if found is None:
         return ""

@@ -46,7 +46,7 @@ class Delta:
 
 
 def deltas(before: Profile, after: Profile) -> tuple[Delta, ...]:
-    """The figures that changed, exact ones first. Empty for profiles of different chips or sources."""
+    """Return the figures that changed, exact ones first. Empty for profiles of different chips or sources."""
     if (before.chip, before.source) != (after.chip, after.source):
         return ()
     pairs: list[Delta] = []
@@ -65,7 +65,7 @@ def title_of(name: str) -> str:
 
 
 def new_notes(before: Profile | None, after: Profile) -> Sequence[str]:
-    """Warnings the change brought, such as a spill with its line."""
+    """Return warnings the change brought, such as a spill with its line."""
     known = set(before.notes) if before else set()
     return [note for note in after.notes if note not in known]
 
@@ -84,5 +84,5 @@ def count(value: float) -> str:
 
 
 def engine(value: float) -> str:
-    """A time in microseconds."""
+    """Return a time in microseconds."""
     return figures.duration(value)

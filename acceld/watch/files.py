@@ -107,7 +107,7 @@ class SavedFiles:
         self._folders_changed.set()
 
     async def _changed(self, file: Path) -> bool:
-        """True if the content is new; waits a moment for a file that is on its way."""
+        """Return True if the content is new; waits a moment for a file that is on its way."""
         now = digest(file)
         for _ in range(round(APPEARS_S / LOOK_S)):
             if now not in ("", EMPTY):
@@ -121,7 +121,7 @@ class SavedFiles:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Device and inode of a folder; None where there is none."""
+    """Return device and inode of a folder; None where there is none."""
     try:
         found = folder.stat()
     except OSError:
@@ -130,7 +130,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def digest(file: Path) -> str:
-    """Hash of a file's bytes; empty where there is none."""
+    """Return the hash of a file's bytes; empty where there is none."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:

@@ -28,7 +28,7 @@ class Hashes:
 
 
 def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, python: bool = True) -> Hashes:
-    """The hashes of a kernel with its import closure; ``contract`` is the text it is evaluated by.
+    """Return the hashes of a kernel with its import closure; ``contract`` is the text it is evaluated by.
 
     Of a kernel in C (not ``python``) only comments and spacing are left out.
     SyntaxError where ``text`` is no Python; a module of the closure that is none counts by its bytes.
@@ -47,7 +47,7 @@ def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, 
 
 
 def canonical(text: str) -> str:
-    """The meaning of a module as text: its tree without docstrings, with locals renamed in order of appearance."""
+    """Return the meaning of a module as text: its tree without docstrings, with locals renamed in order of appearance."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
@@ -61,7 +61,7 @@ def canonical(text: str) -> str:
 
 
 def signature(text: str, entry: str) -> str:
-    """Name, decorators and arguments of the entry (or of every top-level function), as text."""
+    """Return name, decorators and arguments of the entry (or of every top-level function), as text."""
     found = []
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and entry in ("", node.name):
@@ -89,7 +89,7 @@ def _drop_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef 
 
 
 def _own(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Iterator[ast.AST]:
-    """Nodes of a function that belong to its own scope; nested scopes themselves, not what is in them."""
+    """Yield nodes of a function that belong to its own scope; nested scopes themselves, not what is in them."""
     waiting: list[ast.AST] = list(function.body) if not isinstance(function, ast.Lambda) else [function.body]
     waiting.reverse()
     while waiting:

@@ -110,6 +110,6 @@ def _workload(path: Path, folder: Path) -> Finding:
 
 
 def changed_keys(old: config.Config, new: config.Config) -> list[str]:
-    """Dotted keys with other values."""
+    """Return dotted keys with other values."""
     before, after = config.dotted(asdict(old)), config.dotted(asdict(new))
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))

@@ -36,13 +36,13 @@ def _fault(value: Any) -> str:
 
 
 def find_workloads(extra_folders: Iterable[Path | str] = ()) -> dict[str, Workload]:
-    """Every workload, by name, in the order of families and names. Raises WorkloadError for a broken one."""
+    """Return every workload, by name, in the order of families and names. Raises WorkloadError for a broken one."""
     loaded = [load_workload(folder) for folder in workload_folders(extra_folders).values()]
     return {one.name: one for one in sorted(loaded, key=lambda one: (one.family, one.name))}
 
 
 def workload(name: str, extra_folders: Iterable[Path | str] = ()) -> Workload:
-    """The workload called ``name``, or in the folder ``name``. Raises WorkloadError with the nearest name."""
+    """Return the workload called ``name``, or in the folder ``name``. Raises WorkloadError with the nearest name."""
     folder = Path(name)
     if folder.name and (folder / FILE).is_file():
         return load_workload(folder)

@@ -12,7 +12,7 @@ _LARGEST = 1 << 62
 
 
 def evaluate(expression: str | int, values: Mapping[str, int]) -> int:
-    """The whole number ``expression`` stands for, with ``+ - * // **`` and the symbols in ``values``.
+    """Return the whole number ``expression`` stands for, with ``+ - * // **`` and the symbols in ``values``.
 
     Raises ValueError with a reason for unknown symbols, other syntax, or a result that is not a whole number.
     """

@@ -22,12 +22,12 @@ _PART = 1 << 24
 
 
 def supported_distributions(workload: Workload) -> list[str]:
-    """Names of the distributions the workload declares, ``own`` first."""
+    """Return names of the distributions the workload declares, ``own`` first."""
     return [name for name in DISTRIBUTIONS if workload.distributions[name].declared]
 
 
 def make_inputs(workload: Workload, seed: int | None, distribution: str = "own", dtype: Any = None) -> list[Any]:
-    """The workload's inputs in order and in the reference's layout, scalars as Python numbers.
+    """Return the workload's inputs in order and in the reference's layout, scalars as Python numbers.
 
     ``seed`` None draws from the operating system; the same seed gives the same inputs. ``own`` seeds numpy's global
     generator as the published workloads do (so seeds 0, 21, 42, 63, 84 give the published inputs) and puts its state
@@ -94,7 +94,7 @@ def _own(workload: Workload, seed: int) -> Sequence[Any]:
 
 
 def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any] | None = None) -> NDArray[Any]:
-    """An array for ``argument`` from its declared distribution; ``earlier`` are the arguments before it.
+    """Return an array for ``argument`` from its declared distribution; ``earlier`` are the arguments before it.
 
     Raises WorkloadError where the distribution can not be met (more distinct indices than there are numbers).
     """
@@ -115,7 +115,7 @@ def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any
 
 
 def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator) -> NDArray[Any]:
-    """Drawn in parts, which gives the numbers that one draw gives: weights of a GiB would take eight as float64."""
+    """Return drawn in parts, which gives the numbers that one draw gives: weights of a GiB would take eight as float64."""
     import numpy as np
 
     made = np.empty(math.prod(argument.shape), numpy_dtype(argument.dtype))
@@ -127,7 +127,7 @@ def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator)
 
 
 def _distinct(argument: Argument, below: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Whole numbers below ``below``, none twice, in any order."""
+    """Return whole numbers below ``below``, none twice, in any order."""
     count = math.prod(argument.shape)
     if count > below:
         raise WorkloadError(f"argument {argument.name} wants {count} distinct numbers below {below}")
@@ -152,7 +152,7 @@ def _ends_of_parts(
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """numpy's dtype for a dtype name, from ml_dtypes where numpy has none."""
+    """Return numpy's dtype for a dtype name, from ml_dtypes where numpy has none."""
     import ml_dtypes
     import numpy as np
 
@@ -172,7 +172,7 @@ def _changes() -> dict[str, Change]:
 
 
 def _integers(array: NDArray[Any], argument: Argument, rng: np.random.Generator) -> NDArray[Any]:
-    """Whole numbers in [-2, 2] ([0, 2] for an array that is never negative): exact in bfloat16 and in sums."""
+    """Return whole numbers in [-2, 2] ([0, 2] for an array that is never negative): exact in bfloat16 and in sums."""
     low = 0 if argument.distribution and argument.distribution.absolute else -_INTEGER_LIMIT
     return rng.integers(low, _INTEGER_LIMIT + 1, array.shape).astype(array.dtype)
 

@@ -105,7 +105,7 @@ class _Table:
         return _Table(self.path, where, self.data.get(key, {}))
 
     def extents(self, key: str, values: Mapping[str, int], default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """A shape: whole numbers and expressions over the symbols."""
+        """Return a shape: whole numbers and expressions over the symbols."""
         value = self.data.get(key)
         if value is None and default is not None:
             return default
@@ -117,7 +117,7 @@ class _Table:
         return shape
 
     def axes(self, key: str) -> tuple[str, ...]:
-        """The extents of a shape as the file writes them."""
+        """Return the extents of a shape as the file writes them."""
         value = self.data.get(key)
         return tuple(map(str, value)) if isinstance(value, list) else ()
 
@@ -131,7 +131,7 @@ class _Table:
 
 
 def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) -> Workload:
-    """The workload in ``folder``. Raises WorkloadError naming the file, the key and the nearest known key.
+    """Return the workload in ``folder``. Raises WorkloadError naming the file, the key and the nearest known key.
 
     ``instead`` are other values for some of its symbols; the workload then has other shapes and another hash.
     """
@@ -198,12 +198,12 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
 
 
 def hidden_shapes(workload: Workload) -> tuple[Workload, ...]:
-    """The workload in each of the other shapes it declares."""
+    """Return the workload in each of the other shapes it declares."""
     return tuple(load_workload(workload.folder, values) for values in workload.hidden)
 
 
 def every_shape(workload: Workload) -> tuple[tuple[WeightedShape, Workload], ...]:
-    """The workload in each shape that a kernel is for, its own first."""
+    """Return the workload in each shape that a kernel is for, its own first."""
     named = {symbol for shape in workload.shapes for symbol in shape.values}
     own = WeightedShape(
         {symbol: workload.values[symbol] for symbol in workload.values if symbol in named}, workload.weight
@@ -289,7 +289,7 @@ def _distribution(table: _Table, values: Mapping[str, int]) -> Distribution:
 
 
 def _bound(table: _Table, key: str, default: float, values: Mapping[str, int]) -> float:
-    """A number, or an expression over the symbols."""
+    """Return a number, or an expression over the symbols."""
     if isinstance(table.data.get(key), str):
         return float(table.expression(key, table.data[key], values))
     return table.number(key, default)

@@ -31,7 +31,7 @@ class Reference:
 
 
 def load_reference(path: Path) -> Reference:
-    """The reference in the file ``path``. Raises WorkloadError if it can not be imported or lacks ``forward``."""
+    """Return the reference in the file ``path``. Raises WorkloadError if it can not be imported or lacks ``forward``."""
     module = _module(path)
     found = {name: getattr(module, name, None) for name in _FUNCTIONS}
     if not callable(found["forward"]):
@@ -59,14 +59,14 @@ def _module(path: Path) -> ModuleType:
 
 
 def reference_of(workload: Workload) -> Reference:
-    """The workload's reference. Raises WorkloadError where it has none."""
+    """Return the workload's reference. Raises WorkloadError where it has none."""
     if workload.reference is None:
         raise WorkloadError(f"workload {workload.name!r} has no reference")
     return load_reference(workload.reference)
 
 
 def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool = True) -> list[NDArray[Any]]:
-    """The reference's outputs for ``inputs``, in its own layout; in float64 throughout where ``float64``.
+    """Return the reference's outputs for ``inputs``, in its own layout; in float64 throughout where ``float64``.
 
     Raises WorkloadError where the reference raises or returns other shapes than the workload declares.
     """
@@ -95,7 +95,7 @@ def _as_float64(value: Any) -> Any:
 
 
 def kernel_inputs(workload: Workload, inputs: Sequence[Any]) -> list[Any]:
-    """``inputs`` in the kernel's layout."""
+    """Return ``inputs`` in the kernel's layout."""
     reference = reference_of(workload) if workload.reference else None
     if reference and reference.to_kernel and not workload.reshaped:
         return list(reference.to_kernel(inputs))
@@ -106,7 +106,7 @@ def kernel_inputs(workload: Workload, inputs: Sequence[Any]) -> list[Any]:
 
 
 def outputs_in_reference_layout(workload: Workload, result: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """A kernel's outputs reshaped to the reference's shapes. Raises ValueError where an output does not fit."""
+    """Return a kernel's outputs reshaped to the reference's shapes. Raises ValueError where an output does not fit."""
     if len(result) != len(workload.outputs):
         raise ValueError(f"{len(result)} outputs instead of {len(workload.outputs)}")
     return [one.reshape(output.shape) for output, one in zip(workload.outputs, result, strict=True)]

@@ -265,7 +265,7 @@ class Workload:
         return next((a.dtype for a in self.arguments if not a.is_scalar), self.outputs[0].dtype)
 
     def argument(self, name: str) -> Argument:
-        """The argument called ``name``; KeyError if there is none."""
+        """Return the argument called ``name``; KeyError if there is none."""
         for argument in self.arguments:
             if argument.name == name:
                 return argument

@@ -173,7 +173,7 @@ def batch_collected(tx: Transaction, token: str) -> None:
 
 
 def open_batches(connection: sqlite3.Connection, model: str | None = None) -> list[BatchEntry]:
-    """Batches whose calls have not all been answered, of one model or of all, oldest first."""
+    """Return batches whose calls have not all been answered, of one model or of all, oldest first."""
     found = connection.execute(
         "SELECT * FROM journal WHERE kind = ? AND state <> 'done' AND (? IS NULL OR json_extract(data, '$.model') = ?) "
         "ORDER BY id",

@@ -25,7 +25,7 @@ CHANGES = {
 
 
 def write_insight(tx: Transaction, insight: Insight) -> Insight:
-    """The insight with its id."""
+    """Return the insight with its id."""
     values = {key: clean(value) if isinstance(value, str) else value for key, value in insight_values(insight).items()}
     number = tx.insert("insights", values | {"created_at": tx.at, "changed_at": tx.at})
     if insight.run:

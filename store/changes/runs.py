@@ -195,7 +195,7 @@ def write_event(tx: Transaction, data: EventData, run: int | None = None) -> int
 
 
 def add_note(tx: Transaction, subject: str, text: str, by: str) -> int:
-    """A person's note on ``r12``, ``c345`` or ``i38``."""
+    """Return a person's note on ``r12``, ``c345`` or ``i38``."""
     return tx.insert("notes", {"subject": subject, "text": clean(text), "by": clean(by), "created_at": tx.at})
 
 

@@ -50,7 +50,7 @@ def keep_source(tx: Transaction, kernel: Kernel) -> str:
 
 
 def write_plan(tx: Transaction, plan: Plan) -> Plan:
-    """The plan with its id; one that is already there is returned as it is."""
+    """Return the plan with its id; one that is already there is returned as it is."""
     row = tx.one(
         "SELECT id FROM plans WHERE run = ? AND iteration = ? AND parent = ? AND number = ?",
         (plan.run, plan.iteration, plan.parent, plan.index),
@@ -96,7 +96,7 @@ def write_plan(tx: Transaction, plan: Plan) -> Plan:
 
 
 def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
-    """The attempt with its id; one that is already there is returned as it is."""
+    """Return the attempt with its id; one that is already there is returned as it is."""
     plan = tx.one("SELECT run FROM plans WHERE id = ?", (attempt.plan,))
     if plan is None:
         raise NotFoundError(f"there is no plan {attempt.plan}")
@@ -126,7 +126,7 @@ def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
 
 
 def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
-    """The candidate with its id, waiting to be evaluated; the one of the same attempt is returned as it is."""
+    """Return the candidate with its id, waiting to be evaluated; the one of the same attempt is returned as it is."""
     if candidate.attempt is not None:
         row = tx.one("SELECT id FROM candidates WHERE attempt = ?", (candidate.attempt,))
         if row is not None:
@@ -182,7 +182,7 @@ def mark_started(tx: Transaction, candidate: int, device: str) -> None:
 def write_evaluation(
     tx: Transaction, candidate: Candidate, evaluation: Evaluation, workload: str, backend: str, chip: str, key: str
 ) -> Candidate:
-    """The candidate with this as its evaluation.
+    """Return the candidate with this as its evaluation.
 
     A result that was only looked up (``reused``) is linked where the same key has been evaluated, not stored again.
     """
@@ -340,7 +340,7 @@ def _insert_profile(tx: Transaction, evaluation: int, profile: Profile) -> None:
 
 
 def finite(value: float | None) -> float | None:
-    """A number that JSON and people can read, or None."""
+    """Return a number that JSON and people can read, or None."""
     return value if value is not None and math.isfinite(value) else None
 
 

@@ -24,7 +24,7 @@ class Table:
     truncated: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able form."""
+        """Return jSON-able form."""
         return {"columns": list(self.columns), "rows": [list(row) for row in self.rows], "truncated": self.truncated}
 
 
@@ -89,7 +89,7 @@ SAVED: dict[str, tuple[str, str]] = {
 
 
 def saved(connection: sqlite3.Connection, name: str, limit: int = 200) -> Table:
-    """One of the saved queries. UsageError for another name."""
+    """Return one of the saved queries. UsageError for another name."""
     if name not in SAVED:
         raise UsageError(
             f"there is no saved query {name!r}. {did_you_mean(name, SAVED)}".rstrip(),
@@ -251,7 +251,7 @@ def run_query(
     sort: str = "id",
     limit: int = 100,
 ) -> Table:
-    """Runs by condition; ``where`` is an SQL expression over the columns of the view ``history``."""
+    """Return runs by condition; ``where`` is an SQL expression over the columns of the view ``history``."""
     conditions, values = ["created_at >= strftime('%Y-%m-%dT%H:%M:%fZ', ?, 'unixepoch')"], list[Any]([since])
     for column, value in (("workload", workload), ("chip", chip)):
         if value:

@@ -52,7 +52,7 @@ def run_rows(
     limit: int = 100,
     offset: int = 0,
 ) -> list[Json]:
-    """Runs, the newest (or the greatest by ``sort``) first."""
+    """Return runs, the newest (or the greatest by ``sort``) first."""
     if sort not in SORTS:
         raise StoreError(f"runs can not be sorted by {sort!r}", hint=f"One of {', '.join(SORTS)}.")
     where, values = ["1"], list[Any]()
@@ -127,7 +127,7 @@ def candidate_rows(
 
 
 def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
-    """One candidate with source, parent's source, plan, evaluation, calls and the insights its planner saw."""
+    """Return one candidate with source, parent's source, plan, evaluation, calls and the insights its planner saw."""
     row = connection.execute(f"{_CANDIDATE} WHERE c.id = ?", (candidate,)).fetchone()
     if row is None:
         raise unknown("candidate", candidate)
@@ -196,7 +196,7 @@ def tree(connection: sqlite3.Connection, run: int) -> Json:
 
 
 def counts(connection: sqlite3.Connection) -> Json:
-    """Runs by state."""
+    """Return runs by state."""
     return dict(connection.execute("SELECT state, count(*) FROM runs GROUP BY state").fetchall())
 
 
@@ -227,7 +227,7 @@ def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
 
 
 def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:
-    """One evaluation with its checks, profile, counters, timeline and samples. StoreError where there is none."""
+    """Return one evaluation with its checks, profile, counters, timeline and samples. StoreError where there is none."""
     row = connection.execute("SELECT * FROM evaluations WHERE id = ?", (evaluation,)).fetchone()
     if row is None:
         raise unknown("evaluation", evaluation)
@@ -305,7 +305,7 @@ def call_rows(
 
 
 def call_row(connection: sqlite3.Connection, call: int) -> Json:
-    """One model call with prompt and raw answer. StoreError where there is none."""
+    """Return one model call with prompt and raw answer. StoreError where there is none."""
     row = connection.execute("SELECT * FROM llm_calls WHERE id = ?", (call,)).fetchone()
     if row is None:
         raise unknown("call", call)
@@ -319,7 +319,7 @@ def call_row(connection: sqlite3.Connection, call: int) -> Json:
 
 
 def insight_row(connection: sqlite3.Connection, insight: int) -> Json:
-    """One insight with the plans that saw it. StoreError where there is none."""
+    """Return one insight with the plans that saw it. StoreError where there is none."""
     row = connection.execute("SELECT * FROM insights WHERE id = ?", (insight,)).fetchone()
     if row is None:
         raise unknown("insight", insight)
@@ -334,7 +334,7 @@ def insight_row(connection: sqlite3.Connection, insight: int) -> Json:
 def insight_rows(
     connection: sqlite3.Connection, *, run: int | None = None, chip: str = "", matching: str = "", limit: int = 200
 ) -> list[Json]:
-    """Insights, newest first; ``matching`` are words to find."""
+    """Return insights, newest first; ``matching`` are words to find."""
     where, values = ["1"], list[Any]()
     if run is not None:
         where.append("run = ?")
@@ -417,7 +417,7 @@ def _by_iteration(connection: sqlite3.Connection, run: int) -> sqlite3.Cursor:
 
 
 def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[Json]:
-    """Full-text search over plans, insights and failures, the newest of each first, with an extract."""
+    """Return full-text search over plans, insights and failures, the newest of each first, with an extract."""
     found: list[Json] = []
     for kind, table, column in (
         ("plan", "plans_search", 1),
@@ -436,7 +436,7 @@ def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[
 
 
 def host_rows(connection: sqlite3.Connection) -> list[Json]:
-    """Every host that was seen, with the slot hours and USD of all runs."""
+    """Return every host that was seen, with the slot hours and USD of all runs."""
     rows = connection.execute(
         "SELECT h.*, coalesce(sum(c.slot_hours), 0.0) AS slot_hours, sum(c.usd) AS usd FROM hosts h "
         "LEFT JOIN host_costs c ON c.host = h.name GROUP BY h.name ORDER BY h.name"

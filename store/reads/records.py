@@ -56,7 +56,7 @@ class ResumeState:
 
 
 def texts(connection: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, str]:
-    """Texts by hash."""
+    """Return texts by hash."""
     wanted = list(dict.fromkeys(hashes))
     found: dict[str, str] = {}
     for start in range(0, len(wanted), 500):
@@ -83,7 +83,7 @@ def load_runs(
     limit: int = 100,
     before: int | None = None,
 ) -> list[Run]:
-    """Runs, newest first."""
+    """Return runs, newest first."""
     where, values = ["1"], list[Any]()
     if states:
         where.append(f"state IN ({', '.join('?' * len(states))})")
@@ -111,7 +111,7 @@ def _root(connection: sqlite3.Connection, row: Row) -> Kernel | None:
 
 
 def _kernels(connection: sqlite3.Connection, found: Sequence[Row]) -> list[Kernel]:
-    """Kernels in order, from rows with the columns of ``sources`` and ``filename``, ``trusted``."""
+    """Return kernels in order, from rows with the columns of ``sources`` and ``filename``, ``trusted``."""
     closures: list[dict[str, str]] = [rows.load(row["closure"]) for row in found]
     wanted = [row["text_sha256"] for row in found]
     by_hash = texts(connection, wanted + [digest for closure in closures for digest in closure.values()])
@@ -177,7 +177,7 @@ def answered_calls(connection: sqlite3.Connection, run: int) -> list[AnsweredCal
 def load_evaluations(
     connection: sqlite3.Connection, numbers: Iterable[int], details: bool = True
 ) -> dict[int, Evaluation]:
-    """Evaluations by id, with checks and profiles; ``details`` are the whole timelines."""
+    """Return evaluations by id, with checks and profiles; ``details`` are the whole timelines."""
     found: dict[int, Evaluation] = {}
     wanted = list(dict.fromkeys(numbers))
     for start in range(0, len(wanted), 500):
@@ -237,7 +237,7 @@ def load_candidates(
 def load_candidates_by_id(
     connection: sqlite3.Connection, numbers: Sequence[int], details: bool = True
 ) -> list[Candidate]:
-    """Candidates by id, in the order asked for. StoreError where one is missing."""
+    """Return candidates by id, in the order asked for. StoreError where one is missing."""
     found: dict[int, Candidate] = {}
     for start in range(0, len(numbers), 500):
         part = list(numbers[start : start + 500])
@@ -250,7 +250,7 @@ def load_candidates_by_id(
 
 
 def load_candidate(connection: sqlite3.Connection, candidate: int) -> Candidate:
-    """One candidate with everything. StoreError where there is none."""
+    """Return one candidate with everything. StoreError where there is none."""
     return load_candidates_by_id(connection, [candidate])[0]
 
 
@@ -276,7 +276,7 @@ def load_refusals(connection: sqlite3.Connection, run: int) -> list[Attempt]:
 
 
 def load_attempts(connection: sqlite3.Connection, run: int, iteration: int) -> list[Attempt]:
-    """The attempts at an iteration's plans, with their texts."""
+    """Return the attempts at an iteration's plans, with their texts."""
     found = connection.execute(
         "SELECT a.* FROM attempts a JOIN plans p ON p.id = a.plan WHERE p.run = ? AND p.iteration = ? ORDER BY a.id",
         (run, iteration),
@@ -286,7 +286,7 @@ def load_attempts(connection: sqlite3.Connection, run: int, iteration: int) -> l
 
 
 def find_evaluation(connection: sqlite3.Connection, key: str) -> Evaluation | None:
-    """The newest result on the same work."""
+    """Return the newest result on the same work."""
     row = connection.execute("SELECT last_evaluation FROM evaluation_keys WHERE key = ?", (key,)).fetchone()
     return load_evaluations(connection, [row["last_evaluation"]]).get(row["last_evaluation"]) if row else None
 
@@ -301,7 +301,7 @@ def load_insights(
     withdrawn: bool = False,
     limit: int = 1000,
 ) -> list[Insight]:
-    """Insights, newest first; ``matching`` is a full-text query."""
+    """Return insights, newest first; ``matching`` is a full-text query."""
     where, values = ["1"], list[Any]()
     for column, value in (("run", run), ("chip", chip), ("api", api)):
         if value is not None:
@@ -321,7 +321,7 @@ def load_insights(
 def load_events(
     connection: sqlite3.Connection, after: int = 0, run: int | None = None, limit: int = 500
 ) -> list[Event]:
-    """Events after number ``after``, in order."""
+    """Return events after number ``after``, in order."""
     if run is None:
         found = connection.execute("SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
     else:
@@ -332,7 +332,7 @@ def load_events(
 
 
 def last_seq(connection: sqlite3.Connection) -> int:
-    """Number of the newest event."""
+    """Return the number of the newest event."""
     value: int = connection.execute("SELECT ifnull(max(seq), 0) FROM events").fetchone()[0]
     return value
 
@@ -366,7 +366,7 @@ def resume_state(connection: sqlite3.Connection, run: int) -> ResumeState:
 
 
 def full_text(query: str) -> str:
-    """A person's words as a full-text query: each word must occur, in any form; nothing is an operator."""
+    """Return a person's words as a full-text query: each word must occur, in any form; nothing is an operator."""
     words = ["".join(c for c in word if c.isalnum() or c == "_") for word in query.split()]
     return " AND ".join(f'("{word}" OR "{word}"*)' for word in words if word) or '""'
 

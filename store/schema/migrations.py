@@ -21,7 +21,7 @@ migrations = Migrations("acceld")
 
 
 def statements(script: str) -> Iterator[str]:
-    """The single statements of an SQL script; triggers with their inner semicolons stay whole."""
+    """Yield the single statements of an SQL script; triggers with their inner semicolons stay whole."""
     pending = ""
     for line in script.splitlines():
         pending += line + "\n"
@@ -89,7 +89,7 @@ def m005_results(db: Database) -> None:
 
 
 def names() -> list[str]:
-    """The names of all migrations, in order."""
+    """Return the names of all migrations, in order."""
     return [migration.name for migration in migrations._migrations]
 
 

@@ -80,7 +80,7 @@ class ConsoleScreen(Screen[None]):
         yield Footer(compact=True, show_command_palette=False)
 
     def body(self) -> Iterable[Any]:
-        """The screen's own widgets."""
+        """Yield the screen's own widgets."""
         raise NotImplementedError
 
     def show(self) -> None:
@@ -215,7 +215,7 @@ class ConsoleScreen(Screen[None]):
             self.show()
 
     def matches(self, text: str) -> bool:
-        """True if every word of the filter is in ``text``."""
+        """Return True if every word of the filter is in ``text``."""
         return all(word in text.lower() for word in self.query_text.lower().split())
 
     def action_sort(self) -> None:

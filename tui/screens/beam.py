@@ -298,7 +298,7 @@ class BeamScreen(ConsoleScreen):
         pane.scroll_home(animate=False)
 
     def _now(self, width: int, height: int) -> Text:
-        """Devices, what waits, and what this run did last."""
+        """Return devices, what waits, and what this run did last."""
         palette, app, run = self.palette, self.session, self.run_view
         state, text = app.state, Text()
         for name in sorted(state.devices)[: height // 4]:

@@ -302,7 +302,7 @@ class CandidateScreen(CandidateInView):
 
 
 def engine_bars(profile: Mapping[str, Any], width: int, filled: Any, muted: Any) -> Text:
-    """Busy time of each engine against the latency."""
+    """Return busy time of each engine against the latency."""
     text = Text()
     engines = sorted((profile.get("engines_us") or {}).items(), key=lambda item: -item[1])
     whole = profile.get("latency_us") or max((busy for _, busy in engines), default=0.0)

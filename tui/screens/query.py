@@ -199,7 +199,7 @@ class QueryScreen(ConsoleScreen):
         return self._cells(self._rows[int(str(key))], width)
 
     def _cells(self, values: Sequence[Any], width: int, *, header: bool = False) -> Text:
-        """Whole columns, as many as there is room for; of the first one at least a part."""
+        """Return whole columns, as many as there is room for; of the first one at least a part."""
         text = Text()
         for place, size in self._in_view(width).items():
             value = values[place]

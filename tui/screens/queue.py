@@ -165,7 +165,7 @@ class QueueScreen(ConsoleScreen):
 
 
 def bottleneck(calls: int, busy: int, slots: int, waiting: int) -> str:
-    """Name the stage that everything waits for."""
+    """Return the name the stage that everything waits for."""
     if waiting and busy >= slots:
         return f"devices: all {slots} are busy and {waiting} candidates wait"
     if waiting:

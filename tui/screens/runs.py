@@ -177,7 +177,7 @@ class RunsScreen(ConsoleScreen):
 
 
 def _percent_of_peak(run: RunView) -> float | None:
-    """Return percent of peak of the best candidate, from the event that named it or from its row."""
+    """Return the percent of peak of the best candidate, from the event that named it or from its row."""
     if run.best is None:
         return None
     node = run.candidates.get(run.best.candidate)

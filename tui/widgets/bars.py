@@ -10,7 +10,7 @@ LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def bar(part: float, whole: float, width: int, *, track: str = "·") -> str:
-    """``part`` of ``whole`` as exactly ``width`` cells; full blocks, one partial, then ``track``."""
+    """Return ``part`` of ``whole`` as exactly ``width`` cells; full blocks, one partial, then ``track``."""
     if whole <= 0 or width <= 0:
         return track * max(0, width)
     eighths = round(min(max(part / whole, 0.0), 1.0) * width * 8)
@@ -19,7 +19,7 @@ def bar(part: float, whole: float, width: int, *, track: str = "·") -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """``values`` in at most ``width`` cells, least lowest; each cell shows the last value that falls into it."""
+    """Return ``values`` in at most ``width`` cells, least lowest; each cell shows the last value that falls into it."""
     if not values or width <= 0:
         return ""
     if len(values) > width:
@@ -31,7 +31,9 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def fitted(text: str, width: int) -> str:
-    """``text`` cut to ``width`` cells, with an ellipsis where something is missing; never in the middle of a number."""
+    """Return ``text`` cut to ``width`` cells, with an ellipsis where something is missing; never in the middle of a
+    number.
+    """
     text = text.replace("\n", " ")
     return text if len(text) <= width else text[: cut(text, width)] + "…"
 

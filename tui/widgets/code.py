@@ -18,7 +18,7 @@ _CHANGED = Style(bold=True, underline=True)
 
 
 def colored(source: str, palette: Palette) -> list[Text]:
-    """One Text a line."""
+    """Return one Text a line."""
     styles = (
         (Comment, palette.muted),
         (Keyword, palette.primary),
@@ -82,7 +82,7 @@ def _marked(mark: str, line: Text, style: Style) -> Text:
 
 
 def _row(left: Text | None, right: Text | None, half: int) -> Text:
-    """Two columns of ``half`` cells."""
+    """Return two columns of ``half`` cells."""
     row = left.copy() if left is not None else Text()
     row.truncate(half, overflow="ellipsis", pad=True)
     return row.append(" │ ").append_text(right if right is not None else Text())

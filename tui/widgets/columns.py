@@ -26,7 +26,7 @@ class Column:
 
 
 def fit(columns: Sequence[Column], width: int) -> dict[int, int]:
-    """Widths of the columns that fit into ``width`` cells, by place."""
+    """Return widths of the columns that fit into ``width`` cells, by place."""
     chosen = set(range(len(columns)))
 
     def need() -> int:
@@ -43,12 +43,12 @@ def fit(columns: Sequence[Column], width: int) -> dict[int, int]:
 
 
 def header(columns: Sequence[Column], width: int, style: Style) -> Text:
-    """The titles."""
+    """Return the titles."""
     return line(columns, [(column.title, style) for column in columns], width)
 
 
 def line(columns: Sequence[Column], cells: Sequence[tuple[str, Style]], width: int) -> Text:
-    """One row of the table; ``cells`` has one entry a column."""
+    """Return one row of the table; ``cells`` has one entry a column."""
     text = Text()
     for place, (i, size) in enumerate(fit(columns, width).items()):
         if place:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from acceld.search.ablation import Result, Variant
 
 FORWARDED = ("workload", "entry", "proposer", "preset", "chip", "api", "backend", "seed")
-"""Options that mean what they mean to optimize."""
+"""Options that are passed on to ``optimize`` unchanged."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Submit every run, follow them to their ends, print their outcomes."""
+    """Submit every run, wait for all of them, and print their outcomes."""
     from acceld.cli.connect import connected
     from acceld.search.ablation import parse_cost, parse_vary, variants, without_effect
 
@@ -107,7 +107,7 @@ def _place(text: str | None) -> Path | None:
 
 
 def _specification(arguments: argparse.Namespace, proposer: str | None = None) -> RunSpec:
-    """The base, as ``optimize`` would run it with the same words, or with another proposer."""
+    """Return the base run, as ``optimize`` would make it from the same options, or with another proposer."""
     from acceld.cli.main import parser_of
 
     words = [arguments.target]
@@ -130,7 +130,7 @@ def _submitted(client: Any, spec: RunSpec, variant: Variant) -> list[int]:
 
 
 def _wait(client: Any, number: int) -> None:
-    """Until a run has ended; one that has spent its money is ended."""
+    """Wait until a run has ended; cancel one that has spent its money."""
     for row in client.events(0, run=number, wait_s=5.0):
         match event_of(row).data:
             case RunStateChanged(state, message):

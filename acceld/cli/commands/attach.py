@@ -1,4 +1,4 @@
-"""``acceld attach``: the terminal UI on the daemon, on the history, on a recording, or on another machine."""
+"""``acceld attach``: open the terminal UI on the daemon, the history, a recording, or another machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open it; leaving it leaves the daemon running."""
+    """Open the terminal UI; leaving it leaves the daemon running."""
     in_browser = "WebDriver" in os.environ.get("TEXTUAL_DRIVER", "")
     if not in_browser and not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError(
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def calm_over_ssh() -> None:
-    """Fewer frames where each one travels; the person's own settings win."""
+    """Draw fewer frames over ssh, unless the person's own settings say otherwise."""
     if os.environ.get("SSH_CONNECTION"):
         os.environ.setdefault("TEXTUAL_FPS", "15")
         os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
@@ -80,7 +80,7 @@ def show(client: Any, number: int | None, *, replay: bool = False, theme: str | 
 
 
 def keymap(entries: tuple[str, ...]) -> dict[str, str]:
-    """Keys by the name of what they do, of ``run.pause=f9``. ConfigError for anything else."""
+    """Return keys by action, from entries such as ``run.pause=f9``. ConfigError for anything else."""
     found = {}
     for entry in entries:
         name, sign, key = entry.partition("=")
@@ -91,7 +91,7 @@ def keymap(entries: tuple[str, ...]) -> dict[str, str]:
 
 
 async def _recorded(client: Any, number: int) -> list[Any]:
-    """All events of a run."""
+    """Return all events of a run."""
     events: list[Any] = []
     try:
         while True:
@@ -120,7 +120,7 @@ def _client(arguments: argparse.Namespace) -> Iterator[Any]:
         yield HttpClient.of(home)
         return
     with reading(arguments.home) as history:
-        # The server over the file listens on a socket of its own, which the blocking client knows.
+        # The server over the file listens on its own socket, which the blocking client can use.
         served, where = history.client, f"{history.database}, read-only"
         history_only = Address(served.token, served.socket_path, where=where, read_only=True)
         yield HttpClient.of(home, otherwise=history_only)

@@ -22,7 +22,7 @@ from acceld.model import Gate, Kernel
 from acceld.targets import SIMULATOR
 
 TRYING_S = 600.0
-"""Deadline of a daemon's trial of the kernel, its wait in the queue included."""
+"""Deadline in seconds for trying the kernel at the daemon, including its wait in the queue."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print or write."""
+    """Print the best kernel, or write it to a file."""
     what = arguments.what
     with reading(arguments.home) as history:
         if re.fullmatch(r"r\d+", what):
@@ -86,7 +86,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _exported(found: Mapping[str, Any], home: str | None) -> str:
-    """The file of a run's best kernel. UsageError where it did not pass the strict gate, or no longer holds."""
+    """Return the file that ``--export`` writes for a run's best kernel.
+
+    UsageError if the kernel has not passed the strict gate, or no longer holds.
+    """
     from acceld.production import exported, stored_kernels
 
     kept = [one for one in stored_kernels(found["workload"], home) if one.candidate == found["best"]]
@@ -98,9 +101,10 @@ def _exported(found: Mapping[str, Any], home: str | None) -> str:
 
 
 def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> str:
-    """Write over a file with every check there is; what was done.
+    """Write the best kernel over a file after every check, and return what was done.
 
-    A daemon does it as it does for the terminal UI; a measured kernel needs one, which lends the device it is tried on.
+    A running daemon does it, as for the terminal UI. A measured kernel needs a daemon, which lends the device for the
+    check.
     """
     from acceld.watch.apply import apply, check_drop_in, seen
 
@@ -117,7 +121,7 @@ def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any],
 
 
 def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
-    """Raise UsageError where the text does not trace and verify today."""
+    """Raise UsageError if the kernel's text no longer traces and verifies."""
     settings, state = config.load().config.evaluate, find_home(home).path
     place = {"workload": found["workload"], "folder": found["workload_folder"], "chip": found["chip"]}
     result = asyncio.run(evaluated_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))

@@ -1,5 +1,6 @@
-"""``acceld calibrate``: how far the simulator is off on this machine, what it learns of that, and which cores disturb each
-other's times."""
+"""``acceld calibrate``: show how far the simulator is off on this machine, correct it, and find cores that disturb each
+other's times.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ WHERE f.source = 'measured' AND e.status = 'passed'
   AND json_extract(d.details, '$.simulated_latency_us') IS NOT NULL
 GROUP BY e.source_sha256, e.workload, f.chip, f.api, f.method, f.sdk
 """
-"""The newest measurement of each kernel by each method, with what the simulator predicted of it."""
+"""SQL: the newest measurement of each kernel by each method, with the simulator's prediction."""
 LIMIT = 100_000
 TIME_LIMIT_S = 60.0
 
@@ -63,13 +64,13 @@ class Pair:
 
     @property
     def error_percent(self) -> float:
-        """Predicted over measured, less one."""
+        """Predicted over measured latency, minus one, in percent."""
         return 100.0 * (self.simulated_us / self.latency_us - 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """Predictions against measurements by one method under one SDK on one chip."""
+    """Compare predictions with measurements, for one chip, API, method and SDK."""
 
     chip: str
     api: str
@@ -78,20 +79,20 @@ class ModelError:
     kernels: int
     workloads: int
     median_percent: float
-    """Signed: negative where the simulator is too fast."""
+    """Median error with its sign: negative if the simulator is too fast."""
     median_absolute_percent: float
     greatest_absolute_percent: float
     scale: float
     """Geometric mean of measured over predicted."""
     inside_percent: float | None
-    """Kernels within the interval that was stated for them."""
+    """Percentage of kernels inside their stated interval."""
     order_agrees: int
     order_pairs: int
-    """Pairs of kernels of one workload, and those of them measured in the predicted order."""
+    """Number of pairs of kernels of one workload; the next field counts those measured in the predicted order."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the model's error on this machine, or learn and write isolation groups."""
+    """Print the model's error on this machine; or fit it, or write isolation groups."""
     if arguments.interference:
         return _interference(arguments)
     if arguments.fit or arguments.file or arguments.forget:
@@ -131,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def pairs(database: Path) -> list[dict[str, Any]]:
-    """Rows of :data:`PAIRS`; none where there is no history yet."""
+    """Return the rows of :data:`PAIRS`; none if there is no history yet."""
     from acceld.store.connection import connect_reader
     from acceld.store.reads.history import query
 
@@ -146,7 +147,7 @@ def pairs(database: Path) -> list[dict[str, Any]]:
 
 
 def errors(rows: Sequence[dict[str, Any]]) -> list[ModelError]:
-    """One for each chip, API, method and SDK; what methods measure is never thrown together."""
+    """Return the errors by chip, API, method and SDK. Measurements of different methods are never mixed."""
     groups: dict[tuple[str, str, str, str], list[Pair]] = defaultdict(list)
     for row in rows:
         pair = Pair(row["workload"], row["simulated_us"], row["latency_us"], row["interval_percent"])

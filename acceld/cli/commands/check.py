@@ -1,6 +1,7 @@
-"""``acceld check``: read configuration, models, prompts and workloads, and say what is wrong; sends nothing.
+"""``acceld check``: read configuration, models, prompts and workloads, and report errors. Sends nothing.
 
-With ``--call`` each model is asked one tiny question, which is paid for. With ``--admit`` the references of workloads are run, in the sandbox, to see whether passing says anything on them.
+With ``--call`` each model gets one tiny question, which is paid for. With ``--admit`` the references of workloads are
+run in the sandbox, to see whether passing their checks means anything.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a line for each thing that was read; exit 2 where one is wrong."""
+    """Print a line for each item that was read. Return 2 if one has an error."""
     for part in arguments.parts:
         if part not in PARTS:
             raise UsageError(
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _findings(
     parts: list[str], home: Home, admit: Sequence[str] | None, call: bool
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Part, name, problem (empty where all is well) and a note on each thing."""
+    """Yield part, name, problem (empty if there is none) and a note for each item."""
     try:
         resolved = load(trusted_folders=trusted_folders())
     except AcceldError as error:
@@ -88,7 +89,7 @@ def _findings(
 
 
 def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
-    """Name, problem and a note: that its price is not known, or what a call to it came to."""
+    """Yield name, problem and a note for each model: that its price is unknown, or the result of a call."""
     from acceld.llm.pricing import PriceBook
     from acceld.llm.settings import ModelSettings
     from acceld.proposers.llm.roles import RoleTable
@@ -116,7 +117,7 @@ def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
 
 
 async def _call(settings: ModelSettings) -> str:
-    """Ask a model one tiny question; what it cost, how long it took, and which settings it does not take."""
+    """Ask a model one tiny question. Return its cost, its latency, and the settings that the model refused."""
     from acceld.llm.calls import Calls
     from acceld.llm.client import CompletionRequest
     from acceld.llm.ledger import MemoryLedger
@@ -145,7 +146,7 @@ def _prompts(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Iterator[tuple[str, str, str]]:
-    """Name, problem and what is known of its admission."""
+    """Yield name, problem and state of the admission for each workload."""
     from acceld.evaluate.correctness.admission import Admissions
     from acceld.workloads import load_workload
     from acceld.workloads.discovery import workload_folders
@@ -180,7 +181,7 @@ def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Itera
 async def _admit(
     config: Config, home: Home, admissions: Admissions, asked: Sequence[Workload]
 ) -> dict[str, Admission | str]:
-    """Examine workloads that were not examined yet; return the findings by name, or what is wrong with the workload."""
+    """Run the admission of workloads that have none yet. Return findings by name, or what is wrong with the workload."""
     from acceld.evaluate.sandbox.ladder import probe_level
     from acceld.evaluate.simulated.children import Children
 

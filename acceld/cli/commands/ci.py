@@ -1,13 +1,11 @@
-"""``acceld ci``: verify the kernels that a branch changed, as annotations and a table; 7 where one is wrong or too slow.
+"""``acceld ci``: verify the kernels that a branch changed. Exit code 7 if one is wrong or too slow.
 
 ``regressions.toml`` names the kernels and how much slower each may become::
 
-    most_percent = 5.0              # of every kernel below
+most_percent = 5.0              # of every kernel below
 
-    [[kernel]]
-    path = "kernels/*.py"           # a glob from the repository's top
-    workload = "workloads/silu"     # a folder from there, or a name; default: the folder the file is in
-    most_percent = 10.0
+[[kernel]] path = "kernels/*.py"           # a glob from the repository's top workload = "workloads/silu"     # a folder
+from there, or a name; default: the folder the file is in most_percent = 10.0
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ from acceld.targets import SIMULATOR
 
 ANSWER_S = 1800.0
 LINES = 3
-"""Lines annotated with what became of their cost."""
+"""Number of lines that are annotated with a change of their cost."""
 LEAST_PERCENT = 1.0
-"""Share of a kernel's time by which a line's cost has to grow to be named."""
+"""A line is named if its cost grew by at least this percentage of the kernel's time."""
 KEYS = ("path", "workload", "most_percent")
 
 
@@ -53,7 +51,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A kernel file that the branch changed, and its budget. ``broken`` says why it can not be evaluated."""
+    """A kernel file that the branch changed, and its budget. ``broken`` is the reason why it can not be evaluated."""
 
     path: PurePosixPath
     case: Case | None
@@ -71,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify what changed, print, and return 7 where anything does not hold."""
+    """Verify the changed kernels and print the results. Return 7 if one of them does not hold."""
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
     top = Path(_git(Path.cwd(), "rev-parse", "--show-toplevel").strip())
     budgets = read_budgets(Path(arguments.budget) if arguments.budget else top / "regressions.toml")
@@ -98,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read_budgets(path: Path) -> list[Budget]:
-    """Return the entries of a regressions.toml; none where there is no file. ConfigError for one that can not be read."""
+    """Return the entries of a regressions.toml; none if there is no file. ConfigError for an invalid one."""
     if not path.is_file():
         return []
     try:
@@ -128,7 +126,7 @@ def read_budgets(path: Path) -> list[Budget]:
 def _changed(
     top: Path, arguments: argparse.Namespace, budgets: Sequence[Budget], settings: config.Config
 ) -> Iterator[Changed]:
-    """Yield the kernel files that differ from where the branch began: those with a budget, or beside a workload.toml."""
+    """Yield the kernel files that the branch changed: those with a budget, or beside a workload.toml."""
     base = _git(top, "merge-base", arguments.against, "HEAD").strip()
     names = _git(top, "diff", "-z", "--name-only", "--diff-filter=ACMR", base, "--").split("\0")
     before = set(_git(top, "ls-tree", "-rz", "--name-only", base).split("\0"))
@@ -173,7 +171,7 @@ def _holds(result: Result | None) -> bool:
 
 
 def annotated(one: Changed, result: Result | None) -> Iterator[str]:
-    """Yield GitHub's workflow commands: what is wrong at its line, or the lines whose cost grew."""
+    """Yield GitHub's workflow commands for a result: the failure at its line, or the lines whose cost grew."""
     file = str(one.path)
     if result is None:
         yield command("error", one.broken, file=file, title="can not be evaluated")
@@ -197,9 +195,9 @@ def annotated(one: Changed, result: Result | None) -> Iterator[str]:
 
 
 def grown(result: Result) -> list[tuple[int, str, float, float]]:
-    """Return lines that keep an engine busy for longer than the same text did: line, engine, microseconds before and now.
+    """Return the lines that keep an engine busy for longer than before: line, engine, microseconds before and now.
 
-    Of both kernels the costliest lines alone are known: one that was not among them before counts from 0.
+    Only the costliest lines of both kernels are known. A line that was not among them before counts from 0.
     """
     before, now, case = result.before, result.evaluation, result.case
     if before is None or case.other is None:
@@ -224,7 +222,7 @@ def _costs(evaluation: Evaluation, source: str) -> Iterator[tuple[int, str, str,
 
 
 def command(kind: str, text: str, *, file: str, line: int = 0, title: str = "") -> str:
-    """Return a workflow command whose values can not begin another."""
+    """Return a workflow command, with its values escaped so that they can not begin another command."""
     values = {"file": file} | ({"line": str(line)} if line else {}) | ({"title": title} if title else {})
     reported = ",".join(f"{name}={_escaped(value, property=True)}" for name, value in values.items())
     return f"::{kind} {reported}::{_escaped(text)}"
@@ -257,7 +255,7 @@ def _row(one: Changed, result: Result | None) -> tuple[str, ...]:
 
 
 def markdown(found: Sequence[tuple[Changed, Result | None]], against: str) -> str:
-    """Return the table for a comment."""
+    """Return the results as a Markdown table."""
     if not found:
         return f"No kernel changed since `{against}`.\n"
     lines = [

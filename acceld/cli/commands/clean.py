@@ -1,4 +1,4 @@
-"""``acceld clean``: give back the disk that acceld fills with what it can make again."""
+"""``acceld clean``: free the disk space of data that acceld can make again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove data sets that nobody uses. UsageError for ``--all`` while a daemon runs."""
+    """Remove data sets that are not in use. UsageError for ``--all`` while a daemon runs."""
     from acceld.evaluate.correctness import datasets
 
     home = find_home(arguments.home)

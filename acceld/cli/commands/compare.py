@@ -1,4 +1,4 @@
-"""``acceld compare``: runs side by side, at equal numbers of candidates too."""
+"""``acceld compare``: show runs side by side, also at equal numbers of candidates."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
 
 
 def _peak(result: Outcome) -> str:
-    """Percent of peak, and whose peak that is: those of two sources do not compare."""
+    """Return the percent of peak and the source of that peak: percentages of two sources do not compare."""
     if result.percent_of_peak_after is None:
         return "—"
     return f"{figures.percent(result.percent_of_peak_after)} ({peak_source(result.chip)})"
 
 
 def _repaired(rates: Sequence[RepairRate]) -> str:
-    """``3 of 7``, and the class of failure that was tried most."""
+    """Return repairs as ``3 of 7``, and the most frequent class of failure."""
     if not rates:
         return "—"
     tries, repaired = sum(rate.tries for rate in rates), sum(rate.repaired for rate in rates)

@@ -1,4 +1,4 @@
-"""``acceld completion``: a script that completes commands, flags and values such as ids of runs; the man page too."""
+"""``acceld completion``: print a script that completes commands, flags and values such as run ids, or the man page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from acceld.cli.connect import records
 from acceld.errors import AcceldError
 
 SHOWN = 50
-"""Most ids that are offered, the newest first."""
+"""Largest number of ids that are offered, the newest first."""
 SHELLS = ("bash", "zsh", "fish")
 HINTS = {
     "bash": 'eval "$(acceld completion bash)" in ~/.bashrc',
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def flags() -> dict[str, tuple[str, list[tuple[str, str]]]]:
-    """Every command with its line in the overview and its flags with theirs."""
+    """Return every command with its help line, and its flags with theirs."""
     from acceld.cli.main import COMMANDS, parser_of
 
     found: dict[str, tuple[str, list[tuple[str, str]]]] = {}
@@ -52,9 +52,9 @@ def flags() -> dict[str, tuple[str, list[tuple[str, str]]]]:
 
 
 def values(command: str, before: str = "") -> list[str]:
-    """Return what may stand after the word ``before``: an option's choices, or ids and workloads for the command's arguments.
+    """Return the completions after the word ``before``: an option's choices, or ids and workloads for an argument.
 
-    Nothing where the history can not be read: a shell that completes says nothing about it.
+    Returns nothing if the history can not be read, because a completion must print no error.
     """
     from acceld.cli.main import COMMANDS, parser_of
 
@@ -160,7 +160,7 @@ def _fish() -> str:
 
 
 def _man() -> str:
-    """The man page in roff; ``acceld completion man | man -l -`` shows it."""
+    """Return the man page in roff; ``acceld completion man | man -l -`` shows it."""
 
     def roff(text: str) -> str:
         return text.replace("\\", "\\e").replace("-", "\\-")

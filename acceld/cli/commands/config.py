@@ -1,4 +1,4 @@
-"""``acceld config``: what is configured, where each value comes from, and the commented default file."""
+"""``acceld config``: show each configured value and its origin, or the commented default file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print. ConfigError (exit code 2) for a file that can not be used."""
+    """Print the configuration. ConfigError (exit code 2) for an invalid file."""
     if arguments.what == "default":
         print(config.default_toml(), end="")
         return 0
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show(value: object) -> str:
-    """A value as it stands in the file."""
+    """Return a value in the syntax of acceld.toml."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):

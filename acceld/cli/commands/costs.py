@@ -1,4 +1,4 @@
-"""``acceld costs``: what models cost, by role, model, iteration, candidate or failure; an unknown price is ``?``."""
+"""``acceld costs``: show what models cost, by role, model, iteration, candidate or failure. An unknown price is ``?``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it."""
+    """Print the costs."""
     number = number_of(arguments.run, "r") if arguments.run else None
     if arguments.by in ("iteration", "candidate", "failure") and number is None:
         raise UsageError(f"costs by {arguments.by} are those of one run", hint="acceld costs r12 --by " + arguments.by)
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_gains(home: str | None, run: int) -> None:
-    """Print what each model's answers gained in each role, and how often a role that draws by gain would take it."""
+    """Print each model's gain in each role, and how often a role with ``choice = "gain"`` would draw it."""
     from acceld.search.choice import shares, yields
     from acceld.store.reads.records import load_candidates, load_plans, priced_calls
 
@@ -99,13 +99,13 @@ def _print_gains(home: str | None, run: int) -> None:
 
 
 def cached_percent(line: Mapping[str, Any]) -> str:
-    """Share of the prompt that came from the provider's cache; ``-`` where nothing was read."""
+    """Return the share of the prompt that came from the provider's cache; ``-`` where nothing was read."""
     read = line["input_tokens"] or 0
     return f"{100.0 * (line['cached_tokens'] or 0) / read:.0f} %" if read else "-"
 
 
 def grouped(lines: Sequence[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
-    """Sums over one column; the cost of a group is None where every part of it is unknown."""
+    """Return the sums over one column. The cost of a group is None if all its parts are unknown."""
     groups: dict[str, dict[str, Any]] = {}
     for line in lines:
         group = groups.setdefault(line[by], {by: line[by], **dict.fromkeys(FIGURES, 0), "cost_usd": None})
@@ -117,7 +117,7 @@ def grouped(lines: Sequence[Mapping[str, Any]], by: str) -> list[dict[str, Any]]
 
 
 def usd(cost: float | None, unpriced_calls: int = 0) -> str:
-    """``1.2345``, ``?`` for an unknown cost, ``1.2345 + ?`` where some calls have no price."""
+    """Format a cost: ``1.2345``, ``?`` if unknown, ``1.2345 + ?`` if some calls have no price."""
     if cost is None:
         return "?"
     return f"{cost:.4f} + ?" if unpriced_calls else f"{cost:.4f}"
@@ -132,7 +132,7 @@ BY_CANDIDATE = (
     "AND ifnull(json_extract(l.parameters, '$.tags.step'), 0) = c.fix_number "
     "WHERE c.run = ? GROUP BY c.id ORDER BY sum(l.cost_usd) DESC, c.id"
 )
-"""The executor's and fixer's calls of each candidate's attempt, most expensive first."""
+"""SQL: executor and fixer calls by candidate, most expensive first."""
 
 BY_FAILURE = (
     "WITH failed AS (SELECT c.id, c.run, c.plan, c.attempt, c.attempt_number, c.fix_number, "
@@ -145,4 +145,4 @@ BY_FAILURE = (
     "SELECT failure, count(*) AS tries, sum(ifnull(after IN ('passed', 'untested'), 0)) AS repaired, "
     "sum(cost_usd) AS cost_usd FROM tried GROUP BY failure ORDER BY tries DESC, failure"
 )
-"""Repairs by the class of failure they answered: how many were tried, how many passed, what they cost."""
+"""SQL: repairs by class of failure: how many were tried, how many passed, their cost."""

@@ -1,4 +1,4 @@
-"""``acceld db``: look after the history: copy, put a copy back, check, shrink, forget old runs."""
+"""``acceld db``: back up, restore, check, shrink or prune the history."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it."""
+    """Run the chosen action."""
     home = find_home(arguments.home)
     return {
         "path": _path,

@@ -1,4 +1,4 @@
-"""``acceld diff``: what one candidate changed against another."""
+"""``acceld diff``: show the difference between two candidates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a unified diff: 0 whether or not there is a difference."""
+    """Print a unified diff. The exit code is 0 with and without a difference."""
     with reading(arguments.home) as history:
         name, default = arguments.candidate, "parent"
         if name.startswith("r") and name[1:].isdigit():

@@ -1,4 +1,4 @@
-"""``acceld doctor``: what this machine offers acceld, and what to do where something is missing."""
+"""``acceld doctor``: show what this machine offers to acceld, and what to do if something is missing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look at everything; 1 where the main job can not be done."""
+    """Print all findings. Return 1 if kernels can not be optimized here."""
     if arguments.report is not None:
         return _show(_read(arguments.report), as_json=arguments.json)
     if arguments.neuron:
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _try_neuron(arguments: argparse.Namespace) -> list[Finding]:
-    """Try the machine, write the report, and say what it means."""
+    """Run the Neuron trial, write its report, and return the findings."""
     from acceld.devices.neuron.tools.advice import advice
     from acceld.devices.neuron.tools.trial import scrubbed, try_machine
 
@@ -93,7 +93,7 @@ def _try_neuron(arguments: argparse.Namespace) -> list[Finding]:
 
 
 def _read(path: Path) -> list[Finding]:
-    """Say what a report means. UsageError where it can not be read."""
+    """Return the findings of a report. UsageError if it can not be read."""
     from acceld.devices.neuron.tools.advice import advice
 
     try:
@@ -108,7 +108,7 @@ def _read(path: Path) -> list[Finding]:
 
 
 def _show(findings: list[Finding], *, as_json: bool) -> int:
-    """Print the findings; 1 where one keeps acceld from its main job."""
+    """Print the findings. Return 1 if one of them prevents optimizing."""
     failed = any(finding.state == "fail" for finding in findings)
     if as_json:
         print_json({"ok": not failed, "findings": [{k: getattr(f, k) for k in Finding.__slots__} for f in findings]})

@@ -1,9 +1,10 @@
-"""``acceld evaluate``: many kernels from outside, evaluated by the daemon in the order they come.
+"""``acceld evaluate``: evaluate many kernels of a JSON lines file, in the order of the file.
 
-The input has one JSON object a line: ``workload`` and ``kernel`` (its text) or ``file`` (a path beside the input), and
-where they differ from the flags ``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``. The output has one line for
-each, in the same order; a command that was cut off goes on where its output ends. On a device the speed-up is the ratio
-to the baseline measured interleaved in one session, with its interval; simulated latencies compare as they are.
+A line of the input has ``workload``, and ``kernel`` (its text) or ``file`` (a path beside the input). It may have
+``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``, which win over the flags. The output has one
+line for each, in the same order. An interrupted command continues where its output ends. On a device the speed-up is
+the ratio to the baseline measured interleaved in one session, with its interval. Simulated latencies are compared
+directly.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from acceld.errors import AcceldError, UsageError
 from acceld.home import Home
 
 ANSWER_S = 86_400.0
-"""Deadline of one answer, its wait in the queue included."""
+"""Deadline of one answer in seconds, including its wait in the queue."""
 PLACES = ("workload", "workload_folder", "backend", "api", "chip")
 """Fields that decide which baseline a kernel is compared with."""
 
@@ -59,12 +60,14 @@ class Item:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """The fields that its baseline depends on."""
+        """The fields that decide which baseline the item is compared with."""
         return tuple(self.body.get(name) for name in PLACES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate the kernels without a result; the exit code says if that worked, not if the kernels are good."""
+    """Evaluate the kernels that have no result yet. The exit code says whether that worked, not whether the kernels are
+    good.
+    """
     if arguments.best_of < 1 or arguments.jobs < 1:
         raise UsageError("--best-of and --jobs are at least 1")
     items = list(_items(Path(arguments.jsonl), arguments))
@@ -134,7 +137,7 @@ def _text(path: Path, where: str = "") -> str:
 
 
 def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
-    """Results that are there already; a last line that was cut off is taken away. UsageError for another input's."""
+    """Return the results of an earlier call, without an incomplete last line. UsageError for results of another input."""
     if not out.exists():
         return []
     raw = out.read_bytes()
@@ -153,7 +156,7 @@ def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
 
 
 def _evaluated(home: Home, items: Sequence[Item], jobs: int) -> Iterator[dict[str, Any]]:
-    """Results in the items' order, some requests ahead."""
+    """Yield results in the items' order, with several requests under way."""
     baselines = _Baselines(home)
     waiting: deque[Future[dict[str, Any]]] = deque()
     left = iter(items)
@@ -171,7 +174,7 @@ def _evaluated(home: Home, items: Sequence[Item], jobs: int) -> Iterator[dict[st
 
 
 class _Baselines:
-    """Latencies of baselines, each asked for once."""
+    """Cache of baselines' latencies."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -179,7 +182,7 @@ class _Baselines:
         self._known: dict[tuple[Any, ...], Future[float | None]] = {}
 
     def latency_us(self, item: Item) -> float | None:
-        """The baseline's latency where the item's kernel runs; None where there is none that passes."""
+        """Return the latency of the item's baseline on the item's backend and chip; None if no baseline passes."""
         with self._lock:
             mine = item.place not in self._known
             found = self._known.setdefault(item.place, Future())
@@ -203,7 +206,9 @@ def _ask(home: Home, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
-    """One result. DaemonError where the daemon is lost: nothing is written then, so that the next command goes on."""
+    """Return one result. DaemonError if the daemon is lost; nothing is written then, so that the next command
+    continues.
+    """
     record: dict[str, Any] = {"id": item.id, "workload": item.body["workload"]}
     try:
         reported = _ask(home, item.body)

@@ -1,4 +1,4 @@
-"""``acceld export``: the history as data sets for training, or in the forms of other projects."""
+"""``acceld export``: write the history as data sets for training, or in the formats of other projects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the folder."""
+    """Write the folder of files."""
     from acceld.report.datasets import ROWS, distinct, split
     from acceld.report.exchange import card, nkibench, solutions, traces
     from acceld.report.trace_set import trace_set
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _known_workloads(materials: Iterable[Any]) -> dict[str, Any]:
-    """The runs' workloads that are still where they were, by name."""
+    """Return the runs' workloads that still exist, by name."""
     from acceld.workloads import load_workload
 
     folders = workload_folders()
@@ -91,7 +91,7 @@ def _known_workloads(materials: Iterable[Any]) -> dict[str, Any]:
 
 
 def _lines(place: Path, rows: Iterable[dict[str, Any]]) -> int:
-    """One JSON object a line; how many."""
+    """Write one JSON object a line, and return their number."""
     count = 0
     with place.open("w", encoding="utf-8") as file:
         for row in rows:
@@ -101,7 +101,7 @@ def _lines(place: Path, rows: Iterable[dict[str, Any]]) -> int:
 
 
 def _parquet(place: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows as Parquet. UsageError where pyarrow is not installed."""
+    """Write rows as Parquet. UsageError if pyarrow is not installed."""
     try:
         import pyarrow
         from pyarrow import parquet

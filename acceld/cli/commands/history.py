@@ -1,4 +1,4 @@
-"""``acceld history``: runs by condition, the saved queries, and full-text search; with or without a daemon."""
+"""``acceld history``: list runs by condition, run saved queries, or search the text. Works with and without a daemon."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the file itself, which a running daemon does not mind."""
+    """Read the database file and print the rows. A running daemon is not disturbed."""
     from acceld.store.reads import history, listing
 
     with history_file(arguments.home) as connection:
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _told(column: str, value: Any) -> Any:
-    """Return a value as the other tables of runs write it."""
+    """Return a value in the format of the other tables of runs."""
     match column:
         case "id":
             return f"r{value}"
@@ -120,7 +120,7 @@ def _why_empty(arguments: argparse.Namespace) -> str:
 
 
 def moment(text: str, now: float | None = None) -> float:
-    """Seconds since the epoch of ``7d``, ``12h``, ``30m`` ago or of a date. UsageError for anything else."""
+    """Return seconds since the epoch for a date, or for ``7d``, ``12h`` or ``30m`` ago. UsageError for anything else."""
     span = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text)
     if span:
         seconds = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}[span[2]]

@@ -1,4 +1,4 @@
-"""``acceld hosts``: the hosts of a fleet, what each does, what it cost, and why it is idle."""
+"""``acceld hosts``: list the hosts of a fleet with load, cost, and the reason why one is idle; drain a host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List the hosts, or change one. DaemonError (exit code 3) where no daemon runs."""
+    """List the hosts, or change one. DaemonError (exit code 3) if no daemon runs."""
     client = Client(find_home(arguments.home))
     if arguments.action != "list":
         if not arguments.host:
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def line(host: dict[str, Any]) -> tuple[str, ...]:
-    """Return a host's cells."""
+    """Return the table cells of a host."""
     return (
         host["host"],
         host["standing"],

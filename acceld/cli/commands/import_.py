@@ -1,4 +1,6 @@
-"""``acceld import``: NKIBench's kernels as workloads; AccelOpt's checkpoints and flashinfer-bench's traces as history."""
+"""``acceld import``: read NKIBench's kernels as workloads, AccelOpt's checkpoints and flashinfer-bench's traces as
+history.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read it; 1 where a case of several could not be read."""
+    """Import the source. Return 1 if one of several cases could not be read."""
     source = Path(arguments.source)
     if source.is_file():
         return _workloads(source, Path(arguments.into), arguments)
@@ -68,7 +70,7 @@ def _workloads(summary: Path, folder: Path, arguments: argparse.Namespace) -> in
 
 
 async def _record(source: Path, home: Home, only: str, chip: str | None) -> list[Any]:
-    """Write the history; return a record for each run."""
+    """Write the history, and return a record for each run."""
     from acceld.report.checkpoints import checkpoints, is_checkpoint
     from acceld.report.imports import flashinfer
     from acceld.report.recording import record_checkpoint, record_results

@@ -1,4 +1,4 @@
-"""``acceld init``: a commented workload folder from one's own kernel, and its first result."""
+"""``acceld init``: make a commented workload folder from a kernel of your own, and print its first result."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _facts(arguments: argparse.Namespace) -> tuple[list[DraftArgument], list[DraftOutput]]:
-    """Arguments, and outputs where there is a reference."""
+    """Return the arguments, and the outputs if there is a reference."""
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     if arguments.inputs:
         import numpy as np
@@ -118,12 +118,12 @@ def _write(
     outputs: list[DraftOutput],
     arguments: argparse.Namespace,
 ) -> None:
-    """The folder, complete or not at all."""
+    """Write the folder completely, or not at all."""
     fresh = folder.with_name(f".{folder.name}.acceld")
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        # With modules of its own the kernel keeps its place among them: relative imports depend on it.
+        # A kernel that imports modules of its package stays among them, because relative imports depend on it.
         baseline = kernel.filename if kernel.closure else BASELINE_FILES[kernel.api]
         for name, text in {**kernel.closure, baseline: kernel.text}.items():
             (fresh / name).parent.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List, show or change."""
+    """List insights, show one, or change one."""
     edits = {name: getattr(arguments, name) for name in TEXTS if getattr(arguments, name) is not None}
     if arguments.tags is not None:
         edits["tags"] = [tag.strip() for tag in arguments.tags.split(",") if tag.strip()]

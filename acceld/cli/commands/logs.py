@@ -1,4 +1,4 @@
-"""``acceld logs``: the daemon's log, also when none runs."""
+"""``acceld logs``: print the daemon's log, also when no daemon runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tail(path: Path, count: int) -> list[str]:
-    """The newest lines, also of the rotated files before."""
+    """Return the newest lines, including those of rotated files."""
     lines: list[str] = []
     for place in (path, *(path.with_name(f"{path.name}.{number}") for number in range(1, 4))):
         if len(lines) >= count or not place.exists():
@@ -54,7 +54,9 @@ def tail(path: Path, count: int) -> list[str]:
 
 
 def since(path: Path, position: int) -> tuple[list[str], int]:
-    """Whole lines after a byte position, and the next position; a shorter file was rotated and begins again."""
+    """Return the complete lines after a byte position, and the next position. A shorter file was rotated and is read
+    from its start.
+    """
     if not path.exists():
         return [], 0
     with path.open("rb") as stream:

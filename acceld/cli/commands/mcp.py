@@ -1,4 +1,4 @@
-"""``acceld mcp``: the tools for coding agents, over the Model Context Protocol."""
+"""``acceld mcp``: serve the tools for coding agents over the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until the client hangs up, or until interrupted."""
+    """Serve until the client disconnects, or until interrupted."""
     try:
         from acceld.agents import server
     except ModuleNotFoundError as error:

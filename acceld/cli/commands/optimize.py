@@ -1,4 +1,4 @@
-"""``acceld optimize``: submit a search to the daemon and, with --wait, follow it to its table."""
+"""``acceld optimize``: submit a search to the daemon. With --wait, show its progress and its outcome."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from acceld.targets import SIMULATOR, choose
 
 DETACHED = 130
 BACKEND_START_S = 900.0
-"""Deadline for starting a device's backend."""
+"""Deadline in seconds for starting a device's backend."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,20 +100,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def option_text(name: str) -> str:
-    """Return what a search parameter means."""
+    """Return the help text of a search parameter."""
     return str(SEARCH_OPTIONS[name].metadata["doc"])
 
 
 def add_option(
     parser: argparse.ArgumentParser, name: str, kind: Callable[[str], Any], metavar: str, *, flag: str = ""
 ) -> None:
-    """Add the flag of a search parameter, by default ``--its-name``."""
+    """Add the flag of a search parameter. It is ``--`` and the parameter's name unless ``flag`` is given."""
     flag = flag or "--" + name.replace("_", "-")
     parser.add_argument(flag, dest=name, type=kind, metavar=metavar, help=option_text(name))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Submit; follow where asked to."""
+    """Submit the run. With ``--wait``, follow it."""
     from acceld.cli.connect import connected
 
     spec, settings = specification(arguments)
@@ -140,7 +140,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config]:
-    """The run that is asked for, and the configuration behind it. UsageError, WorkloadError or ConfigError where it can not be."""
+    """Return the requested run and the configuration it uses. UsageError, WorkloadError or ConfigError if there can be
+    none.
+    """
     from acceld.workloads import workload
 
     asked = arguments.api or (api_of_file(Path(arguments.target)) if arguments.target else None)
@@ -200,7 +202,7 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
 
 
 def _reference(arguments: argparse.Namespace) -> str:
-    """The workload whose reference a first kernel is written from."""
+    """Return the workload whose reference the first kernel is written from."""
     from acceld import drafts
     from acceld.cli.reference import reference_workload
 
@@ -213,18 +215,18 @@ def _reference(arguments: argparse.Namespace) -> str:
 
 
 def parameters(arguments: argparse.Namespace, resolved: config.Resolved) -> SearchParameters:
-    """Preset, then configuration where it says something, then flags."""
+    """Return the search parameters: the preset's, overridden by the configuration, then by flags."""
     from acceld.daemon.specs import configured_search
 
     settings = resolved.config.search
     given = {name: value for name in SEARCH_OPTIONS if (value := getattr(arguments, name, None)) is not None}
-    given.pop("screen", None)  # the flag of a device's, which the configuration holds by now
+    given.pop("screen", None)  # ``--screen`` belongs to the device, and is in the configuration already
     given["from_reference"] = arguments.from_reference is not None
     return configured_search(given, resolved.config, resolved.origins, settings.preset, settings.proposer)
 
 
 def as_body(spec: RunSpec) -> dict[str, Any]:
-    """The specification as the daemon takes it."""
+    """Return the specification as the body of the daemon's request."""
     body = asdict(spec)
     if spec.root is None:
         del body["root"]
@@ -234,7 +236,7 @@ def as_body(spec: RunSpec) -> dict[str, Any]:
 
 
 def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
-    """Show the run until it ends, then its outcome. Ctrl-C detaches; the run goes on."""
+    """Show the run until it ends, then its outcome. Ctrl-C detaches, and the run continues."""
     from acceld.cli.outcome import print_outcome
     from acceld.cli.progress import progress_for
 
@@ -266,7 +268,7 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
 
 
 def write_best(home: Home, client: Client, result: dict[str, Any]) -> str | None:
-    """The best kernel as a file under the state folder; its path, None where nothing passed."""
+    """Write the best kernel to a file under the state folder. Return the path; None if no candidate passed."""
     if result["best"] is None:
         return None
     from acceld.workloads import BASELINE_FILES

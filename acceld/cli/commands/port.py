@@ -1,4 +1,6 @@
-"""``acceld port``: a kernel of ``neuronxcc.nki`` rewritten for the current ``nki``, traced, verified and compared; 7 where it is not."""
+"""``acceld port``: rewrite a kernel of ``neuronxcc.nki`` for the current ``nki``, and compare both. Exit code 7 if that
+fails.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A port and what became of it: ``problem`` says why it is not a proven one."""
+    """A port and its evaluation. ``problem`` is the reason why it is not proven equal."""
 
     ported: Ported
     problem: str = ""
@@ -52,12 +54,12 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """True if every construct was ported and the result is legal and equal to the original on the data tried."""
+        """True if every construct was ported, and the result is legal and equal to the original on the data tried."""
         return not self.ported.findings and not self.problem
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Port, write the file, and say what was proven of it and what was not ported."""
+    """Port the kernel, write the file, and print what was proven and what was not ported."""
     settings = config.load().config
     path = Path(arguments.kernel)
     if path.suffix != ".py":

@@ -37,7 +37,6 @@ from acceld.workloads import ArraySpec, Workload, load_workload, workload
 if TYPE_CHECKING:
     from acceld.nki.ir.program import Program
 
-"""The API of a kernel's file, by the package that it imports."""
 FINE = frozenset({Status.PASSED, Status.UNCHECKED, Status.UNTESTED})
 
 
@@ -72,12 +71,12 @@ class Subject:
 
     @property
     def folder(self) -> Path | None:
-        """The workload's folder, from wherever it is looked at."""
+        """The workload's absolute folder."""
         return self.workload.folder.resolve() if self.workload else None
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Profile, print, and return 7 where the kernel does not pass."""
+    """Profile the kernel and print the result. Return 7 if it does not pass."""
     asked = arguments.api or api_of_file(Path(arguments.kernel))
     flags = {"search.chip": arguments.chip, "search.api": asked}
     settings = config.load(flags=flags).config
@@ -109,12 +108,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_workload(arguments: argparse.Namespace) -> bool:
-    """Return whether a workload is asked for, by its baseline, rather than a kernel file."""
+    """Return True if the argument names a workload, and not a kernel file."""
     return Path(arguments.kernel).suffix != ".py"
 
 
 def _named(arguments: argparse.Namespace, settings: config.Config) -> Workload | None:
-    """Return the workload that is asked for, or that the kernel file is checked against."""
+    """Return the workload that was named, or that the kernel file is checked against."""
     if _is_workload(arguments):
         return workload(arguments.kernel, workload_folders(settings))
     if arguments.arg or arguments.reference:
@@ -159,7 +158,7 @@ def _load(path: Path, arguments: argparse.Namespace, api: str, found: Workload |
 
 
 def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
-    """A throw-away workload around a reference."""
+    """Return a temporary workload around a reference."""
     if not reference.is_file():
         raise UsageError(f"there is no file {reference}")
     facts = drafts.reference_facts(reference)
@@ -196,7 +195,7 @@ def _traced(subject: Subject, chip: str, settings: config.EvaluateConfig, state:
 
 
 def _write_timeline(program: Program, path: Path, state: Path) -> None:
-    """The timeline as a Chrome trace. UsageError where the file can not be written."""
+    """Write the timeline as a Chrome trace. UsageError if the file can not be written."""
     from acceld.nki.timing.calibration import calibrated, chosen, read
     from acceld.nki.timing.chrome_trace import chrome_trace
     from acceld.nki.timing.timeline import timeline
@@ -217,7 +216,7 @@ COUNTERS = (
 
 
 def record(evaluation: Evaluation, found: Workload | None, chip: str, api: str | None = None) -> dict[str, Any]:
-    """The evaluation as ``--json`` prints it; ``api`` is the kernel's, for one that was not timed."""
+    """Return the evaluation as ``--json`` prints it. ``api`` is the kernel's, for one that was not timed."""
     profile, correctness, failure = evaluation.profile, evaluation.correctness, evaluation.failure
     counters = {name: _whole(value) for name, value in profile.counters.items()} if profile else {}
     return {
@@ -251,12 +250,12 @@ def record(evaluation: Evaluation, found: Workload | None, chip: str, api: str |
 
 
 def _whole(value: float) -> float:
-    """Bytes and counts without a decimal point."""
+    """Return bytes and counts without a decimal point."""
     return int(value) if float(value).is_integer() else value
 
 
 def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: str) -> None:
-    """The evaluation for a person."""
+    """Print the evaluation for people."""
     profile, correctness = evaluation.profile, evaluation.correctness
     pairs = [("kernel", f"{name}  ({subject.kernel.api}, {chip})"), ("status", _status(evaluation))]
     if evaluation.failure is not None:
@@ -322,7 +321,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
 
 
 def _latency(profile: Profile, chip: str) -> str:
-    """``≈ 1.19 ms sim trn1 ±12 % (legacy)``: the model of the compiler behind a simulated latency stands behind it."""
+    """Format a latency such as ``≈ 1.19 ms sim trn1 ±12 % (legacy)``. The name in parentheses is the compiler model."""
     if profile.latency_us is None:
         return "data_dependent: no one number, the time depends on values the kernel reads"
     text = figures.latency(profile.latency_us, profile.source, chip, profile.interval_percent)

@@ -1,4 +1,4 @@
-"""``acceld query``: plain SQL over the history, read-only, with or without a daemon."""
+"""``acceld query``: run SQL over the history, read-only. Works with and without a daemon."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the statement on the file itself. UsageError without one."""
+    """Run the statement on the database file. UsageError without a statement."""
     from acceld.store.reads.history import query, tables
 
     if arguments.tables:
@@ -47,7 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
 def show(
     arguments: argparse.Namespace, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, wide: bool = False
 ) -> None:
-    """Print rows in the format of the flags; with ``wide`` no cell is cut. Times of tables are shown in ISO 8601, JSON has the seconds."""
+    """Print rows in the format of the flags; with ``wide`` no cell is cut.
+
+    Tables show times in ISO 8601, JSON has them in seconds.
+    """
     if not (arguments.json or arguments.jsonl):
         times = {place for place, name in enumerate(columns) if name == "at" or name.endswith("_at")}
         rows = [

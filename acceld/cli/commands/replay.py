@@ -1,4 +1,4 @@
-"""``acceld replay``: decide a run again from its rows, offline; exit 1 on the first difference."""
+"""``acceld replay``: repeat a run's decisions from its rows, offline. Exit code 1 on the first difference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the rows, decide again, compare."""
+    """Read the rows, repeat the decisions, and compare."""
     from acceld.search.replay import differences, recording
 
     number = number_of(arguments.run, "r")

@@ -1,4 +1,4 @@
-"""``acceld report``: one run or several as a page, as Markdown, or as pictures."""
+"""``acceld report``: write a report on runs as an HTML page, as Markdown, or as pictures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write it."""
+    """Write the report."""
     from acceld.report.facts import gather
     from acceld.report.markdown import markdown
     from acceld.report.page import page

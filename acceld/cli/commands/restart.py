@@ -1,4 +1,4 @@
-"""``acceld restart``: stop, then start; runs go on where they were."""
+"""``acceld restart``: stop the daemon, then start it. Runs continue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Stop where one runs, then start."""
+    """Stop a running daemon, then start one."""
     home = find_home(arguments.home)
     if home.is_served():
         stop(home, grace_s=None, timeout_s=60.0)

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List them, newest first."""
+    """List runs, newest first."""
     with reading(arguments.home) as history:
         query = {"workload": arguments.workload, "state": arguments.state, "limit": arguments.limit}
         listed: list[dict[str, Any]] = history.get("/v1/runs", **query)["runs"]

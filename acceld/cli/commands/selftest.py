@@ -1,4 +1,4 @@
-"""``acceld selftest``: every known attack and honest kernels beside them, tried on this machine's own evaluator."""
+"""``acceld selftest``: try every known attack, and honest kernels, on this machine's own evaluator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the suite; return 1 if the judge was fooled, died, refused an honest kernel or caught an attack by another rule."""
+    """Run the suite. Return 1 if the evaluator accepted an attack, died, refused an honest kernel or caught an attack
+    by another rule.
+    """
     from acceld.evaluate.selftest.runner import FAILURES, run_selftest
 
     settings = config.load().config

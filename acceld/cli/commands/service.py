@@ -1,4 +1,4 @@
-"""``acceld service``: a systemd user service that keeps a daemon running for a state folder."""
+"""``acceld service``: install a systemd user service that keeps a daemon running for a state folder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write or remove the unit file; enable it where systemd runs for this user."""
+    """Write or remove the unit file, and enable it if systemd runs for this user."""
     home = find_home(arguments.home)
     path = unit_path(home)
     if arguments.what == "show":
@@ -75,7 +75,7 @@ def unit_path(home: Home) -> Path:
 
 
 def unit(home: Home) -> str:
-    """The unit file."""
+    """Return the text of the unit file."""
     for text in (str(home.path), sys.executable):
         if any(c in text for c in "\n\"'%\\ "):
             raise UsageError(f"systemd can not take the path {text!r}", hint="use a path without spaces and quotes")
@@ -83,7 +83,7 @@ def unit(home: Home) -> str:
 
 
 def systemctl(*words: str) -> bool:
-    """Ask the user's systemd; whether it did it."""
+    """Run a command of the user's systemd, and return True if it succeeded."""
     if shutil.which("systemctl") is None:
         return False
     done = subprocess.run(["systemctl", "--user", *words], capture_output=True, check=False, timeout=30)

@@ -1,4 +1,4 @@
-"""``acceld show``: a run, a candidate, an insight or an evaluation by its id."""
+"""``acceld show``: show a run, a candidate, an insight or an evaluation by its id."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fetch and print."""
+    """Fetch the record and print it."""
     match = re.fullmatch(r"([rcie])(\d+)", arguments.id)
     if match is None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""``acceld skill``: the folder that tells a coding agent when to use acceld, and how."""
+"""``acceld skill``: install the skill that tells a coding agent when to use acceld, and how."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDERS = {
     "kiro": ".kiro/skills",
     "agents": ".agents/skills",
 }
-"""The folder of skills of each agent, relative to the project or, with ``--user``, to the home folder."""
+"""Each agent's folder of skills, relative to the project or, with ``--user``, to the home folder."""
 NAME = "acceld"
 
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Copy the folder; replace an earlier version of it, and nothing else."""
+    """Copy the folder. It replaces an earlier version of itself, and nothing else."""
     base = Path.home() if arguments.user else Path.cwd()
     target = (Path(arguments.to) if arguments.to else base / FOLDERS[arguments.agent]) / NAME
     source = data_folder("skills") / NAME
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return True for a folder whose skill has our name."""
+    """Return True for a folder whose skill is acceld's."""
     try:
         return f"\nname: {NAME}\n" in (folder / "SKILL.md").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

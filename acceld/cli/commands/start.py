@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start; where one runs already, say so and fail."""
+    """Start the daemon. If one runs already, say so and fail."""
     home = find_home(arguments.home)
     if arguments.foreground:
         from acceld.daemon.process import main

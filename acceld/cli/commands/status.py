@@ -1,4 +1,4 @@
-"""``acceld status``: what the daemon does now. Imports the standard library and little else."""
+"""``acceld status``: show the state of the daemon. Imports little beyond the standard library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask and print. DaemonError (exit code 3) where no daemon runs."""
+    """Print the status. DaemonError (exit code 3) if no daemon runs."""
     home = find_home(arguments.home)
     status = Client(home, timeout_s=10.0).get("/v1/status")
     if arguments.json:
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def lines(status: dict[str, Any]) -> list[str]:
-    """The answer for people."""
+    """Return the status as lines for people."""
     runs, queue, storage = status["runs"], status["queue"], status["storage"]
     shown = [
         f"acceld {status['version']}  {status['state']}  pid {status['pid']}  up {duration(status['uptime_s'])}",
@@ -63,12 +63,12 @@ def lines(status: dict[str, Any]) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """``text`` without what would steer a terminal."""
+    """Return ``text`` without characters that control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def duration(seconds: float) -> str:
-    """A time span in its two largest units."""
+    """Return a time span in its two largest units."""
     whole = int(seconds)
     for unit, length, lower, lower_length in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if whole >= length:
@@ -77,7 +77,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
+    """Return a number of bytes for people."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":

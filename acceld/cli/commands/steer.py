@@ -1,4 +1,4 @@
-"""``acceld pause|resume|cancel|pin|veto|hint|budget``: change a run while it goes on. Each is recorded with who did it."""
+"""``acceld pause|resume|cancel|pin|veto|hint|budget``: steer a run. Each action is recorded with its author."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask the daemon, which answers when it has taken effect or has been written down."""
+    """Send the action to the daemon, which answers when it has taken effect or has been stored."""
     client = Client(find_home(arguments.home))
     body: dict[str, Any] = {"action": arguments.action}
     if arguments.action in ("pin", "veto"):

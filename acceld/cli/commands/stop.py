@@ -1,4 +1,4 @@
-"""``acceld stop``: stop the daemon in order; unfinished runs go on at its next start."""
+"""``acceld stop``: stop the daemon in order; unfinished runs continue at its next start."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from acceld.search.suites import Entry, Row, Slice, Suite
 
 _SLICES = 3
-"""Slices of time for each kernel if all had the same number."""
+"""Number of time slices for each kernel if all got the same number."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run a suite, or compare two."""
+    """Run a suite, or compare two results."""
     wanted = 1 if arguments.action == "run" else 2
     if len(arguments.what) != wanted:
         raise UsageError(
@@ -132,7 +132,7 @@ def _run_name(suite: Suite, arguments: argparse.Namespace, entry: Entry) -> str:
 
 
 def _earlier(client: Client, name: str) -> list[dict[str, Any]]:
-    """Outcomes of the runs that an earlier call of the same command made, oldest first."""
+    """Return the outcomes of runs that an earlier call of the same command made, oldest first."""
     listed = client.get("/v1/runs", limit=1000)["runs"]
     numbers = sorted(one["id"] for one in listed if one["name"] == name)
     return [client.get(f"/v1/runs/{number}/outcome") for number in numbers]
@@ -159,7 +159,7 @@ def _slice(
     left_s: float,
     waiting: int,
 ) -> dict[str, Any]:
-    """Optimize one kernel from its best so far for its share of the time and money that is left."""
+    """Optimize one kernel from its best version so far, for its share of the time and money that is left."""
     from acceld.cli.commands.optimize import as_body, specification
     from acceld.cli.main import parser_of
 
@@ -186,7 +186,7 @@ def _slice(
 
 
 def _wait(client: Client, number: int) -> None:
-    """Until a run has ended; one that has spent its money is ended."""
+    """Wait until a run has ended; cancel one that has spent its money."""
     for row in client.events(0, run=number, wait_s=5.0):
         match event_of(row).data:
             case RunStateChanged(state, message):
@@ -197,7 +197,7 @@ def _wait(client: Client, number: int) -> None:
 
 
 def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) -> dict[str, tuple[float | None, str]]:
-    """Latency of each competitor's kernel after the strict gate, or why it has none."""
+    """Return each competitor's latency after the strict gate, or the reason why it has none."""
     from acceld.search.suites import kernels_in
 
     labels = {_label(entry): entry for entry in suite.entries}

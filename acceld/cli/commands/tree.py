@@ -1,4 +1,4 @@
-"""``acceld tree``: a run's candidates as a tree."""
+"""``acceld tree``: print a run's candidates as a tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it."""
+    """Print the tree."""
     number = number_of(arguments.run, "r")
     with reading(arguments.home) as history:
         found: dict[str, Any] = history.get(f"/v1/runs/{number}/tree")
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _families(nodes: list[dict[str, Any]]) -> dict[int | None, list[dict[str, Any]]]:
-    """Children by parent, the fastest first."""
+    """Return the children of each parent, fastest first."""
     families: dict[int | None, list[dict[str, Any]]] = {}
     for node in nodes:
         families.setdefault(node["parent"], []).append(node)

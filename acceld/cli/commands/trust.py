@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Trust, take back, or list."""
+    """Trust a folder, remove its trust, or list trusted folders."""
     if arguments.folder is None or arguments.list:
         folders = sorted(map(str, trusted_folders()))
         return answer(arguments, {"trusted": folders}, "\n".join(folders) or "no folder is trusted")

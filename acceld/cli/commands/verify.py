@@ -1,8 +1,9 @@
-"""``acceld verify``: evaluate stored winners, or a kernel against another revision, again and strictly; 7 where one fails.
+"""``acceld verify``: evaluate stored winners, or a kernel against another revision, by the strict gate. Exit code 7 if
+one fails.
 
-Made for a kernel repository's CI: what once won must still be right, and no slower than allowed, under today's model,
-gates and rules. What a device measured is measured again interleaved with what it once beat, in one session: latencies of two
-days are never compared.
+Made for the CI of a kernel repository. A former winner must still be right, and no slower than allowed, under today's
+model, gates and rules. A measured win is measured again, interleaved with the kernel it beat: latencies of two days are
+never compared.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from acceld.targets import SIMULATOR, TARGETS, choose
 
 MOST_PERCENT = 5.0
 ANSWER_S = 1800.0
-"""Deadline of a measurement, its wait in the queue included."""
+"""Deadline of a measurement in seconds, including its wait in the queue."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel to evaluate, and what it is compared with: a stored latency where it is simulated, else ``other`` interleaved."""
+    """A kernel to evaluate, and its comparison: a stored latency for a simulated case, else ``other``, measured
+    interleaved.
+    """
 
     name: str
     kernel: Kernel
@@ -76,21 +79,21 @@ class Case:
     backend: str = SIMULATOR
     stored_us: float | None = None
     other: Kernel | None = None
-    """The run's baseline where a device measured it, or another revision."""
+    """The baseline of a measured run, or the kernel at another revision."""
     won: bool = False
-    """It was stored as faster than ``other`` and has to be again."""
+    """True if the kernel was stored as faster than ``other``, and must be faster again."""
     stored_ratio: float | None = None
-    """Its earlier speed-up over ``other``, and half the width of that interval in percent."""
+    """The stored speed-up over ``other``, and half the width of its interval in percent."""
     stored_percent: float = 0.0
     most_percent: float | None = None
-    """Largest slow-down allowed, in percent; None takes the command's own limit."""
+    """Largest slow-down allowed, in percent; None means the command's own limit."""
     run: int | None = None
     candidate: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a case. ``turns`` is of measured ones."""
+    """The result of a case. Measured cases have ``turns``."""
 
     case: Case
     evaluation: Evaluation
@@ -99,11 +102,11 @@ class Result:
     turns: Interleaved | None = None
     reason: str = ""
     before: Evaluation | None = None
-    """The evaluation of the kernel it is compared with; None where both were measured in one session."""
+    """The evaluation of the compared kernel; None if both were measured in one session."""
 
     @property
     def change_percent(self) -> float | None:
-        """Slow-down against before: of latencies that are simulated, of interleaved ratios otherwise."""
+        """Slow-down in percent: by latencies if simulated, by interleaved ratios if measured."""
         now = self.evaluation.latency_us
         if self.case.backend != SIMULATOR:
             before = self.case.stored_ratio if self.case.won else 1.0
@@ -112,7 +115,7 @@ class Result:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate and print; 7 where anything does not hold."""
+    """Evaluate the cases and print the results. Return 7 if one does not hold."""
     if arguments.on == "device":
         from acceld.cli.verify_device import run as on_device
 
@@ -123,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
     client = None
     if arguments.every or any(
         case.backend != SIMULATOR for case in cases
-    ):  # the daemon lends devices, and writes marks
+    ):  # the daemon lends devices, and stores the marks
         client = Client(connected(arguments.home)[0], timeout_s=ANSWER_S)
     results = asyncio.run(
         results_on(cases, settings.evaluate, state, arguments.max_regression, client, marks=arguments.every)
@@ -185,7 +188,7 @@ def _cases(arguments: argparse.Namespace, settings: config.Config) -> list[Case]
 
 
 def _every_run(history: Any) -> list[dict[str, Any]]:
-    """All runs, the oldest first."""
+    """Return all runs, oldest first."""
     runs: list[dict[str, Any]] = []
     while page := history.get("/v1/runs", limit=500, offset=len(runs))["runs"]:
         runs += page
@@ -193,7 +196,7 @@ def _every_run(history: Any) -> list[dict[str, Any]]:
 
 
 def _mark(client: Client, result: Result) -> None:
-    """Keep in the history whether a stored winner holds; a device that was not to be had says nothing about it."""
+    """Store whether a winner still holds. A device that was not available says nothing about it."""
     case, failure = result.case, result.evaluation.failure
     if case.run is None or result.evaluation.status in (Status.TIMEOUT, Status.UNSUPPORTED):
         return
@@ -236,7 +239,7 @@ def file_case(
     api: str | None = None,
     chip: str | None = None,
 ) -> Case:
-    """Return a kernel file's case: against its own text in the git revision ``against``, where that is given."""
+    """Return the case of a kernel file: compared with its text in the git revision ``against``, if given."""
     found = workload_of(path, workload, settings)
     if found is None:
         raise UsageError(f"{path} has nothing to be checked against", hint="name a workload with --workload")
@@ -250,7 +253,7 @@ def file_case(
 
 
 def _at_revision(path: Path, revision: str) -> str:
-    """The file's text in a git revision. UsageError where there is none."""
+    """Return the file's text in a git revision. UsageError where there is none."""
     command = ["git", "show", f"{revision}:./{path.name}"]
     done = subprocess.run(command, cwd=path.resolve().parent, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -267,9 +270,10 @@ async def results_on(
     *,
     marks: bool = False,
 ) -> list[Result]:
-    """Evaluate cases one after another; ``client`` reaches the daemon, which measured ones need.
+    """Evaluate cases one after another. ``client`` reaches the daemon, which measured cases need.
 
-    With ``marks`` the daemon writes each result down at once, and a case that can not be tried is one among the others.
+    With ``marks`` the daemon stores each result at once. A case that can not be evaluated then becomes a failed result
+    among the others.
     """
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
@@ -310,7 +314,7 @@ async def _result(evaluator: Any, case: Case, most: float | None, client: Client
 
 
 def _on_device(client: Client, case: Case, most_percent: float | None) -> Result:
-    """The strict result of the daemon, which lends the device, interleaved with what the kernel is compared with."""
+    """Return the daemon's strict result, measured on its device interleaved with the compared kernel."""
     place = {
         "workload": case.workload,
         "workload_folder": case.folder,
@@ -323,11 +327,11 @@ def _on_device(client: Client, case: Case, most_percent: float | None) -> Result
 
 
 def broken_by(case: Case, turns: Interleaved | None, most_percent: float | None) -> str:
-    """Return the reason why a kernel that passes does not hold; empty for one that holds.
+    """Return the reason why a passing kernel does not hold; empty if it holds.
 
-    A winner has to win again, beyond its interval and twice the resolution. The size of the win differs between days, so it
-    counts only where ``most_percent`` is given, beyond both intervals. Any other kernel may be slower than ``other`` by
-    at most ``most_percent``.
+    A winner has to win again, beyond its interval and twice the resolution. The size of the win differs between days,
+    so it counts only where ``most_percent`` is given, beyond both intervals. Any other kernel may be slower than
+    ``other`` by at most ``most_percent``.
     """
     if case.other is None:
         return ""

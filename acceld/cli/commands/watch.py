@@ -118,7 +118,7 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
 
 
 async def _until_left(watcher: Watcher, files: Sequence[Watched], console: WatchConsole) -> None:
-    """Follow saves and keys until one of them is q."""
+    """Handle saves and keys until the key q."""
     from acceld.cli.watch_console import single_keys
 
     left = asyncio.Event()
@@ -161,7 +161,7 @@ async def _until_left(watcher: Watcher, files: Sequence[Watched], console: Watch
 
 
 def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config, api: str) -> Watched:
-    """A file with the workload it is evaluated by."""
+    """Return a file with the workload it is evaluated by."""
     from acceld.watch.tiers import Watched
     from acceld.workloads import load_workload
 
@@ -177,6 +177,6 @@ def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config,
             f"{path} has nothing to be evaluated by",
             hint=f"give --workload, or make a workload of it: acceld init {path} --arg SHAPE:DTYPE",
         )
-    folder = found.folder.resolve()  # the judge works in another folder
+    folder = found.folder.resolve()  # absolute, because the judge runs in another folder
     contract = tuple(p for p in (folder / "workload.toml", folder / "reference.py") if p.is_file())
     return Watched(path, api, found.name, str(folder), contract, arguments.entry)

@@ -1,4 +1,4 @@
-"""``acceld web``: the terminal UI in a browser, on loopback, behind a one-time token."""
+"""``acceld web``: serve the terminal UI to a browser, on loopback, behind a one-time token."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List or show."""
+    """List workloads, or show one."""
     extra = [Path(folder) for folder in config.load().config.paths.workloads]
     if arguments.name:
         one = workload(arguments.name, extra)
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _least(one: Workload) -> tuple[str, str]:
-    """Return the first chip that one of its baselines is for, and the roofline there."""
+    """Return the first chip that one of the baselines is for, and the roofline there."""
     chips = [chip for target in TARGETS.values() for api in one.baselines for chip in target.chips.get(api, ())]
     chip = next(iter(chips), "trn1")
     return chip, figures.duration(roofline.roofline_us(one, chip))

@@ -1,4 +1,4 @@
-"""The host's processor: kernels in C (built by gcc) and in numpy."""
+"""Run kernels in C (built by gcc) and in numpy on the host's processor."""
 
 from acceld.device import HOST, Device, Target
 

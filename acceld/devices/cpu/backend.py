@@ -1,4 +1,4 @@
-"""The host's processor as acceld uses it: its evaluator and its lines of ``acceld doctor``."""
+"""Provide the evaluator of the host's processor, and its lines of ``acceld doctor``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def evaluator(workplace: Workplace, backend: str) -> Evaluator:
 
 
 def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
-    """Yield what kernels for the host's processor would be built and timed with. Nothing is measured."""
+    """Yield the compiler, core and peaks that kernels for the host's processor would use. Measures nothing."""
     driver = CpuDriver()
     try:
         driver.check()
@@ -43,11 +43,11 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
 
 
 VECTOR_SETS = "sse4_2 avx2 fma avx512f avx512bw avx512_bf16 amx_bf16 asimd sve".split()
-"""Flags of a processor that tell which vector instructions it has."""
+"""Processor flags for vector instructions."""
 
 
 def figures(chip: str) -> list[str]:
-    """Return the figures of this machine's processor that kernels are shaped by, a line each, as the system tells them."""
+    """Return this processor's sizes and vector instructions as lines, from what the system reports."""
     lines = [f"processor: {platform.machine()}"]
     try:
         text = Path("/proc/cpuinfo").read_text("utf-8", "replace")

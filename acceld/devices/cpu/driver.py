@@ -1,4 +1,4 @@
-"""The driver of the host backend: a C compiler found at run time, one core to time on, the policy for C sources."""
+"""Drive the host backend: find a C compiler, choose a core to time on, apply the policy for C sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLAGS = (
     "-O3 -march=native -std=gnu11 -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -fno-ident "
     "-fopt-info-vec-optimized -static-libgcc -Wl,--build-id=none -Wl,-z,defs -s"
 ).split()
-"""Compiler flags of C kernels: for this processor, one thread; ``omp simd`` pragmas count, other OpenMP does not."""
+"""Compiler flags of C kernels: for this processor, one thread. ``omp simd`` pragmas work, other OpenMP does not."""
 _COMPILERS = ("gcc", "cc", "clang")
 _BUILD_PROCESSES, _BUILD_BYTES, _RUN_BYTES = 16, 4 << 30, 2 << 30
 _VERSION_S = 20.0
@@ -39,7 +39,7 @@ class Compiler:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Folders it and what it starts live in."""
+        """Folders of the compiler and of the programs that it starts."""
         own = str(Path(os.path.realpath(self.path)).parents[1])
         listed = ("/usr", "/lib", "/lib64", "/bin", own)
         return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path) and not _below(path, listed)))
@@ -70,7 +70,7 @@ class CpuDriver:
 
     @cached_property
     def compiler(self) -> Compiler | None:
-        """The first compiler that answers."""
+        """Return the first compiler that answers."""
         for name in _COMPILERS:
             path = shutil.which(name)
             if path is None:
@@ -85,53 +85,53 @@ class CpuDriver:
         return None
 
     def leases(self) -> Sequence[Lease]:
-        """One core, the last that may be used: the daemon and the referee keep the others."""
+        """Return one core, the last usable one. The others are for the daemon and the referee."""
         core = max(os.sched_getaffinity(0))
         return (Lease(core, f"core {core}"),)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """The first thing a candidate in C may not hold; numpy candidates are read by the evaluator's own policy."""
+        """Return the first forbidden construct of a candidate in C. The evaluator's own policy reads numpy candidates."""
         return refused_c(kernel.text) if kernel.api == "c" else None
 
     def building(self, api: str) -> Rights:
-        """The compiler, its programs and libraries; nothing for numpy."""
+        """Return the rights to run the compiler, its programs and libraries; none for numpy."""
         if api != "c" or self.compiler is None:
             return Rights()
         return Rights(_BUILD_BYTES, _BUILD_PROCESSES, execute=True, read_paths=self.compiler.roots)
 
     def running(self, api: str, artefact: str, lease: Lease) -> Rights:
-        """One thread; C may map its own artefact as code."""
+        """Return the rights of a worker: one thread; for C, to map its own artefact as code."""
         return Rights(_RUN_BYTES, 1, execute=api == "c", read_paths=(artefact,))
 
     def learn(self, folder: Path) -> None:
-        """Measure this machine's rates once, or read what was measured."""
+        """Measure this machine's rates, or read stored ones."""
         compiler = self.compiler.path if self.compiler else None
         self._rates = rates(folder, compiler, FLAGS, self.leases()[0].index)
 
     def peaks(self, chip: str) -> Peaks | None:
-        """Rates of one core, as measured."""
+        """Return the measured rates of one core."""
         return self._rates.peaks() if self._rates else None
 
     def limits(self, chip: str) -> Peaks | None:
-        """Rates that no kernel on one core can exceed."""
+        """Return rates that no kernel on one core can exceed."""
         return self._rates.limits() if self._rates else None
 
     def referring(self) -> Rights:
-        """Nothing: the workload's own reference is used."""
+        """Return no rights, because the workload's own reference is used."""
         return Rights()
 
     def settings(self, api: str) -> Mapping[str, Any]:
-        """Compiler and flags."""
+        """Return the compiler and flags."""
         if api != "c" or self.compiler is None:
             return {}
         return {"compiler": self.compiler.path, "flags": FLAGS, "path": os.environ.get("PATH", os.defpath)}
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return nothing: the processor's own clock counts only what the kernel used."""
+        """Return nothing: the processor's clock already counts only the kernel's own time."""
         return {}
 
     def sdk(self, api: str) -> str:
-        """Compiler with version and flags that matter, or numpy's version."""
+        """Return the compiler with version and relevant flags, or numpy's version."""
         if api == "c" and self.compiler is not None:
             return f"{self.compiler.version}, {' '.join(FLAGS[:2])}"
         import numpy as np
@@ -140,5 +140,5 @@ class CpuDriver:
 
 
 def _below(path: str, others: Sequence[str]) -> bool:
-    """Return True if a real folder lies in another of them."""
+    """Return True if a folder, with links resolved, lies in one of the others."""
     return not os.path.islink(path) and any(path != one and path.startswith(one + os.sep) for one in others)

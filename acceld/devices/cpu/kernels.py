@@ -1,4 +1,4 @@
-"""Builder and worker of the host backend. Both run in jailed children; see :mod:`acceld.evaluate.hosted.driver`."""
+"""Build and call kernels of the host backend, in jailed children; see :mod:`acceld.evaluate.hosted.driver`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMPORTABLE = (
     "math functools itertools operator typing dataclasses enum collections.abc numbers ml_dtypes numpy.fft "
     "numpy.lib.stride_tricks numpy.linalg numpy.ma numpy.polynomial"
 ).split()
-"""Modules a numpy kernel may import besides numpy: loaded here, before the jail."""
+"""Modules that a numpy kernel may import besides numpy. They are loaded here, before the jail."""
 for _name in IMPORTABLE:
     importlib.import_module(_name)
 
@@ -33,12 +33,12 @@ _MOST_LOG = 4000
 
 
 def build(job: Job) -> Built:
-    """A shared object from a C kernel; a numpy kernel's own text, once it is known to define its function."""
+    """Return the shared object of a C kernel, or a numpy kernel's own text if it defines the function."""
     return _build_c(job) if job["api"] == "c" else _build_numpy(job)
 
 
 def prepare(job: Job, artefact: str) -> Call:
-    """The kernel as a function of arrays."""
+    """Return the kernel as a function of arrays."""
     return _prepare_c(job, artefact) if job["api"] == "c" else _prepare_numpy(job, artefact)
 
 
@@ -71,7 +71,7 @@ def _build_c(job: Job) -> Built:
 
 
 def _complaint(said: str, declared: str) -> BuildRefused:
-    """The compiler's first error, with the kernel's own line."""
+    """Return the compiler's first error, with the kernel's own line."""
     found = _MESSAGE.search(said)
     if found:
         text = found.group(3)
@@ -109,7 +109,7 @@ def _prepare_c(job: Job, artefact: str) -> Call:
     bound: list[Any] = []
 
     def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        # The arena does not move: pointers are made in the first call and kept.
+        # The arena does not move, so pointers are made once, in the first call.
         if not bound:
             bound.extend(_passed(one) for one in (*inputs, *outputs))
         function(*bound)
@@ -122,7 +122,7 @@ def _passed(value: Any) -> Any:
 
 
 class WrongOutput(Exception):
-    """A numpy kernel returned something else than its workload's outputs. ``rule`` says what."""
+    """A numpy kernel's result does not match the workload's outputs. ``rule`` says how."""
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,7 @@
-"""Read from a compiled object what a kernel in C does besides computing: its text can hide that, its symbols can not."""
+"""Check what a compiled C kernel does besides computing.
+
+Its text can hide a call; its symbols can not.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,13 @@ EXTERNAL = frozenset(
     "strcpy strncpy strchr strrchr qsort bsearch abs labs llabs div ldiv lldiv __assert_fail __stack_chk_fail "
     "__memcpy_chk __memmove_chk __memset_chk __mempcpy_chk __strcpy_chk __strncpy_chk _GLOBAL_OFFSET_TABLE_".split()
 ) | {name + kind for name in _REAL for kind in ("", "f", "l")}
-"""Functions of libc and libm that a kernel may call: memory, and arithmetic on its arguments."""
+"""Functions of libc and libm that a kernel may call: memory functions, and arithmetic on the arguments."""
 _VECTOR = re.compile(r"_ZGV[a-z][NM]\d+[vlu]+_(\w+)|__(\w+)_finite")
-"""libm's functions of vectors, and of finite numbers."""
+"""libm's functions on vectors, and its variants for finite numbers."""
 _HELPERS = re.compile(
     r"__[a-z]+[hsdxtb]f[hsdxtb]?[fi]?\d?|__(?:u?div|u?mod|mul|u?divmod|ashl|ashr|lshr|neg|ffs|clz|ctz|popcount)[sdt]i[234]?"
 )
-"""Arithmetic that the compiler calls where the processor has none."""
+"""Arithmetic functions that the compiler calls if the processor lacks an instruction."""
 _SECTION = re.compile(
     r"|\.(?:text|data|bss|rodata|rela?|comment|note|eh_frame|symtab|strtab|shstrtab|group|llvm_addrsig|debug_\w+)(?:\..*)?"
 )
@@ -47,9 +50,9 @@ _DECLARED = re.compile(r"\bextern\b[^;{}()=]*?\b(\w+)\s*\(")
 
 
 def complaint(path: Path, search: str) -> tuple[str, str]:
-    """Return the rule that a compiled object breaks and in what, or two empty texts; programs are looked for along ``search``.
+    """Return the rule that a compiled object breaks, and where; two empty texts if it breaks none.
 
-    The preprocessed source is read where it lies beside the object (``.i``).
+    Tools are found along ``search``. The preprocessed source is read too if it lies beside the object (``.i``).
     """
     declared = next(_declared(path.with_suffix(".i")), None)
     if declared is not None:
@@ -63,10 +66,10 @@ def complaint(path: Path, search: str) -> tuple[str, str]:
 
 
 def _declared(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield external functions that the kernel's own lines declare and a kernel may not use, called or not."""
+    """Yield forbidden external functions that the kernel's own lines declare, called or not."""
     if not path.is_file():
         return
-    depth, lines = 0, []  # how many included files a line lies within
+    depth, lines = 0, []  # depth of included files at this line
     for line in path.read_text("utf-8", "replace").splitlines():
         marker = _MARKER.match(line)
         if marker is not None:
@@ -82,7 +85,7 @@ def _declared(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _symbols(elf: ELFFile) -> Iterator[tuple[str, str]]:
-    """Yield what sections and symbols have that a kernel has no use for."""
+    """Yield sections and symbols that a kernel does not need."""
     executable = set()
     for number, section in enumerate(elf.iter_sections()):
         if not _SECTION.fullmatch(section.name):
@@ -108,7 +111,7 @@ def _allowed(name: str) -> bool:
 
 def _instructions(path: Path, search: str) -> tuple[str, str]:
     program = shutil.which("objdump", path=search) or shutil.which("llvm-objdump", path=search)
-    if program is None:  # comes with every linker that gcc uses
+    if program is None:  # part of every toolchain that has gcc
         return "", ""
     command = [program, "-d", "--no-show-raw-insn", path.name]
     environment = {"PATH": search, "LC_ALL": "C"}

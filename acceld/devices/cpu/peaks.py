@@ -1,7 +1,7 @@
-"""Measure one core of this machine once, and keep it: multiply-adds, copying in memory and in cache.
+"""Measure the rates of one core of this machine once, and store them: multiply-adds, copies in memory and in cache.
 
-Percentages of peak are against the rates of memory and arithmetic; a kernel that would have to beat the cache's rate, or
-arithmetic's by a fifth, is suspect.
+Percentages of peak use the rates of memory and arithmetic. A kernel is suspect if it would have to exceed the cache's
+rate, or arithmetic's by a fifth.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MEMORY_BYTES, _SHARED_BYTES, _CACHE_BYTES = 64 << 20, 2 << 20, 16 << 10
 _REPEATS = 5
 _BUILD_S = 60.0
 _MARGIN = 1.2
-"""Ratio of a limit to the best rate seen: clocks change, and the measuring loop is not a kernel."""
+"""Ratio of a limit to the best rate measured: clocks change, and a kernel may beat the measuring loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class HostRates:
     how: str
 
     def peaks(self) -> Peaks:
-        """Rates for percentages."""
+        """Return the rates for percentages of peak."""
         return Peaks(
             max(self.memory_bytes_per_s, self.shared_bytes_per_s),
             {"float32": self.flops_per_s},
@@ -56,14 +56,16 @@ class HostRates:
         )
 
     def limits(self) -> Peaks:
-        """Rates nothing on one core exceeds; element-wise work is not limited, since it can be folded."""
+        """Return rates that nothing on one core exceeds. Element-wise work has no limit, because it can be folded."""
         flops = _MARGIN * self.flops_per_s
         bytes_per_s = _MARGIN * max(self.cache_bytes_per_s, self.shared_bytes_per_s, self.memory_bytes_per_s)
         return Peaks(bytes_per_s, {"float32": flops}, float("inf"), self.how)
 
 
 def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int) -> HostRates:
-    """The stored rates of this machine, or those measured now on ``core``; takes about two seconds the first time."""
+    """Return the stored rates of this machine, or those measured now on ``core``; takes about two seconds the first
+    time.
+    """
     stored = stored_rates(folder, compiler)
     if stored is not None:
         return stored
@@ -79,7 +81,7 @@ def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int) -
 
 
 def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
-    """The rates of this machine that were kept in ``folder``; None where none were, or another machine's."""
+    """Return the rates stored in ``folder``; None if there are none, or they are of another machine."""
     try:
         stored = json.loads((folder / FILE).read_text(encoding="utf-8"))
         if stored["machine"] == _machine(compiler) and stored["version"] == VERSION:
@@ -90,7 +92,7 @@ def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
 
 
 def _machine(compiler: str | None) -> dict[str, Any]:
-    """Return a key of the machine and compiler that the rates hold for."""
+    """Return a key of machine and compiler, for which the rates are valid."""
     model = platform.processor()
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
@@ -102,7 +104,7 @@ def _machine(compiler: str | None) -> dict[str, Any]:
 
 def _measure(compiler: str | None, flags: Sequence[str], core: int) -> HostRates:
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})  # of this thread only
+    os.sched_setaffinity(0, {core})  # affects this thread only
     try:
         if compiler is not None:
             try:
@@ -153,7 +155,7 @@ def _by_numpy() -> HostRates:
     left = np.ones((512, 512), np.float32)
 
     def flops() -> float:
-        start = time.process_time()  # of all threads: the library may use several
+        start = time.process_time()  # affects all threads, because the library may use several
         np.matmul(left, left)
         return 2.0 * 512**3 / max(1e-9, time.process_time() - start)
 

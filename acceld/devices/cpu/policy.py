@@ -1,4 +1,4 @@
-"""Refuse C sources early and clearly, by their tokens. The jail is the wall."""
+"""Refuse forbidden C sources early and with a clear message, by their tokens. The jail is the actual protection."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _FORBIDDEN = frozenset(
     "printf puts putchar scanf remove rename unlink mkdir tmpfile environ constructor destructor ifunc section weak "
     "weakref alias redefine_extname __start init_array".split()
 )
-"""Names with which a kernel would do something else than compute, or reach functions under other names."""
+"""Names for something other than computing, or for reaching functions by other names."""
 _FAMILIES = re.compile(
     r"(pthread|thrd|mtx|cnd|sched|shm|sem|mq|aio|timer|cblas|io_uring|inotify|process_vm)_\w+|posix_spawnp?"
     r"|dl(open|sym|vsym|close|mopen|addr|info|_iterate_phdr)|sig(action|procmask|queue|altstack|longjmp|setjmp|suspend|wait\w*)"
 )
-"""Families of such names."""
+"""Patterns of such names."""
 _MARK = "\x02"
-"""Stands for a line end within a comment."""
+"""Mark in place of a line end within a comment."""
 _SPLICE = re.compile(r"\\[^\S\n]*\n")
 _SPLICED = re.compile(rf"^(?:[^\n]*{_SPLICE.pattern})+[^\n]*", re.MULTILINE)
 _MARKED = re.compile(rf"^[^\n]*{_MARK}[^\n]*", re.MULTILINE)
@@ -49,16 +49,16 @@ MAX_CHARACTERS = 200_000
 
 
 def refused_c(text: str) -> Failure | None:
-    """The first thing in a C source that a candidate may not hold."""
+    """Return the first forbidden token of a C source; None if there is none."""
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
     return next(_findings(_as_translated(text)), None)
 
 
 def _as_translated(text: str) -> str:
-    """The source as the compiler reads it: spliced lines whole, comments as blanks, ``%:`` as ``#``.
+    """Return the source as the compiler reads it: spliced lines joined, comments as blanks, ``%:`` as ``#``.
 
-    Lines keep their numbers: those that are taken into one leave empty ones behind it.
+    Line numbers stay the same: joined lines leave empty ones behind.
     """
     whole = _SPLICED.sub(lambda found: _joined(found.group(), _SPLICE.pattern), text)
     blank = _LITERAL_OR_COMMENT.sub(_without_comment, whole)
@@ -104,7 +104,7 @@ def _complaint(token: re.Match[str]) -> Failure | None:
 
 
 def _reaches(word: str) -> bool:
-    """Return True if a name, in any of the compiler's spellings, is one a kernel has no use for."""
+    """Return True if a name, in any of the compiler's spellings, is forbidden."""
     plain = word.removeprefix("__builtin_")
     plain = plain.strip("_") if plain.startswith("__") else plain
     return any(name in _FORBIDDEN or _FAMILIES.fullmatch(name) for name in (word, plain))

@@ -27,7 +27,7 @@ _TYPES: Mapping[str, str] = {
 
 
 def prototype(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]], entry: str = ENTRY) -> str:
-    """The declaration, for a job's arguments and outputs. BuildRefused for a dtype that C has no name for."""
+    """Return the declaration, for a job's arguments and outputs. BuildRefused for a dtype that C has no name for."""
     parameters = [
         f"{_number(one['value'])} {one['name']}" if "value" in one else f"const {_type(one)} *{one['name']}"
         for one in arguments
@@ -48,5 +48,5 @@ def _number(value: float | bool) -> str:
 
 
 def converted(value: float | bool) -> Any:
-    """A number as ctypes passes it."""
+    """Return a number as ctypes passes it."""
     return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int(value)

@@ -34,7 +34,7 @@ _SPACING = 1 << 40
 
 
 def refused(what: str) -> BuildRefused:
-    """The error for something that computes, or that needs data."""
+    """Return the error for something that computes, or that needs data."""
     return BuildRefused(
         f"{what} is not available to host code: it may allocate, view and launch, without seeing data",
         rule="library",
@@ -93,7 +93,7 @@ class Size(tuple[int, ...]):
     """A shape."""
 
     def numel(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return math.prod(self)
 
 
@@ -289,7 +289,7 @@ Tensor.__module__ = "torch"
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides, in elements, of a tensor without gaps."""
+    """Return strides, in elements, of a tensor without gaps."""
     strides: list[int] = []
     step = 1
     for extent in reversed(shape):
@@ -342,11 +342,11 @@ class BlankTorch(ModuleType):
         )
 
     def empty(self, *shape: Any, dtype: Any = None, device: object = None, **_: Any) -> Tensor:
-        """Memory that holds whatever it held before."""
+        """Return the memory that holds whatever it held before."""
         return self._allocate(shape, dtype, None)
 
     def zeros(self, *shape: Any, dtype: Any = None, device: object = None, **_: Any) -> Tensor:
-        """Memory filled with zeros before the first launch."""
+        """Return the memory filled with zeros before the first launch."""
         return self._allocate(shape, dtype, 0)
 
     def empty_like(self, tensor: Tensor, dtype: Any = None, **_: Any) -> Tensor:
@@ -383,6 +383,6 @@ def _no_cuda(name: str) -> Any:
 
 
 def tensor_of(number: int, shape: Sequence[int], kind: str) -> Tensor:
-    """Input number ``number``, contiguous."""
+    """Return the input number ``number``, contiguous."""
     size = math.prod(shape) * _SIZES[kind]
     return Tensor(Allocation("input", number, size), _DTYPES[kind], shape, contiguous_strides(shape))

@@ -19,7 +19,7 @@ ENTRIES = ("run", "kernel", "optimized_kernel", "forward")
 
 
 def build(job: Job) -> Built:
-    """The launch plan of the job's kernel. BuildRefused where Triton or the stand-in for torch refuses it."""
+    """Return the launch plan of the job's kernel. BuildRefused where Triton or the stand-in for torch refuses it."""
     settings, scratch = job["settings"], Path(job["scratch"])
     os.environ.update(
         TRITON_CACHE_DIR=str(scratch / "cache"), HOME=str(scratch), TRITON_INTERPRET="0", TRITON_DEFAULT_FP_FUSION="1"
@@ -122,28 +122,28 @@ class _Recorder:
         return True
 
     def get_current_target(self) -> Any:
-        """Target of the compilation."""
+        """Return the target of the compilation."""
         from triton.backends.compiler import GPUTarget
 
         return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self) -> int:
-        """The one device."""
+        """Return the one device."""
         return 0
 
     def set_current_device(self, _: int) -> None:
         """There is one."""
 
     def get_current_stream(self, _: int = 0) -> int:
-        """The default stream."""
+        """Return the default stream."""
         return 0
 
     def get_device_capability(self, _: int = 0) -> tuple[int, int]:
-        """Major and minor."""
+        """Return major and minor."""
         return self.capability // 10, self.capability % 10
 
     def get_device_properties(self, _: int = 0) -> dict[str, int]:
-        """Properties of the device that Triton's compiler asks for."""
+        """Return properties of the device that Triton's compiler asks for."""
         return {
             "max_shared_mem": self._settings["shared_bytes"],
             "multiprocessor_count": self._settings["multiprocessors"],
@@ -155,7 +155,7 @@ class _Recorder:
         }
 
     def load_binary(self, name: str, binary: bytes, shared: int, _: int) -> tuple[None, int, int, int, int]:
-        """The device code's number as its handle; registers and spills are known to the GPU's driver only."""
+        """Return the device code's number as its handle; registers and spills are known to the GPU's driver only."""
         self.kernels.append(Code(name, bytes(binary), shared, 1))
         return None, len(self.kernels) - 1, 0, 0, 1024
 
@@ -203,7 +203,7 @@ def _argument(name: str, kind: Any, value: Any) -> Pointer | Scalar:
 
 
 def _message(error: BaseException) -> str:
-    """Triton's own message, without the code frame it draws around it."""
+    """Return Triton's own message, without the code frame it draws around it."""
     inner: BaseException | None = error
     while inner is not None and inner.__cause__ is not None:
         inner = inner.__cause__
@@ -227,6 +227,6 @@ def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRe
 
 
 def _absolute(source: str, part: str, line: int) -> int:
-    """The line in the file of line ``line`` of one of its functions."""
+    """Return the line in the file of line ``line`` of one of its functions."""
     place = source.find(part) if part else -1
     return source[:place].count("\n") + line if place >= 0 else 0

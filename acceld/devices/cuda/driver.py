@@ -71,31 +71,31 @@ class CudaDriver:
             raise DeviceError("Triton is not installed in this environment", hint=INSTALL)
 
     def leases(self) -> Sequence[Lease]:
-        """Every GPU of the kind."""
+        """Return every GPU of the kind."""
         return tuple(Lease(one.index, f"GPU {one.index} ({one.name})") for one in self.gpus)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """The policy for candidates in Triton."""
+        """Return the policy for candidates in Triton."""
         return refused_triton(kernel.text, kernel.filename)
 
     def building(self, api: str) -> Rights:
-        """Triton's folder with the assembler it starts; no device."""
+        """Return Triton's folder with the assembler it starts; no device."""
         return Rights(_BUILD_BYTES, _BUILD_PROCESSES, execute=True, read_paths=_roots())
 
     def running(self, api: str, artefact: str, lease: Lease) -> Rights:
-        """The one GPU and the plan."""
+        """Return the one GPU and the plan."""
         devices = (f"/dev/nvidia{lease.index}", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
         present = tuple(path for path in devices if os.path.exists(path))
         # CUDA names its threads in /proc; the worker runs none of the candidate's code on the host.
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (artefact,), (*present, "/proc"), own_code=True)
 
     def referring(self) -> Rights:
-        """Every GPU of the kind: torch takes the first it may open."""
+        """Return every GPU of the kind: torch takes the first it may open."""
         found = [path for lease in self.leases() for path in self.running("triton", "", lease).device_paths]
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (), tuple(dict.fromkeys(found)), own_code=True)
 
     def settings(self, api: str) -> Mapping[str, Any]:
-        """The GPU to compile for, Triton's version, and how much is written to empty the cache."""
+        """Return the GPU to compile for, Triton's version, and how much is written to empty the cache."""
         first, known = self.gpus[0], self.gpu
         l2_bytes = known.l2_bytes if known else 0
         return {
@@ -112,12 +112,12 @@ class CudaDriver:
         """Datasheets say what is needed."""
 
     def peaks(self, chip: str) -> Peaks | None:
-        """Datasheet rates."""
+        """Return datasheet rates."""
         gpu = GPUS.get(chip)
         return gpu.peaks() if gpu else None
 
     def limits(self, chip: str) -> Peaks | None:
-        """Datasheet rates with room for boost clocks."""
+        """Return datasheet rates with room for boost clocks."""
         peaks = self.peaks(chip)
         if peaks is None:
             return None
@@ -126,14 +126,14 @@ class CudaDriver:
         return Peaks(memory, matmul, vector, peaks.source)
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Clocks of the lease's GPU in MHz, None where the tool does not say, and what throttles it."""
+        """Return clocks of the lease's GPU in MHz, None where the tool does not say, and what throttles it."""
         now = next((one for one in installed(self._ask) if one.index == lease.index), None)
         if now is None:
             raise DeviceError(f"{lease.name} is gone: nvidia-smi does not list it any more")
         return {"sm_mhz": now.sm_mhz, "memory_mhz": now.memory_mhz, "throttled": now.throttled}
 
     def sdk(self, api: str) -> str:
-        """Triton's and the driver's versions, and the clocks as they are now."""
+        """Return Triton's and the driver's versions, and the clocks as they are now."""
         self.__dict__.pop("gpus", None)
         first = self.gpus[0]
         return f"Triton {_version('triton')}, driver {first.driver}, {first.clocks}"

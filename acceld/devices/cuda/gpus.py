@@ -32,13 +32,13 @@ class Gpu:
     source: str
 
     def peaks(self) -> Peaks:
-        """Datasheet rates."""
+        """Return datasheet rates."""
         rates = {dtype: tflops * 1e12 for dtype, tflops in self.matmul_tflops.items()}
         return Peaks(self.hbm_bytes_per_s, MappingProxyType(rates), self.vector_tflops * 1e12, self.source)
 
 
 def _rates(half: float, eighth: float | None, single: float) -> Mapping[str, float]:
-    """Tensor-core rates: float16 and bfloat16, float8 where there is any, and float32 by TF32."""
+    """Return tensor-core rates: float16 and bfloat16, float8 where there is any, and float32 by TF32."""
     rates = {"float16": half, "bfloat16": half, "float32": single}
     if eighth is not None:
         rates |= {"float8_e4m3fn": eighth, "float8_e5m2": eighth}

@@ -46,7 +46,7 @@ class Driver:
             raise DriverError(f"{name}: {what[0]} ({code}): {what[1]}")
 
     def allocate(self, size_bytes: int) -> int:
-        """Device memory; at least one byte."""
+        """Return device memory; at least one byte."""
         pointer = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(1, size_bytes)))
         return pointer.value
@@ -73,7 +73,7 @@ class Driver:
         self._call("cuCtxSetLimit", _HEAP, ctypes.c_size_t(0))
 
     def load(self, binary: bytes) -> ctypes.c_void_p:
-        """A module of device code."""
+        """Return a module of device code."""
         module = ctypes.c_void_p()
         self._call("cuModuleLoadData", ctypes.byref(module), binary)
         return module
@@ -83,7 +83,7 @@ class Driver:
         self._call("cuModuleUnload", module)
 
     def function(self, module: ctypes.c_void_p, name: str, shared_bytes: int) -> ctypes.c_void_p:
-        """A device function, allowed as much shared memory as it wants."""
+        """Return a device function, allowed as much shared memory as it wants."""
         found = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(found), module, name.encode())
         if shared_bytes > _STATIC_SHARED_BYTES:
@@ -91,7 +91,7 @@ class Driver:
         return found
 
     def registers(self, function: ctypes.c_void_p) -> tuple[int, int]:
-        """Registers of a thread, and bytes it spills to local memory."""
+        """Return registers of a thread, and bytes it spills to local memory."""
         found = []
         for attribute in (_REGISTERS, _LOCAL):
             value = ctypes.c_int()
@@ -122,7 +122,7 @@ class Driver:
         self._call("cuCtxSynchronize")
 
     def event(self) -> ctypes.c_void_p:
-        """A point in time on the device."""
+        """Return a point in time on the device."""
         made = ctypes.c_void_p()
         self._call("cuEventCreate", ctypes.byref(made), 0)
         return made

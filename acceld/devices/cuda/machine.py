@@ -64,7 +64,7 @@ def ask_nvidia_smi(arguments: list[str]) -> str:
 
 
 def installed(ask: Ask = ask_nvidia_smi) -> tuple[Installed, ...]:
-    """The machine's GPUs. DeviceError where there is no driver or it fails."""
+    """Return the machine's GPUs. DeviceError where there is no driver or it fails."""
     text = ask([f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"])
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
     return tuple(_gpu(dict(zip(FIELDS, row, strict=True))) for row in rows if len(row) == len(FIELDS))

@@ -113,7 +113,7 @@ class Plan:
 
 
 def encode(plan: Plan) -> bytes:
-    """The plan as bytes; the same plan gives the same bytes."""
+    """Return the plan as bytes; the same plan gives the same bytes."""
     header = {
         "version": VERSION,
         "capability": plan.capability,
@@ -130,7 +130,9 @@ def encode(plan: Plan) -> bytes:
 
 
 def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> Plan:
-    """The plan in ``data``, for arrays of these sizes. PlanRefused for anything that is not one in every respect."""
+    """Return the plan in ``data``, for arrays of these sizes. PlanRefused for anything that is not one in every
+    respect.
+    """
     try:
         (length,) = _LENGTH.unpack_from(data)
         raw = json.loads(data[_LENGTH.size : _LENGTH.size + length])

@@ -16,7 +16,7 @@ MAX_CHARACTERS = 1_000_000
 
 
 def refused_triton(text: str, filename: str = "kernel_triton.py") -> Failure | None:
-    """The first thing in the source that a candidate may not hold; rule ``syntax`` where it is no Python."""
+    """Return the first thing in the source that a candidate may not hold; rule ``syntax`` where it is no Python."""
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
     try:

@@ -15,7 +15,9 @@ from acceld.workloads import Workload, load_reference, reference_outputs
 
 
 def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
-    """Outputs in the reference's layout; on the host where there is no torch, no GPU, or too little memory on it."""
+    """Return outputs in the reference's layout; on the host where there is no torch, no GPU, or too little memory on
+    it.
+    """
     forward = load_reference(workload.reference).forward_torch if workload.reference is not None else None
     if forward is None:
         return reference_outputs(workload, inputs)
@@ -35,7 +37,7 @@ def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
 
 
 def _tensor(torch: Any, value: Any, device: str) -> Any:
-    """An array on the device, in float64 unless it holds whole numbers; anything else as it is."""
+    """Return an array on the device, in float64 unless it holds whole numbers; anything else as it is."""
     if not isinstance(value, np.ndarray):
         return value
     whole = value.dtype.kind in "iub"

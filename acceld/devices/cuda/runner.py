@@ -86,7 +86,7 @@ class Replay:
         return statistics.median(took)
 
     def _timed(self) -> tuple[float, bool]:
-        """Microseconds of one sequence, and whether the device was never waiting for the host in it."""
+        """Return microseconds of one sequence, and whether the device was never waiting for the host in it."""
         driver, (start, end) = self._driver, self._events
         functions, modules = self._load()
         launches = [self._launching(functions, one) for one in self._plan.launches]

@@ -91,7 +91,7 @@ class Bench:
 
 
 async def inputs_of(data: DataSet) -> tuple[bytes, ...]:
-    """The arrays of a data set in the kernel's layout, as bytes in C order."""
+    """Return the arrays of a data set in the kernel's layout, as bytes in C order."""
 
     def read() -> tuple[bytes, ...]:
         return tuple(one.tobytes() for one in datasets.read_inputs(data.folder) if isinstance(one, np.ndarray))

@@ -26,7 +26,7 @@ class Builds:
         self._places = asyncio.Semaphore(at_once)
 
     async def build(self, case: NeuronCase, kernel: Kernel) -> Build | Failed:
-        """The kernel's NEFF, or why it has none. DeviceError where the toolchain is at fault."""
+        """Return the kernel's NEFF, or why it has none. DeviceError where the toolchain is at fault."""
         try:
             request = await asyncio.to_thread(compile_request, self._machine, kernel, case.workload)
         except (KernelFailure, UsageError) as error:
@@ -59,7 +59,7 @@ def compile_request(machine: Machine, kernel: Kernel, loaded: Workload) -> Compi
 
 
 def _parameters(text: str, entry: str) -> list[str]:
-    """Names of a kernel function's parameters; none where the file does not define it by ``def``."""
+    """Return names of a kernel function's parameters; none where the file does not define it by ``def``."""
     for node in parse(text).body:
         if isinstance(node, ast.FunctionDef) and node.name == entry:
             return [one.arg for one in (*node.args.posonlyargs, *node.args.args)]

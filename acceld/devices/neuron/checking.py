@@ -36,7 +36,7 @@ class Checker:
         self._floors = floors
 
     async def pass_gates(self, case: NeuronCase) -> Failed | None:
-        """Every trial of the gates asked for; None where all pass."""
+        """Return every trial of the gates asked for; None where all pass."""
         trials = [search_trial(case.seeds)]
         if case.request.gate is Gate.STRICT:
             cost = await asyncio.to_thread(self._floors.of_numpy, case.workload, OWN)
@@ -57,7 +57,7 @@ class Checker:
             return await self._bench.on_core(case, timing=False, work=work)
 
     async def attempt(self, case: NeuronCase, runner: NeuronRunner, trial: Trial, name: str = "") -> Failed | None:
-        """One data set; None where the kernel passes or the variant is refused."""
+        """Return one data set; None where the kernel passes or the variant is refused."""
         loaded = case.workload
         async with self._children.data_for(case, trial) as data:
             if data is None:
@@ -78,7 +78,9 @@ class Checker:
     async def _noise_of_baseline(
         self, case: NeuronCase, runner: NeuronRunner, data: DataSet, inputs: tuple[bytes, ...], trial: Trial
     ) -> tuple[Errors, ...] | None:
-        """Errors of the workload's baseline on this chip and variant: measured once, in another slot of the runner."""
+        """Return errors of the workload's baseline on this chip and variant: measured once, in another slot of the
+        runner.
+        """
         request, loaded = case.request, case.workload
         stored = await asyncio.to_thread(self._floors.of_kernel, loaded, self._backend, request.chip, trial.variant)
         if stored is not None or request.kernel.api not in loaded.baselines:
@@ -97,7 +99,7 @@ class Checker:
 
 
 def _errors(outputs: tuple[bytes, ...], data: DataSet) -> list[Errors]:
-    """The errors of what the bytes of the outputs hold, piece by piece."""
+    """Return the errors of what the bytes of the outputs hold, piece by piece."""
     dtypes = [dtype for _, dtype in datasets.read_expected(data.folder)]
     arrays = [np.frombuffer(raw, numpy_dtype(dtype)) for raw, dtype in zip(outputs, dtypes, strict=True)]
     return datasets.measure(data.folder, arrays)

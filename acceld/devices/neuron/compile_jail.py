@@ -130,7 +130,9 @@ class JailedExchange:
         return {**found, "reported": str(reported[0].get("reported", ""))}, payload
 
     async def _readable(self, python: str) -> tuple[str, ...]:
-        """Folders a worker needs: those of its interpreter, the system's, and our scripts. DeviceError without it."""
+        """Return folders a worker needs: those of its interpreter, the system's, and our scripts. DeviceError without
+        it.
+        """
         if python not in self._paths:
             self._paths[python] = await asyncio.to_thread(_paths_of, python)
         return self._paths[python]

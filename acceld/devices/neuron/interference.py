@@ -86,7 +86,9 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
 
 
 def isolation_from(slowdown: Mapping[str, float], chip: str) -> Isolation:
-    """The widest group in which a busy neighbor changes latencies by more than the spread that is allowed anyway."""
+    """Return the widest group in which a busy neighbor changes latencies by more than the spread that is allowed
+    anyway.
+    """
     limit = 1.0 + SPREAD.get(chip, OTHER_SPREAD)
     disturbing = [KINDS[kind] for kind, ratio in slowdown.items() if ratio > limit]
     if Isolation.CHIP in disturbing:

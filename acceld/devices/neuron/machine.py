@@ -41,7 +41,7 @@ class Found:
 async def find_machine(
     backend: str, *, compile_python: str = "", runner_python: str = "", wanted: Sequence[int] = ()
 ) -> Found:
-    """Toolchain and cores. DeviceError that says what is missing, where it was looked for and what to do."""
+    """Return the toolchain and cores. DeviceError that says what is missing, where it was looked for and what to do."""
     (api,) = TARGETS[backend].apis
     tools = await asyncio.to_thread(find_toolchain, api, compile_python=compile_python, runner_python=runner_python)
     devices = await read_devices(tools.neuron_ls)
@@ -175,7 +175,7 @@ class Machine:
         return timed
 
     async def start(self, core: Core, folder: Path, lnc: int) -> NeuronRunner:
-        """A runner on a core; of a larger logical core the first physical ones are used."""
+        """Return a runner on a core; of a larger logical core the first physical ones are used."""
         return await NeuronRunner.start(
             self.tools.runner_python,
             core=core.id * core.lnc // lnc,

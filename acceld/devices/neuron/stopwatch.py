@@ -99,7 +99,7 @@ class Stopwatch:
         return _profile(case, measured, _pairs(sessions), reported)
 
     async def _others(self, case: NeuronCase) -> list[tuple[Kernel, Build]]:
-        """The kernels it is compared with that compile, each once."""
+        """Return the kernels it is compared with that compile, each once."""
         mine = case.request.kernel
         wanted = {kernel.sha256: kernel for kernel in case.request.against if kernel.lnc == mine.lnc}
         wanted.pop(mine.sha256, None)
@@ -165,7 +165,7 @@ def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_s
 
 
 def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired], reported: list[str]) -> Profile:
-    """The profile with what the simulator predicts beside it, and the band inside which others are a tie."""
+    """Return the profile with what the simulator predicts beside it, and the band inside which others are a tie."""
     asked, compiled = case.build
     profile = profile_from(measured, compiled, asked)
     best, latency_us = measured.best, measured.latency_us

@@ -152,7 +152,7 @@ def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
 
 
 def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s: float = MOST_S) -> Admission:
-    """The first thing that makes passing say little, if any. WorkloadError from the reference."""
+    """Return the first thing that makes passing say little, if any. WorkloadError from the reference."""
     expect, began = expect or _reference, time.process_time()
     regions, dull, tried = 0, True, list[str]()
     silent, left = list[tuple[int, int]](), set[str]()
@@ -191,7 +191,7 @@ def _reference(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
 
 
 def _moved(workload: Workload) -> list[int]:
-    """Positions of the arguments that must matter."""
+    """Return positions of the arguments that must matter."""
     return [
         position
         for position, argument in enumerate(workload.arguments)
@@ -226,7 +226,7 @@ def _passes(outputs: Sequence[Any], expected: Sequence[NDArray[Any]], limits: Se
 
 
 def _replaced(array: Any, other: Any, region: int, regions: int) -> Any:
-    """``array`` with one of its regions taken from ``other``."""
+    """Return ``array`` with one of its regions taken from ``other``."""
     flat = np.array(array).reshape(-1)
     low, high = flat.size * region // regions, flat.size * (region + 1) // regions
     flat[low:high] = np.asarray(other).reshape(-1)[low:high]

@@ -34,21 +34,21 @@ def near(check: Check) -> bool:
 
 
 def bounded(check: Check) -> Check:
-    """The check with an error that a record can hold."""
+    """Return the check with an error that a record can hold."""
     if check.rel_l2 is None or check.rel_l2 < WORST:
         return check
     return replace(check, rel_l2=WORST)
 
 
 def worst_row(errors: Errors) -> float:
-    """The worst row's error as a number that a record can hold."""
+    """Return the worst row's error as a number that a record can hold."""
     return min(errors.worst_row, WORST)
 
 
 def correctness_of(
     gate: Gate, checks: Sequence[Check], worst_row: float, accelopt_passed: bool | None = None
 ) -> Correctness:
-    """The record of checks at a gate; its error is that of the check which used most of its tolerance."""
+    """Return the record of checks at a gate; its error is that of the check which used most of its tolerance."""
     closest = max((check for check in checks if check.rel_l2 is not None), key=_tightness, default=None)
     return Correctness(
         gate=gate,
@@ -66,6 +66,6 @@ def _tightness(check: Check) -> float:
 
 
 def placed(failure: Failure, where: str) -> Failure:
-    """A failure at another shape, such as ``the hidden shape M=384``."""
+    """Return a failure at another shape, such as ``the hidden shape M=384``."""
     hint = failure.hint or "Take sizes from the arguments' shapes: the kernel must be right at other shapes too."
     return replace(failure, message=f"at {where}: {failure.message}", hint=hint)

@@ -120,7 +120,7 @@ def remove(folder: Path) -> bool:
 
 
 def describe(folder: Path) -> DataSet | None:
-    """The data set in ``folder``; None where there is none."""
+    """Return the data set in ``folder``; None where there is none."""
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -130,7 +130,7 @@ def describe(folder: Path) -> DataSet | None:
 
 
 def read_inputs(folder: Path) -> list[Any]:
-    """Inputs in the kernel's layout: fresh arrays (a kernel may update them) and Python numbers."""
+    """Return inputs in the kernel's layout: fresh arrays (a kernel may update them) and Python numbers."""
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     values: list[Any] = []
     for number, one in enumerate(meta["inputs"]):
@@ -142,7 +142,7 @@ def read_inputs(folder: Path) -> list[Any]:
 
 
 def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
-    """Expected outputs (mapped read-only) with the dtype the kernel's must have."""
+    """Return the expected outputs (mapped read-only) with the dtype the kernel's must have."""
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     return [
         (np.memmap(folder / f"expected{i}.bin", _dtype(one["kept_as"]), "r", shape=tuple(one["shape"])), one["dtype"])

@@ -36,12 +36,12 @@ row was subtracted before."""
 
 
 def metamorphic_variants(workload: Workload) -> list[str]:
-    """One variant for each relation the workload declares."""
+    """Return one variant for each relation the workload declares."""
     return [f"metamorphic/{number}-{check.kind}" for number, check in enumerate(workload.metamorphic)]
 
 
 def boosted_variants(workload: Workload) -> list[str]:
-    """Variants that widen one argument at a time, where the workload refuses to scale all of them."""
+    """Return variants that widen one argument at a time, where the workload refuses to scale all of them."""
     state = workload.distributions.get("scaled_up")
     if state is None or state.declared or workload.sample is not None:
         return []
@@ -59,13 +59,13 @@ def is_boosted(variant: str) -> bool:
 
 
 def strict_variants(workload: Workload) -> list[str]:
-    """Every variant of the strict gate besides ``own``."""
+    """Return every variant of the strict gate besides ``own``."""
     named = [name for name in supported_distributions(workload) if name != OWN]
     return [*banded_variants(workload), *named, *metamorphic_variants(workload), *boosted_variants(workload)]
 
 
 def inputs_of(workload: Workload, seed: int, variant: str) -> list[Any]:
-    """Inputs of a variant in the reference's layout. WorkloadError where there is no such variant."""
+    """Return inputs of a variant in the reference's layout. WorkloadError where there is no such variant."""
     kind, _, rest = variant.partition("/")
     if kind == "metamorphic":
         return _related(workload, seed, rest)
@@ -77,7 +77,7 @@ def inputs_of(workload: Workload, seed: int, variant: str) -> list[Any]:
 
 
 def generator(seed: int) -> np.random.Generator:
-    """The generator that decides how inputs are changed."""
+    """Return the generator that decides how inputs are changed."""
     import numpy as np
 
     return np.random.default_rng([seed % 2**63, 7])
@@ -106,7 +106,7 @@ def _boosted(workload: Workload, seed: int, rest: str, *, outliers: bool) -> lis
 
 
 def _outliers(array: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[np.intp], ...]:
-    """Indices of the innermost vectors (of the elements, in a vector) that are made outliers: one at least."""
+    """Return indices of the innermost vectors (of the elements, in a vector) that are made outliers: one at least."""
     import numpy as np
 
     outer = array.shape[:-1] or array.shape

@@ -100,14 +100,14 @@ class RunSeeds:
 
 
 def search_trial(seeds: Seeds) -> Trial:
-    """The trial of the search gate."""
+    """Return the trial of the search gate."""
     return Trial(OWN, seeds.seed(OWN), kept=True)
 
 
 def strict_trials(
     workload: Workload, seeds: Seeds, *, expensive: bool, shared: bool = False, modelled: bool = False
 ) -> list[Trial]:
-    """The trials of the strict gate, cheapest to fail first; the search gate has passed.
+    """Return the trials of the strict gate, cheapest to fail first; the search gate has passed.
 
     ``shared``: seeds are the run's, so that its candidates are all tried on the same data sets. ``modelled``: a performance
     model times the program; on the data set on which loops are shuffled it also runs as it is timed.
@@ -132,7 +132,7 @@ def strict_trials(
 
 
 def published_trials(workload: Workload) -> Iterator[Trial]:
-    """The trials of the published gate."""
+    """Yield the trials of the published gate."""
     for seed in PAPER_SEEDS if workload.sample is None else ():
         yield Trial(OWN, seed, published=True, kept=True)
 

@@ -40,7 +40,7 @@ class Errors:
     """A description of the wrong part of an output; empty where it was not examined."""
 
     def worst(self, other: Errors) -> Errors:
-        """The greater of each."""
+        """Return the greater of each."""
         return Errors(
             max(self.rel_l2, other.rel_l2),
             max(self.worst_row, other.worst_row),
@@ -82,7 +82,7 @@ def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
 
 
 def compare(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
-    """The errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of one shape.
+    """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of one shape.
 
     An output that is not finite where the reference is, or the other way round, is ``BROKEN``; so is any
     difference from a reference that is zero everywhere.
@@ -175,7 +175,7 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
 
 
 def _span(name: str, marks: NDArray[np.bool_]) -> str:
-    """The numbers that are marked, as the range they lie in."""
+    """Return the numbers that are marked, as the range they lie in."""
     found = np.flatnonzero(marks)
     first, last = int(found[0]), int(found[-1])
     if len(found) == len(marks):

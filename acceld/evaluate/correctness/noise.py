@@ -45,7 +45,7 @@ class Floors:
         self._writing = threading.Lock()
 
     def of_numpy(self, loaded: Workload, variant: str) -> NumpyFloor | None:
-        """The stored floor of a variant; None before it was measured."""
+        """Return the stored floor of a variant; None before it was measured."""
         key = (loaded.hash, variant)
         if key not in self._numpy:
             stored = _read(self._numpy_path(loaded)).get(variant)

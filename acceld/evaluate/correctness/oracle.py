@@ -69,7 +69,7 @@ Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]
 
 
 def _oracle_of(workload: Workload, payload: bytes) -> Oracle:
-    """The reference, or the program of the workload's own kernel where there is none."""
+    """Return the reference, or the program of the workload's own kernel where there is none."""
     if workload.reference is not None:
         return partial(reference_outputs, workload)
     return partial(_program_outputs, workload, decode(payload))
@@ -198,7 +198,7 @@ def _floors(
     dtypes: Sequence[str],
     pieces: Sequence[Piece],
 ) -> list[Errors]:
-    """Error of the reference in float32, rounded to the output's dtype as a kernel's would be."""
+    """Return the error of the reference in float32, rounded to the output's dtype as a kernel's would be."""
     rounded = [one.astype(_dtype(dtype)) for one, dtype in zip(oracle(inputs, False), dtypes, strict=True)]
     floors = compare_pieces(rounded, expected, pieces)
     if all(dtype == "float32" for dtype in dtypes):
@@ -220,7 +220,7 @@ def amplified(
     *,
     split: bool,
 ) -> list[Errors]:
-    """The floors, raised to what the outputs make of these very inputs changed at random by a rounding.
+    """Return the floors, raised to what the outputs make of these very inputs changed at random by a rounding.
 
     An output that float32 makes no error in stays at none: whole numbers are computed without rounding.
     """
@@ -236,7 +236,7 @@ def amplified(
 
 
 def _changed(value: Any, change: float, rng: np.random.Generator) -> Any:
-    """An array of float32 with each element changed at random, by this share of it at most."""
+    """Return an array of float32 with each element changed at random, by this share of it at most."""
     if not isinstance(value, np.ndarray) or value.dtype != np.float32:
         return value
     return (value * (1 + change * rng.uniform(-1, 1, value.shape))).astype(np.float32)

@@ -56,7 +56,7 @@ class Tolerance:
         return errors.rel_l2 <= self.rel_l2 and errors.worst_row <= self.worst_row and errors.element <= self.element
 
     def complaint(self, errors: Errors) -> str:
-        """The first error that is too large, in words; empty where none is."""
+        """Return the first error that is too large, in words; empty where none is."""
         for what, error, limit in (
             ("relative L2 error", errors.rel_l2, self.rel_l2),
             ("worst row's relative L2 error", errors.worst_row, self.worst_row),
@@ -68,13 +68,15 @@ class Tolerance:
 
 
 def floor_of_parts(rounded: Errors) -> Errors:
-    """The floor that admits what products of bfloat16 parts do, from the errors of inputs changed as by that rounding."""
+    """Return the floor that admits what products of bfloat16 parts do, from the errors of inputs changed as by that
+    rounding.
+    """
     share = _PARTS / _MULTIPLE
     return Errors(share * rounded.rel_l2, share * rounded.worst_row, _PARTS / _SPLIT_MULTIPLE * rounded.element)
 
 
 def tolerance_from(floor: Errors, published: float, *, split: bool = False, edge: bool = False) -> Tolerance:
-    """The tolerance of an output with this noise floor, in a workload whose published tolerance is given.
+    """Return the tolerance of an output with this noise floor, in a workload whose published tolerance is given.
 
     ``split``: products may be made of bfloat16 parts on these inputs. ``edge``: they lie at the edge of what float32 holds,
     where honest kernels differ in what they round.

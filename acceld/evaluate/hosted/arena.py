@@ -41,7 +41,7 @@ class Slot:
         return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
 
     def view(self, memory: Any) -> NDArray[Any]:
-        """The array in ``memory``, which is a whole arena."""
+        """Return the array in ``memory``, which is a whole arena."""
         flat = np.frombuffer(memory, numpy_dtype(self.dtype), math.prod(self.shape), self.offset)
         return flat.reshape(self.shape)
 
@@ -82,7 +82,7 @@ class Layout:
 
     @staticmethod
     def from_plain(data: Mapping[str, Any]) -> Layout:
-        """The layout that ``plain`` wrote."""
+        """Return the layout that ``plain`` wrote."""
         inputs, outputs = (
             tuple(Slot(name, offset, tuple(shape), dtype) for name, offset, shape, dtype in data[which])
             for which in ("inputs", "outputs")
@@ -91,7 +91,9 @@ class Layout:
 
 
 def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> Layout:
-    """Places for the arrays of a job: ``arguments`` and ``outputs`` as :func:`acceld.evaluate.hosted.driver.job_of` has them."""
+    """Return places for the arrays of a job: ``arguments`` and ``outputs`` as
+    :func:`acceld.evaluate.hosted.driver.job_of` has them.
+    """
     cursor = 0
     places: tuple[list[Slot], list[Slot]] = ([], [])
     number = 0
@@ -109,7 +111,7 @@ def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[st
 
 
 def memory_file(name: str, size_bytes: int) -> int:
-    """A memory file of fixed size; nobody can shrink or grow it. OSError where there is no memory."""
+    """Return a memory file of fixed size; nobody can shrink or grow it. OSError where there is no memory."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.truncate(descriptor, size_bytes)
@@ -121,5 +123,5 @@ def memory_file(name: str, size_bytes: int) -> int:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """numpy's dtype for a dtype name, from ml_dtypes where numpy has none."""
+    """Return numpy's dtype for a dtype name, from ml_dtypes where numpy has none."""
     return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)

@@ -172,7 +172,7 @@ class Bench:
         await asyncio.to_thread(shutil.rmtree, self._folder, True)
 
     async def build(self, job: Job) -> Artefact | Failed:
-        """The kernel's artefact, built in a jail without data."""
+        """Return the kernel's artefact, built in a jail without data."""
         api = str(job["api"])
         scratch, write = ("/tmp", ()) if self._level >= Level.L3 else await asyncio.to_thread(self._scratch)
         request = json.dumps({"builder": self._driver.builder, "job": {**job, "scratch": scratch}}).encode()
@@ -218,13 +218,13 @@ class Bench:
 
     @staticmethod
     def keep(layout: Layout, calls: int) -> Kept:
-        """Room for the outputs of every call; the caller closes it."""
+        """Return the room for the outputs of every call; the caller closes it."""
         return Kept("acceld-outputs", layout.output_bytes * calls)
 
     async def check(
         self, workload: Workload, layout: Layout, draws: Sequence[Draw], kept: Kept, floors: dict[str, Any]
     ) -> list[Checked]:
-        """Each call's outputs compared with the reference. ``floors`` gains those of variants it did not hold."""
+        """Return each call's outputs compared with the reference. ``floors`` gains those of variants it did not hold."""
         header = {
             "workload": str(workload.folder),
             "values": dict(workload.values) if workload.reshaped else None,
@@ -368,7 +368,7 @@ class Bench:
 
 
 def _timed(outcome: Outcome, reply: Reply, said: bytes) -> Timed:
-    """The referee's record as a value. It is our own code that wrote it; the reply is the worker's."""
+    """Return the referee's record as a value. It is our own code that wrote it; the reply is the worker's."""
     try:
         record = json.loads(said)
         wall = record["wall_ns"]
@@ -439,7 +439,7 @@ def _private_folder() -> Path:
 
 
 def _counters(header: Mapping[str, Any]) -> dict[str, float]:
-    """The builder's figures that a record can hold; a builder runs evaluated code, so nothing else is taken."""
+    """Return the builder's figures that a record can hold; a builder runs evaluated code, so nothing else is taken."""
     reported = header.get("counters")
     found = reported.items() if isinstance(reported, dict) else ()
     numbers = ((clean(name)[:60], value) for name, value in found if type(value) in (int, float))

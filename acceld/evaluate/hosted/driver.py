@@ -100,7 +100,7 @@ class Driver(Protocol):
         ...
 
     def leases(self) -> Sequence[Lease]:
-        """Devices to time on."""
+        """Return devices to time on."""
         ...
 
     def refuse(self, kernel: Kernel) -> Failure | None:
@@ -108,15 +108,15 @@ class Driver(Protocol):
         ...
 
     def building(self, api: str) -> Rights:
-        """Rights of the builder."""
+        """Return rights of the builder."""
         ...
 
     def running(self, api: str, artefact: str, lease: Lease) -> Rights:
-        """Rights of the worker; ``artefact`` is the path of the built bytes."""
+        """Return rights of the worker; ``artefact`` is the path of the built bytes."""
         ...
 
     def referring(self) -> Rights:
-        """Rights of the child that runs :attr:`reference`; not asked where that is empty."""
+        """Return rights of the child that runs :attr:`reference`; not asked where that is empty."""
         ...
 
     def settings(self, api: str) -> Mapping[str, Any]:
@@ -128,11 +128,11 @@ class Driver(Protocol):
         ...
 
     def peaks(self, chip: str) -> Peaks | None:
-        """Rates that good kernels reach, for percentages; None where they are not known."""
+        """Return rates that good kernels reach, for percentages; None where they are not known."""
         ...
 
     def limits(self, chip: str) -> Peaks | None:
-        """Rates that no kernel can exceed: one that seems to is suspect."""
+        """Return rates that no kernel can exceed: one that seems to is suspect."""
         ...
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
@@ -140,12 +140,12 @@ class Driver(Protocol):
         ...
 
     def sdk(self, api: str) -> str:
-        """Compiler or library with its version, as profiles show it."""
+        """Return the compiler or library with its version, as profiles show it."""
         ...
 
 
 def job_of(kernel: Kernel, arguments: Sequence[Any], outputs: Sequence[Any], settings: Mapping[str, Any]) -> Job:
-    """The job record. ``arguments`` and ``outputs`` are a workload's, in the kernel's layout."""
+    """Return the job record. ``arguments`` and ``outputs`` are a workload's, in the kernel's layout."""
     return {
         "api": kernel.api,
         "text": kernel.text,

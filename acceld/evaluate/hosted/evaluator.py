@@ -211,7 +211,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return case.correctness(_reached(case))
 
     def percents(self, case: HostedCase, latency_us: float) -> tuple[float | None, float | None]:
-        """Return percent of the rates that were measured here, twice: what is attainable is the peak."""
+        """Return the percent of the rates that were measured here, twice: what is attainable is the peak."""
         best = least_us(case.workload, self._driver.peaks(case.request.chip))
         percent = None if best is None else 100 * best / latency_us
         return percent, percent
@@ -452,6 +452,6 @@ def _asks_interleaved(request: EvaluationRequest, stored: Evaluation) -> bool:
 
 
 def _mutated(loaded: Workload) -> tuple[int, ...]:
-    """Positions, among the arrays, of arguments that the kernel may change."""
+    """Return positions, among the arrays, of arguments that the kernel may change."""
     arrays = [argument.name for argument in loaded.arguments if not argument.is_scalar]
     return tuple(arrays.index(name) for name in loaded.mutates)

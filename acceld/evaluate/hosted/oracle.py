@@ -72,7 +72,7 @@ def admit(request: bytes, reply: int) -> None:
 
 
 def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """One record a call: ``errors`` by output, or ``refused``. Adds the floors it learns to ``raw["floors"]``."""
+    """Return one record a call: ``errors`` by output, or ``refused``. Adds the floors it learns to ``raw["floors"]``."""
     expect: Callable[[Workload, Sequence[Any]], list[NDArray[Any]]]
     expect = function(raw["reference"]) if raw["reference"] else reference_outputs
     known: dict[tuple[str, int], tuple[list[NDArray[Any]], list[NDArray[Any]]]] = {}
@@ -119,7 +119,7 @@ def _errors(
 def _floor(
     workload: Workload, trial: dict[str, Any], inputs: Sequence[Any], expected: Sequence[NDArray[Any]], seconds: float
 ) -> dict[str, Any]:
-    """Noise of honest float32 arithmetic on a variant, or why the variant decides nothing."""
+    """Return noise of honest float32 arithmetic on a variant, or why the variant decides nothing."""
     split = workload.precision is not Precision.FP32_STRICT
     floors = floors_of(workload, partial(reference_outputs, workload), inputs, expected, trial, split=split)
     if isinstance(floors, str):
@@ -128,5 +128,5 @@ def _floor(
 
 
 def errors_of(record: Sequence[Sequence[float | None]]) -> list[Errors]:
-    """The errors that ``check`` answered, where None is beyond all bounds."""
+    """Return the errors that ``check`` answered, where None is beyond all bounds."""
     return [Errors(*(math.inf if one is None else one for one in found)) for found in record]

@@ -68,7 +68,7 @@ class Measured:
 
 
 def overhead_of(timed: Timed, clock: Clock) -> Overhead:
-    """The overhead from a session of empty calls."""
+    """Return the overhead from a session of empty calls."""
     wall, processor = timed.wall_us[WARM_UPS:], timed.processor_us[WARM_UPS:]
     used = clock
     if clock == "processor" and min(processor) <= 0:
@@ -100,12 +100,12 @@ def measured(sessions: Sequence[tuple[Timed, Timed | None]], competitor_sha256: 
 
 
 def _after(samples: Sequence[float], overhead: Overhead) -> Sequence[float]:
-    """Samples without warm-ups, where enough are left."""
+    """Return samples without warm-ups, where enough are left."""
     return samples[overhead.warm_ups :] if len(samples) > overhead.warm_ups else samples
 
 
 def _net(timed: Timed, overhead: Overhead) -> list[float]:
-    """Samples without what an empty call costs; never below a tenth of the resolution, so that ratios exist."""
+    """Return samples without what an empty call costs; never below a tenth of the resolution, so that ratios exist."""
     if overhead.clock == "claimed":
         raw: list[float] = [
             wall if claimed is None else claimed for claimed, wall in zip(timed.claimed_us, timed.wall_us, strict=True)

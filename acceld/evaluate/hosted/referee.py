@@ -79,7 +79,7 @@ class Plan:
 
     @staticmethod
     def from_plain(raw: dict[str, Any]) -> Plan:
-        """The plan that ``plain`` wrote."""
+        """Return the plan that ``plain`` wrote."""
         others = {**raw, "layout": Layout.from_plain(raw["layout"]), "mutates": tuple(raw["mutates"])}
         return Plan(**others)
 
@@ -315,7 +315,7 @@ def _first_difference(session: _Session, start: int, noise: bytes) -> int:
 
 
 def _nearest(layout: Layout, position: int) -> str:
-    """Words for a place outside of all arrays."""
+    """Return words for a place outside of all arrays."""
 
     def distance(slot: Slot) -> int:
         return max(slot.offset - position, position - (slot.offset + slot.size_bytes) + 1)
@@ -338,7 +338,7 @@ def _check_inputs(session: _Session, number: int) -> None:
 
 
 def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:
-    """Elements that still hold the random bytes they were given."""
+    """Return elements that still hold the random bytes they were given."""
     width = 4 if len(found) % 4 == 0 else 1
     kind = np.dtype(f"u{width}")
     now = np.frombuffer(found, kind)
@@ -401,7 +401,7 @@ def _reap(session: _Session) -> None:
 
 
 def processor_clock(pid: int) -> int:
-    """The clock of the time that process ``pid`` has spent on processors (clock_getcpuclockid(3))."""
+    """Return the clock of the time that process ``pid`` has spent on processors (clock_getcpuclockid(3))."""
     found = ctypes.c_int()
     if _libc.clock_getcpuclockid(pid, ctypes.byref(found)):
         raise OSError(f"there is no processor clock of process {pid}")

@@ -59,14 +59,14 @@ def serve(request: bytes, reply: int) -> None:
 
 
 def arguments(job: Any, layout: Layout, memory: Any) -> tuple[list[Any], list[Any]]:
-    """The kernel's inputs (arrays and numbers, in order) and outputs, as views of the arena."""
+    """Return the kernel's inputs (arrays and numbers, in order) and outputs, as views of the arena."""
     arrays = iter(layout.inputs)
     inputs = [one["value"] if "value" in one else next(arrays).view(memory) for one in job["arguments"]]
     return inputs, [slot.view(memory) for slot in layout.outputs]
 
 
 def empty(job: Any, artefact: str) -> Call:
-    """A kernel that does nothing: what a call costs by itself."""
+    """Return a kernel that does nothing: what a call costs by itself."""
 
     def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         return None
@@ -75,14 +75,14 @@ def empty(job: Any, artefact: str) -> Call:
 
 
 def function(where: str) -> Callable[..., Any]:
-    """The function ``module:name``."""
+    """Return the function ``module:name``."""
     module, _, name = where.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return found
 
 
 def _line_in(error: BaseException, filename: str) -> int:
-    """The last line of the kernel's file that the error came through."""
+    """Return the last line of the kernel's file that the error came through."""
     line, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == filename:

@@ -181,7 +181,7 @@ def mounted() -> Path | None:
 
 
 def membership() -> str | None:
-    """The cgroup v2 of this process, as a path from the mount; None where there is none."""
+    """Return the cgroup v2 of this process, as a path from the mount; None where there is none."""
     for line in _text("/proc/self/cgroup").splitlines():
         if line.startswith("0::"):
             return line[3:].strip()

@@ -84,7 +84,7 @@ class Jail:
 
     @staticmethod
     def from_plain(data: dict[str, Any]) -> Jail:
-        """The jail that ``plain`` wrote."""
+        """Return the jail that ``plain`` wrote."""
         paths = {name: tuple(data[name]) for name in ("cores", "read_paths", "write_paths")}
         return Jail(**(data | paths))
 

@@ -31,7 +31,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def abi() -> int:
-    """The kernel's Landlock ABI; 0 where there is none."""
+    """Return the kernel's Landlock ABI; 0 where there is none."""
     try:
         return linux.syscall(_CREATE_RULESET, None, 0, 1)
     except (OSError, AttributeError):

@@ -50,7 +50,7 @@ def machine() -> str:
 
 
 def syscall(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """A raw system call; integers are passed as C longs."""
+    """Return a raw system call; integers are passed as C longs."""
     converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return _checked(_libc.syscall(ctypes.c_long(number), *converted), f"system call {number}")
 

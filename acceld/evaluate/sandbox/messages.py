@@ -26,13 +26,13 @@ class BadMessage(AcceldError):
 
 
 def pack(header: dict[str, Any]) -> bytes:
-    """The header as it stands before the bytes."""
+    """Return the header as it stands before the bytes."""
     text = json.dumps(header).encode()
     return _LENGTH.pack(len(text)) + text
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Header and bytes of a message that our own code wrote."""
+    """Return the header and bytes of a message that our own code wrote."""
     (length,) = _LENGTH.unpack_from(data)
     start = _LENGTH.size
     header: dict[str, Any] = json.loads(data[start : start + length])
@@ -46,7 +46,7 @@ def send(descriptor: int, header: dict[str, Any], payload: bytes = b"") -> None:
 
 
 def parse(reply: Reply) -> tuple[dict[str, Any], int]:
-    """The header of a child's message and where its bytes begin. BadMessage for anything else."""
+    """Return the header of a child's message and where its bytes begin. BadMessage for anything else."""
     start = reply.read(_LENGTH.size)
     if len(start) < _LENGTH.size:
         raise BadMessage("it wrote no answer")
@@ -64,7 +64,7 @@ def parse(reply: Reply) -> tuple[dict[str, Any], int]:
 
 
 def clean(text: Any, limit: int = MAX_MESSAGE) -> str:
-    """Text from a child for people and prompts: bounded, without control, bidi or private characters."""
+    """Return the text from a child for people and prompts: bounded, without control, bidi or private characters."""
     if not isinstance(text, str):
         return ""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[:limit])
@@ -79,7 +79,9 @@ _CLASSES = {
 
 
 def failure_from(header: dict[str, Any]) -> tuple[Status, Failure]:
-    """Status and failure of a record such as ``failure_record`` makes, from any process. BadMessage if it is none."""
+    """Return the status and failure of a record such as ``failure_record`` makes, from any process. BadMessage if it is
+    none.
+    """
     record = header.get("failure")
     if not isinstance(record, dict):
         raise BadMessage("its answer is neither a program nor a failure")

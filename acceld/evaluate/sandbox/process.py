@@ -74,7 +74,7 @@ class SilentError(LostError):
 
 
 def lost_in(error: BaseException) -> LostError | None:
-    """The loss of a process in an error, or in a group of them; None where it is another error."""
+    """Return the loss of a process in an error, or in a group of them; None where it is another error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, LostError) else None
@@ -416,7 +416,7 @@ def _kill_supervisor(received: bytearray) -> None:
 
 
 def _free_slot() -> int:
-    """A slot, and with it a uid, that no job of ours has; other daemons begin elsewhere."""
+    """Return a slot, and with it a uid, that no job of ours has; other daemons begin elsewhere."""
     first = 8 * os.getpid() % SLOTS
     return next((slot for n in range(SLOTS) if (slot := (first + n) % SLOTS) not in _SLOTS_TAKEN), first)
 

@@ -16,7 +16,7 @@ class Tree:
 
 
 def descendants(root: int) -> tuple[int, ...]:
-    """Ids of all processes below ``root``, in no order; those that end meanwhile may be missing."""
+    """Return ids of all processes below ``root``, in no order; those that end meanwhile may be missing."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -33,7 +33,7 @@ def descendants(root: int) -> tuple[int, ...]:
 
 
 def tree(root: int) -> Tree:
-    """The processes below ``root`` and their anonymous and shared memory."""
+    """Return the processes below ``root`` and their anonymous and shared memory."""
     pids = descendants(root)
     return Tree(pids, sum(_memory_bytes(pid) for pid in pids))
 

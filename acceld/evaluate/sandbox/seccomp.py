@@ -130,7 +130,7 @@ def restrict(rules: Filter) -> None:
 
 
 def assemble(rules: Filter, machine: str) -> bytes:
-    """The BPF program (8 bytes an instruction) for ``machine``. KeyError for one without a table."""
+    """Return the BPF program (8 bytes an instruction) for ``machine``. KeyError for one without a table."""
     special = _SPECIAL[machine]
     code = [
         (_LD, 0, 0, 4),

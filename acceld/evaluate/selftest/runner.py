@@ -202,7 +202,7 @@ class _Evaluators:
             await asyncio.to_thread(self._folder.cleanup)
 
     async def of(self, attack: Attack) -> Tested:
-        """The judge for an attack."""
+        """Return the judge for an attack."""
         return self._running.get(attack.small) or await self._start(small=attack.small)
 
     def forget(self) -> None:
@@ -286,7 +286,7 @@ def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
 
 
 async def _least_us(evaluator: Tested, attack: Attack) -> float:
-    """Latency below which a pass is a lie; 0 where the attack does not say."""
+    """Return the latency below which a pass is a lie; 0 where the attack does not say."""
     if not attack.at_least:
         return 0.0
     loaded = await asyncio.to_thread(load_workload, attack.workload_folder)

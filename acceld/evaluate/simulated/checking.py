@@ -75,7 +75,7 @@ class Checker:
         self._own_seconds: dict[str, float] = {}
 
     async def pass_gate(self, case: TracedCase, gate: Gate, seeds: Seeds) -> Failed | None:
-        """Every trial of one gate; None where all pass. WorkloadError where the workload can not be used."""
+        """Return every trial of one gate; None where all pass. WorkloadError where the workload can not be used."""
         case.checks, case.tried, case.worst_row = [], {}, 0.0
         if gate is Gate.SEARCH:
             return await self._try(case, search_trial(seeds), gate)
@@ -124,7 +124,7 @@ class Checker:
         return True if trials else None
 
     async def _try_all(self, case: TracedCase, seeds: Seeds) -> Failed | None:
-        """Every trial of the strict gate, its checks in the order of the trials."""
+        """Return every trial of the strict gate, its checks in the order of the trials."""
         loaded = case.workload
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, OWN)
         expensive = cost is not None and cost.seconds > EXPENSIVE_S
@@ -162,7 +162,7 @@ class Checker:
         return None if weak is None else Failed(Status.SUSPECT, weak)
 
     async def _try(self, case: TracedCase, trial: Trial, gate: Gate) -> Failed | None:
-        """One data set; None where the program passes or the variant is refused."""
+        """Return one data set; None where the program passes or the variant is refused."""
         loaded = case.workload
         async with self._children.data_for(case, trial) as data:
             if data is None:
@@ -217,7 +217,7 @@ class Checker:
         return await asyncio.to_thread(self._floors.learn_kernel, *place, tried.errors, data.floors)
 
     async def _floors_here(self, loaded: Workload, trial: Trial) -> tuple[Errors, ...]:
-        """The noise of numpy's float32 arithmetic on a trial's very inputs; empty where there is none."""
+        """Return the noise of numpy's float32 arithmetic on a trial's very inputs; empty where there is none."""
         async with self._children.data_set(loaded, trial.variant, trial.seed, measured=True) as data:
             return () if isinstance(data, Refused) else data.floors
 

@@ -398,7 +398,7 @@ def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
 
 
 def _judge_answer(outcome: Outcome, reply: Reply, doing: str) -> dict[str, Any] | Failed:
-    """The judge's record. It is our own code, but the program it works on is not ours."""
+    """Return the judge's record. It is our own code, but the program it works on is not ours."""
     if outcome.cause in ("deadline", "cpu"):
         return Failed(Status.TIMEOUT, Failure("deadline", f"{doing} the program {outcome.text}"))
     try:

@@ -25,7 +25,7 @@ class Claim:
 
 
 def false_claim(program: Program) -> Claim | None:
-    """The first claim that does not hold; None where all do."""
+    """Return the first claim that does not hold; None where all do."""
     return _grid(program) or _buffers(program) or _modes(program) or _fills(program)
 
 
@@ -63,7 +63,7 @@ def _modes(program: Program) -> Claim | None:
 
 
 def _fills(program: Program) -> Claim | None:
-    """A lazy fill costs nothing because it only declares: it stands where its buffer does, before all else."""
+    """Return a lazy fill costs nothing because it only declares: it stands where its buffer does, before all else."""
     seen: set[int] = set()
     for instruction, loops in program.walk():
         if instruction.op == "memset" and instruction.attr("lazy"):

@@ -71,7 +71,7 @@ async def traced_program(
 
 
 def failure_error(status: Status, failure: Failure) -> KernelFailure | DeadlineError:
-    """The exception for a failure, with a message for a person."""
+    """Return the exception for a failure, with a message for a person."""
     if status is Status.TIMEOUT:
         return DeadlineError(failure.message, hint=failure.hint)
     if status is Status.UNSUPPORTED:

@@ -108,7 +108,9 @@ def attempt(request: bytes, reply: int) -> None:
 
 
 def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder: Path) -> list[float | None] | None:
-    """Each output's relative L2 error with functions as far off as the chip's; None where the program calls none."""
+    """Return each output's relative L2 error with functions as far off as the chip's; None where the program calls
+    none.
+    """
     if not approximates(program):
         return None
     outputs = simulator.run(
@@ -119,7 +121,7 @@ def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder
 
 
 def _readable(program: Program) -> Program:
-    """The program with notices that are safe to show: they are a stranger's words."""
+    """Return the program with notices that are safe to show: they are a stranger's words."""
     notices = tuple(replace(notice, text=clean(notice.text, 500)) for notice in program.notices[:_NOTICES])
     return replace(program, notices=notices)
 

@@ -41,7 +41,8 @@ def verify(program: Program, *, strict: bool) -> None:
 
 
 def profile(program: Program, *, exact: bool = False, calibration: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The program's timeline as JSON-able data; :func:`profile_from` reads it. MissingRule for an unpriced operation.
+    """Return the program's timeline as JSON-able data; :func:`profile_from` reads it. MissingRule for an unpriced
+    operation.
 
     ``exact`` unrolls as many executions as the limits allow; otherwise figures are extrapolated from a sample.
     ``calibration`` is this machine's for the program's chip and API.
@@ -52,7 +53,7 @@ def profile(program: Program, *, exact: bool = False, calibration: Mapping[str, 
 
 
 def profile_from(raw: dict[str, Any]) -> Profile:
-    """The Profile of what :func:`profile` wrote."""
+    """Return the Profile of what :func:`profile` wrote."""
     counters = {name: float(raw[name]) for name in COUNTERS}
     counters["instruction_count"] = float(sum(raw["instructions"].values()))
     rows = {int(size): float(count) for size, count in raw["dma_descriptors"].items()}

@@ -46,7 +46,9 @@ class Timer:
         return None
 
     async def confirm(self, case: TracedCase) -> Failed | None:
-        """A latency that was extended from a program's first executions must hold for all of them; None where it does."""
+        """Return a latency that was extended from a program's first executions must hold for all of them; None where it
+        does.
+        """
         if case.profile is None or not case.profile.details.get("extrapolated") or not case.request.needs_proof:
             return None
         assert case.traced is not None

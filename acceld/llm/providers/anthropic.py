@@ -22,7 +22,7 @@ class AnthropicClient(SdkClient):
     errors = ANTHROPIC
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """The answer to one request. :raises LLMError: and never the SDK's own errors."""
+        """Return the answer to one request. :raises LLMError: and never the SDK's own errors."""
         return await self.once(request)
 
     def load(self, common: dict[str, Any]) -> Any:
@@ -63,7 +63,7 @@ class AnthropicClient(SdkClient):
         return settings
 
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
-        """The completion in an answer that came as one piece. :raises LLMError: where it has none."""
+        """Return the completion in an answer that came as one piece. :raises LLMError: where it has none."""
         answer = _Answer()
         answer.message(data)
         return finished(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
@@ -95,7 +95,7 @@ class _Answer(Received):
     """An answer as its pieces arrive."""
 
     def message(self, data: Mapping[str, Any]) -> str:
-        """A whole answer at once."""
+        """Return a whole answer at once."""
         self.request_id = str(data.get("id") or "")
         self._start(data)
         self._stop(data)
@@ -105,7 +105,7 @@ class _Answer(Received):
         return "".join(self.text)
 
     def event(self, data: Mapping[str, Any]) -> str | None:
-        """The visible text of one event; empty for reasoning, None for a mere sign of life."""
+        """Return the visible text of one event; empty for reasoning, None for a mere sign of life."""
         kind = data.get("type")
         if kind == "message_start":
             self._start(data.get("message") or {})

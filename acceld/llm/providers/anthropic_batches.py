@@ -55,7 +55,7 @@ class AnthropicBatches:
         return await translated(find, ANTHROPIC, self._name)
 
     async def answers(self, batch: str) -> Mapping[str, Mapping[str, Any]] | None:
-        """Results by their custom ids; None before the batch has ended."""
+        """Return results by their custom ids; None before the batch has ended."""
         return await translated(lambda: self._results(batch), ANTHROPIC, self._name)
 
     async def _ended(self, batch: str) -> Mapping[str, Mapping[str, Any]]:
@@ -72,7 +72,7 @@ class AnthropicBatches:
         return {row.custom_id: row.result.model_dump() async for row in await batches.results(batch)}
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
-        """The completion in one result. :raises LLMError: the request failed, expired or was canceled."""
+        """Return the completion in one result. :raises LLMError: the request failed, expired or was canceled."""
         kind = raw.get("type")
         if kind == "succeeded":
             return self._client.whole(request, raw["message"])

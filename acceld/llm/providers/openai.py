@@ -35,7 +35,7 @@ class OpenAIClient(SdkClient):
         self._refused: set[str] = set()
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """The answer to one request. :raises LLMError: and never the SDK's own errors."""
+        """Return the answer to one request. :raises LLMError: and never the SDK's own errors."""
         while True:
             try:
                 return await self.once(request)
@@ -104,7 +104,7 @@ class OpenAIClient(SdkClient):
         return {"model": self.settings.model, **known}
 
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
-        """The completion in an answer that came as one piece. :raises LLMError: where it has none."""
+        """Return the completion in an answer that came as one piece. :raises LLMError: where it has none."""
         answer = _Answer()
         answer.whole_response(data) if self.settings.api == "responses" else answer.whole_chat(data)
         return finished(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
@@ -168,13 +168,13 @@ class _Answer(Received):
         return text
 
     def whole_chat(self, data: Mapping[str, Any]) -> str:
-        """The text of a chat answer that came in one piece."""
+        """Return the text of a chat answer that came in one piece."""
         self.request_id = str(data.get("id") or self.request_id)
         self.chat_chunk(data)
         return self.chat_delta("message", data)
 
     def whole_response(self, data: Mapping[str, Any]) -> str:
-        """The text of a response that came in one piece."""
+        """Return the text of a response that came in one piece."""
         self.request_id = str(data.get("id") or self.request_id)
         self.response(data)
         parts = [part for entry in data.get("output") or () for part in entry.get("content") or ()]
@@ -195,7 +195,7 @@ class _Answer(Received):
             )
 
     def chat_delta(self, field: str, data: Mapping[str, Any]) -> str:
-        """The visible text of a chat chunk's first choice; its reasoning and end are kept."""
+        """Return the visible text of a chat chunk's first choice; its reasoning and end are kept."""
         choices = data.get("choices") or [{}]
         delta = choices[0].get(field) or {}
         self.stopped = choices[0].get("finish_reason") or self.stopped

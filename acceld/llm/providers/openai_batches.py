@@ -50,7 +50,7 @@ class OpenAIBatches:
         return await translated(send, OPENAI, self._name)
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
-        """The batch whose metadata holds our token."""
+        """Return the batch whose metadata holds our token."""
 
         async def find() -> str | None:
             async for one in (await self._client.sdk()).batches.list(limit=100):
@@ -63,7 +63,7 @@ class OpenAIBatches:
         return await translated(find, OPENAI, self._name)
 
     async def answers(self, batch: str) -> Mapping[str, Mapping[str, Any]] | None:
-        """The lines of the output and error files by their custom ids; None before the batch has ended."""
+        """Return the lines of the output and error files by their custom ids; None before the batch has ended."""
 
         async def answers() -> Mapping[str, Mapping[str, Any]] | None:
             sdk = await self._client.sdk()
@@ -83,7 +83,7 @@ class OpenAIBatches:
         return await translated(answers, OPENAI, self._name)
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
-        """The completion in one line. :raises LLMError: the request failed."""
+        """Return the completion in one line. :raises LLMError: the request failed."""
         response = raw.get("response") or {}
         body, status = response.get("body") or {}, response.get("status_code")
         if status == 200:

@@ -148,7 +148,7 @@ def translate(
     started: bool = False,
     secret: str = "",
 ) -> LLMError | None:
-    """The error in our words, or None for one that is not the provider's doing (it then goes up as it is).
+    """Return the error in our words, or None for one that is not the provider's doing (it then goes up as it is).
 
     ``partial`` is the visible text that had arrived, ``started`` whether anything of the answer had: a passing fault
     after that is an interruption, because sending the request again could pay twice. ``secret`` is cut out of the message.
@@ -200,7 +200,7 @@ async def translated(work: Callable[[], Awaitable[T]], table: Mapping[str, type[
 
 
 def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMError:
-    """The error for an error object inside an answer (one request's of a batch)."""
+    """Return the error for an error object inside an answer (one request's of a batch)."""
     inner = body.get("error")
     inner = inner if isinstance(inner, Mapping) else body
     fields = {name: str(inner[name]) for name in ("message", "code", "type") if inner.get(name) is not None}
@@ -230,7 +230,7 @@ async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
 
 
 def _unconnected(error: BaseException) -> bool:
-    """True where no connection was made, so that nothing can have been sent."""
+    """Return True where no connection was made, so that nothing can have been sent."""
     names = ("ConnectTimeout", "PoolTimeout", "ConnectError", "UnsupportedProtocol", "InvalidURL")
     return any(_is(cause, *names) for cause in (error, error.__cause__, error.__context__))
 
@@ -263,7 +263,7 @@ def _by_body(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:
 
 
 def _body(error: BaseException) -> dict[str, str]:
-    """The error object of the answer as strings: message, code, type, param; empty where there is none."""
+    """Return the error object of the answer as strings: message, code, type, param; empty where there is none."""
     body = getattr(error, "body", None)
     if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping):
         body = body["error"]

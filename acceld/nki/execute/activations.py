@@ -26,7 +26,7 @@ _TERMS = 9
 
 
 def erf(x: Array) -> Array:
-    """The error function, within 1e-15 of its value, computed in float64 and returned in the type of ``x``.
+    """Return the error function, within 1e-15 of its value, computed in float64 and returned in the type of ``x``.
 
     Taylor's series about the nearest multiple of 1/64, whose derivatives follow from
     ``f'' = -2 x f'`` differentiated: ``f[n+2] = -2 x f[n+1] - 2 n f[n]``. Beyond 6 it is 1 in float64.
@@ -164,7 +164,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 def activate(name: str, x: Any) -> Array:
-    """One function of :data:`ACTIVATIONS` applied to ``x``, as a new array of its type."""
+    """Return one function of :data:`ACTIVATIONS` applied to ``x``, as a new array of its type."""
     return ACTIVATIONS[name](np.array(x), None)
 
 
@@ -180,7 +180,7 @@ CHIP_ERRORS = {"exp": 2.6e-6, "rsqrt": 1.46e-5} | dict.fromkeys(
 
 
 def as_on_chip(name: str, function: Activation) -> Activation:
-    """``function`` with the engine's error: the same for the same argument, without a bias, evenly spread."""
+    """Return ``function`` with the engine's error: the same for the same argument, without a bias, evenly spread."""
     spread = np.float32(math.sqrt(3.0) * CHIP_ERRORS.get(name, 0.0))
     if not spread:
         return function

@@ -52,7 +52,7 @@ class Layout:
         return self.elements * self.dtype.itemsize
 
     def place(self, access: Access) -> tuple[int, dict[int, int], tuple[int, ...]]:
-        """Flat start of ``access`` in elements, its change with each loop, and each tile axis's stride."""
+        """Return flat start of ``access`` in elements, its change with each loop, and each tile axis's stride."""
         const, terms = 0, dict(self.spread)
         for start, origin, stride in zip(access.start, self.origin, self.strides, strict=True):
             const += (start.const - origin) * stride
@@ -99,7 +99,7 @@ class Store:
         self.array = np.empty(0, np.uint8)
 
     def whole(self) -> Array:
-        """The storage in the buffer's shape (buffers without contraction only)."""
+        """Return the storage in the buffer's shape (buffers without contraction only)."""
         return self.array.view(self.layout.dtype).reshape(self.layout.buffer.shape)
 
 
@@ -122,7 +122,7 @@ class Planner:
         order: Sequence[int] | None = None,
         fill: float | None = None,
     ) -> Layout:
-        """The layout of ``buffer``. ``uses`` are its accesses (without the memset that ``fill`` stands for);
+        """Return the layout of ``buffer``. ``uses`` are its accesses (without the memset that ``fill`` stands for);
         ``order`` the dimensions from slowest to fastest; loops in ``kept_loops`` are never dropped but spread."""
         reinterpreted = any(use.access.dtype not in ("", buffer.dtype) for use in uses)
         dtype = storage_dtype(buffer.dtype, float64=self.float64 and not reinterpreted)
@@ -238,7 +238,7 @@ def check_total(layouts: Sequence[Layout], max_bytes: int) -> None:
 
 
 def copy_in(buffer: Buffer, layout: Layout, values: Array) -> Array:
-    """``values`` as the bytes of ``buffer``'s storage, rounded to its dtype."""
+    """Return ``values`` as the bytes of ``buffer``'s storage, rounded to its dtype."""
     flat = np.empty(buffer.elements, layout.dtype)
     source = np.ascontiguousarray(values).reshape(-1)
     if source.dtype == flat.dtype and (layout.dtype == np.float64 or buffer.dtype != "tfloat32"):

@@ -44,18 +44,18 @@ class Context:
         return self.instruction.op
 
     def attr(self, name: str, default: Attr = None) -> Attr:
-        """An attribute."""
+        """Return an attribute."""
         return self.instruction.attr(name, default)
 
     def text(self, name: str, default: str = "") -> str:
-        """An attribute that is a name; ``default`` where it is missing or None."""
+        """Return an attribute that is a name; ``default`` where it is missing or None."""
         value = self.attr(name)
         if value is None:
             return default
         return value if isinstance(value, str) else str(value)
 
     def flag(self, name: str) -> bool:
-        """An attribute that is true or false."""
+        """Return an attribute that is true or false."""
         return bool(self.attr(name, False))
 
     def has_src(self, number: int) -> bool:
@@ -76,7 +76,7 @@ class Context:
         )
 
     def src(self, number: int, *, arranged: bool = True, skip_outside: bool = False) -> Tile:
-        """Source ``number``, which must be a tile."""
+        """Return the source ``number``, which must be a tile."""
         operand = self.instruction.srcs[number]
         if not isinstance(operand, Access):
             crash(f"{self.op} needs a tile as operand {number}", "operand_kind", self.instruction.line)
@@ -87,21 +87,21 @@ class Context:
         return self._tile(self.instruction.dsts[number], self.space.dsts[number], arranged, skip_outside)
 
     def number(self, number: int) -> float:
-        """Source ``number``, which must be an immediate."""
+        """Return the source ``number``, which must be an immediate."""
         operand = self.instruction.srcs[number]
         if isinstance(operand, Access | Pattern):
             crash(f"{self.op} needs a number as operand {number}", "operand_kind", self.instruction.line)
         return self.immediate(operand)
 
     def immediate(self, value: float) -> float:
-        """A number as a float; a whole number beyond float's range is an error."""
+        """Return a number as a float; a whole number beyond float's range is an error."""
         try:
             return float(value)
         except OverflowError:
             crash(f"{self.op}: an immediate is too large", "operand_kind", self.instruction.line)
 
     def reader(self, number: int, *, arranged: bool = True) -> Reader:
-        """Source ``number`` as reals: a tile, an immediate or an affine value."""
+        """Return the source ``number`` as reals: a tile, an immediate or an affine value."""
         operand = self.instruction.srcs[number]
         if isinstance(operand, Access):
             return self.src(number, arranged=arranged).load

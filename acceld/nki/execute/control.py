@@ -66,7 +66,7 @@ def register_load(context: Context) -> Step:
 
 
 def register_store(context: Context) -> Step:
-    """The one element of dst = register."""
+    """Return the one element of dst = register."""
     source, dst = _register(context), context.dst()
 
     def run(env: Env, window: Window) -> None:
@@ -163,7 +163,7 @@ WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
 
 
 def _generators(context: Context) -> Array:
-    """The words of the engine's generators, drawn at random where nothing has set them."""
+    """Return the words of the engine's generators, drawn at random where nothing has set them."""
     engine, machine = context.instruction.engine, context.machine
     if engine not in machine.generators:
         machine.generators[engine] = machine.random.integers(0, 2**32, (machine.partitions, WORDS[engine]), np.uint32)

@@ -22,7 +22,7 @@ _EXACT_INTEGER = {"add": np.add, "subtract": np.subtract, "multiply": np.multipl
 
 
 def alu(context: Context, op: str) -> Binary:
-    """The two-operand function ``op`` on reals."""
+    """Return the two-operand function ``op`` on reals."""
     found = ALU.get(op)
     if found is None:
         crash(f"{context.op}: {op!r} is not an arithmetic operation", "operation", context.instruction.line)
@@ -30,7 +30,7 @@ def alu(context: Context, op: str) -> Binary:
 
 
 def integer_function(context: Context, op: str) -> np.ufunc | None:
-    """The integer form of ``op`` where this instruction computes on integers: bit operations, and 32-bit integer
+    """Return the integer form of ``op`` where this instruction computes on integers: bit operations, and 32-bit integer
     add, subtract and multiply, which GpSimd does exactly."""
     if op in BITWISE:
         return BITWISE[op]
@@ -48,7 +48,7 @@ def integer_function(context: Context, op: str) -> np.ufunc | None:
 
 
 def integer_reader(context: Context, number: int) -> Reader:
-    """Source ``number`` as integers."""
+    """Return the source ``number`` as integers."""
     operand = context.instruction.srcs[number]
     if isinstance(operand, Access):
         tile = context.src(number)
@@ -351,7 +351,7 @@ def _pattern(context: Context) -> Callable[[Env], Array]:
 
 
 def crop(values: Array, window: Window) -> Array:
-    """The part of an array over the whole space that a window covers; all of it for a boolean window."""
+    """Return the part of an array over the whole space that a window covers; all of it for a boolean window."""
     if window is None or isinstance(window, Mask):
         return values
     assert isinstance(window, Crop)

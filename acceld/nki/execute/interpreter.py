@@ -77,8 +77,8 @@ def execute(
     *,
     member: Member | None = None,
 ) -> list[Array]:
-    """The program's outputs for ``inputs``, arrays of the input buffers' shapes (any numeric dtype, rounded to the
-    buffer's), in the order of ``program.inputs``. Inputs are never written to.
+    """Return the program's outputs for ``inputs``, arrays of the input buffers' shapes (any numeric dtype, rounded to
+    the buffer's), in the order of ``program.inputs``. Inputs are never written to.
 
     KernelCrash or LimitExceeded where the program fails, UnsupportedCall for what the simulator can not run,
     UsageError for inputs that do not fit. ``member``: the rank that runs (:mod:`acceld.nki.execute.ranks`).
@@ -404,7 +404,7 @@ class _Execution:
         return plain
 
     def _in_step(self, cores: list[Loop], body: list[Node]) -> Run:
-        """A launch grid's iterations side by side: each node runs for all of them before the next one starts, so
+        """Return a launch grid's iterations side by side: each node runs for all of them before the next one starts, so
         what one core wrote before a barrier is there for the others after it."""
         slots = [self.machine.slots[core.id] for core in cores]
         counts = [range(core.trips) for core in cores]

@@ -20,7 +20,7 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
 
 
 def build(context: Context) -> Step:
-    """The instruction as a function of the iteration and its window. MissingRule for an operation without one."""
+    """Return the instruction as a function of the iteration and its window. MissingRule for an operation without one."""
     builder = BUILDERS.get(context.op)
     if builder is None:
         raise MissingRule(f"operation {context.op!r} has no execution rule")

@@ -75,7 +75,7 @@ class Machine:
             )
 
     def register(self, number: int) -> int:
-        """An integer register's value."""
+        """Return an integer register's value."""
         value = self.registers[number]
         if isinstance(value, float) and not math.isfinite(value):
             crash(f"register {number} holds {value}, which is not an index", "register_value", 0)
@@ -117,7 +117,7 @@ def affine(machine: Machine, value: Affine) -> Callable[[Env], int]:
 
 
 def pattern_values(machine: Machine, pattern: Pattern, shape: tuple[int, ...]) -> Callable[[Env], Array]:
-    """The pattern's value at each point of a space of ``shape``, int64."""
+    """Return the pattern's value at each point of a space of ``shape``, int64."""
     base = affine(machine, pattern.base)
     slopes = np.zeros(shape, np.int64)
     for axis, coef in enumerate(pattern.coefs[: len(shape)]):

@@ -74,7 +74,7 @@ def dma_copy(context: Context) -> Step:
 
 
 def _skipping(src: Tile, dst: Tile) -> Step:
-    """Elements whose source lies outside stay as they are."""
+    """Return elements whose source lies outside stay as they are."""
 
     def run(env: Env, window: Window) -> None:
         memory, flat, inside = src.scatter_raw(env, window)

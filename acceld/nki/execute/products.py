@@ -102,7 +102,7 @@ def _untouched(values: Array) -> Array | None:
 
 
 def _transposed(s: Array, m: Array) -> Array | None:
-    """The product where one operand is the identity: the other, transposed or as it is."""
+    """Return the product where one operand is the identity: the other, transposed or as it is."""
     if m.shape[0] == m.shape[1] and s.shape[0] == m.shape[0] and _is_identity(m):
         return s.T
     if s.shape[0] == s.shape[1] and s.shape[0] == m.shape[0] and _is_identity(s):
@@ -220,7 +220,7 @@ _FLOAT4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
 
 def _unpacked(flat: Array, dtype: str, real: np.dtype[Any]) -> Array:
-    """The four values of each packed element, along a new last axis; the first is in the lowest bits."""
+    """Return the four values of each packed element, along a new last axis; the first is in the lowest bits."""
     if dtype == "float4_e2m1fn_x4":
         nibbles = (flat[..., None] >> np.array([0, 4, 8, 12], flat.dtype)) & 15
         signs = np.where(nibbles & 8, -1.0, 1.0)
@@ -242,7 +242,7 @@ def mx_values(packed: Array, dtype: str, scales: Array, real: np.dtype[Any]) -> 
 
 
 def fused_loops(loop: Loop) -> tuple[tuple[Loop, ...], Instruction] | None:
-    """The loops of a nest that holds one accumulating product and nothing else, whose place in the destination
+    """Return the loops of a nest that holds one accumulating product and nothing else, whose place in the destination
     none of them moves; None where ``loop`` is no such nest."""
     chain: list[Loop] = []
     node: Loop | Instruction = loop
@@ -281,7 +281,7 @@ def fused_loops(loop: Loop) -> tuple[tuple[Loop, ...], Instruction] | None:
 
 
 def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> tuple[int, ...] | None:
-    """The order of the buffer's dimensions that makes the fused rows of ``access`` one run of memory."""
+    """Return the order of the buffer's dimensions that makes the fused rows of ``access`` one run of memory."""
     if partition_axis < 0:
         return None
     rows: list[int] = []
@@ -295,7 +295,7 @@ def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> 
 
 
 def fused_matmul(machine: Machine, context: Context, loops: Sequence[Loop]) -> Step:
-    """All iterations of ``loops`` as one product of K * trips rows. Only the order of float32 sums differs."""
+    """Return all iterations of ``loops`` as one product of K * trips rows. Only the order of float32 sums differs."""
     operands = [_Stack(machine, context.src(number, arranged=False), loops) for number in (0, 1)]
     dst = context.dst(0, arranged=False)
     mode = accumulation(context.instruction)
@@ -328,7 +328,7 @@ class _Stack:
         self.slots = tuple(machine.slots[loop.id] for loop in loops)
 
     def load(self, env: Env, window: Window) -> Array:
-        """A matrix of reals; a copy where the rows do not lie at one distance."""
+        """Return a matrix of reals; a copy where the rows do not lie at one distance."""
         for slot in self.slots:
             env[slot] = 0
         offset, shape = self.tile.start(env, window)

@@ -18,7 +18,7 @@ MOST_RANKS = 128
 def execute_ranks(
     program: Program, inputs: Sequence[Sequence[Array]], options: ExecuteOptions = DEFAULT_OPTIONS
 ) -> list[list[Array]]:
-    """Each rank's outputs, for each rank's inputs, of ranks that run beside each other.
+    """Return each rank's outputs, for each rank's inputs, of ranks that run beside each other.
 
     Raises what the rank raised that failed first; UsageError for no ranks or more than :data:`MOST_RANKS`.
     """

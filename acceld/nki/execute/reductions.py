@@ -20,7 +20,7 @@ Sink = Callable[[Env, Window, Array, bool], None]
 
 
 def reduce_operation(context: Context, name: str, default: str = "") -> str:
-    """A reduction's operation by attribute name."""
+    """Return a reduction's operation by attribute name."""
     op = context.text(name, default)
     if op not in REDUCE_OPS:
         crash(f"{context.op}: {op!r} is not a reduction", "operation", context.instruction.line)
@@ -75,7 +75,7 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
 
 
 def folding_registers(context: Context) -> Callable[[int], Array]:
-    """The accumulators of the instruction's engine, one a partition; of the first partitions. NaN until written."""
+    """Return the accumulators of the instruction's engine, one a partition; of the first partitions. NaN until written."""
     folds, key, real = context.machine.folds, context.instruction.engine.value, context.machine.real
     return lambda count: folds.setdefault(key, np.full(context.machine.partitions, np.nan, real))[:count]
 
@@ -209,7 +209,7 @@ _STEP: dict[str, np.ufunc] = {
 
 
 def _columns(values: Any, shape: tuple[int, ...], real: np.dtype[Any]) -> Array:
-    """Values as (free elements, partitions), contiguous."""
+    """Return values as (free elements, partitions), contiguous."""
     wide = np.broadcast_to(np.asarray(values, real), shape)
     return np.ascontiguousarray(wide.reshape(shape[0], -1).T)
 

@@ -85,7 +85,7 @@ def local_gather(context: Context) -> Step:
 
 
 def max8(context: Context) -> Step:
-    """The eight greatest of each partition, descending."""
+    """Return the eight greatest of each partition, descending."""
     data, dst = context.src(0), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:

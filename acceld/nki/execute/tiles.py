@@ -105,7 +105,7 @@ class Tile:
         return True
 
     def view(self, env: Env, window: Window) -> Array:
-        """The elements in their storage type, as a view. Not for scattered tiles or Mask windows."""
+        """Return the elements in their storage type, as a view. Not for scattered tiles or Mask windows."""
         if not self.proved:
             self._check(env, window)
         if window is None:
@@ -125,7 +125,7 @@ class Tile:
         return offset, tuple(shape)
 
     def raw(self, env: Env, window: Window) -> Array:
-        """The elements in their storage type, as an engine reads them; do not write to the result."""
+        """Return the elements in their storage type, as an engine reads them; do not write to the result."""
         if self.scattered or isinstance(window, Mask):
             values = self._gather(env, window)
         else:
@@ -143,7 +143,7 @@ class Tile:
         return round_tfloat32(stored) if self.rounds else stored
 
     def load(self, env: Env, window: Window) -> Array:
-        """The elements as reals; do not write to the result."""
+        """Return the elements as reals; do not write to the result."""
         values = self.raw(env, window)
         return values if values.dtype == self.real else values.astype(self.real)
 
@@ -228,7 +228,7 @@ class Tile:
         return np.broadcast_to(reduced.reshape(shape), self.access.shape)
 
     def _positions(self, env: Env, window: Window) -> tuple[Array, Array | None]:
-        """Flat element positions in the tile's own axes, and which of them may be touched (None: all)."""
+        """Return flat element positions in the tile's own axes, and which of them may be touched (None: all)."""
         ranges = self._ranges(window)
         counts = tuple(max(0, end - first) for first, end in ranges)
         rank = len(counts)
@@ -318,7 +318,7 @@ class Tile:
         return grown.transpose([order.index(axis) for axis in range(len(order))])
 
     def scatter_raw(self, env: Env, window: Window) -> tuple[Array, Array, Array | None]:
-        """The buffer's flat memory, element positions, and which may be touched: for read-modify-write."""
+        """Return the buffer's flat memory, element positions, and which may be touched: for read-modify-write."""
         flat, inside = self._positions(env, window)
         return self.store.array.view(self.numpy_dtype), flat, inside
 

@@ -40,7 +40,7 @@ NOTHING = Nothing()
 def window_function(
     machine: Machine, patterns: tuple[Pattern, ...], shape: tuple[int, ...], *, general: bool
 ) -> Callable[[Env], Window | Nothing]:
-    """The window as a function of the iteration. Masks over single axes crop; others (or all, with ``general``)
+    """Return the window as a function of the iteration. Masks over single axes crop; others (or all, with ``general``)
     are boolean."""
     single = all(sum(coef != 0 for coef in pattern.coefs) <= 1 for pattern in patterns)
     if general or not single:

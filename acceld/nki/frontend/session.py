@@ -97,7 +97,7 @@ class Session:
         self.builder = ProgramBuilder(max_instructions=self.options.max_instructions)
 
     def again(self, function: Any) -> Any:
-        """The kernel's function, as it was when its file was loaded, to trace it again."""
+        """Return the kernel's function, as it was when its file was loaded, to trace it again."""
         return function if self.reload is None else self.reload()
 
     def check_deadline(self) -> None:
@@ -111,7 +111,7 @@ class Session:
             )
 
     def line(self) -> int:
-        """The line of the kernel's file that is running: the innermost frame there, 0 outside of it."""
+        """Return the line of the kernel's file that is running: the innermost frame there, 0 outside of it."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code.co_filename == self.filename:
@@ -121,7 +121,9 @@ class Session:
         return 0
 
     def place(self) -> str:
-        """Name the calls that run in other files than the kernel's own, the innermost first; empty where none does."""
+        """Return the name the calls that run in other files than the kernel's own, the innermost first; empty where none
+        does.
+        """
         frame: FrameType | None = sys._getframe(1)
         calls: list[Call] = []
         while frame is not None and frame.f_code.co_filename != self.filename:
@@ -131,7 +133,7 @@ class Session:
         return "" if frame is None or not calls else self.named(tuple(calls))
 
     def named(self, calls: tuple[Call, ...]) -> str:
-        """Calls in words, the innermost first, without those of Python's own library."""
+        """Return calls in words, the innermost first, without those of Python's own library."""
         root = self.options.source_root
         return _named(calls, "" if root is None else str(root.resolve()))
 
@@ -149,7 +151,7 @@ def _named(calls: tuple[Call, ...], root: str) -> str:
 
 
 def caller() -> FrameType | None:
-    """The innermost frame that is not the simulator's."""
+    """Return the innermost frame that is not the simulator's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
@@ -184,7 +186,7 @@ def call_place() -> tuple[Site, str]:
 
 
 def loop_variable() -> str:
-    """The variable of the ``for`` statement whose range is being made; empty if there is none."""
+    """Return the variable of the ``for`` statement whose range is being made; empty if there is none."""
     frame = caller()
     return "" if frame is None else _stored_name(frame, 1)
 

@@ -49,7 +49,7 @@ def trace(
     chip: str = "trn1",
     options: TraceOptions = TraceOptions(),  # noqa: B008  # frozen
 ) -> Program:
-    """The Program of the kernel in ``source`` for arguments of these shapes and values.
+    """Return the Program of the kernel in ``source`` for arguments of these shapes and values.
 
     Raises UsageError for arguments that do not fit the API, the chip or the function; UnsupportedCall,
     LegalityError, KernelCrash or LimitExceeded, with the kernel's line, for a kernel that can not be traced.
@@ -125,7 +125,7 @@ def check_target(api: str, chip: str, lnc: int) -> None:
 
 
 def parse(source: str, filename: str) -> ast.Module:
-    """The syntax tree. KernelCrash where the source is no Python, LimitExceeded where it is too long."""
+    """Return the syntax tree. KernelCrash where the source is no Python, LimitExceeded where it is too long."""
     if len(source) > MAX_SOURCE_BYTES:
         raise LimitExceeded(f"the kernel's file has {len(source)} characters", rule="source_size")
     try:
@@ -183,7 +183,7 @@ def _joined(value: ast.expr) -> ast.expr:
 
 
 def find_entry(source: str, entry: str | None) -> str:
-    """The name of the kernel function: ``entry``, else ``kernel``, else ``optimized_kernel``, else the only one.
+    """Return the name of the kernel function: ``entry``, else ``kernel``, else ``optimized_kernel``, else the only one.
 
     UsageError that lists the candidates where there is none or more than one; KernelCrash for no Python.
     """
@@ -272,7 +272,7 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
 
 
 def _package(file: Path, root: Path) -> str:
-    """The package a file below ``root`` belongs to, for its relative imports."""
+    """Return the package a file below ``root`` belongs to, for its relative imports."""
     inside = file.relative_to(root) if file.is_relative_to(root) else file
     return "" if inside.is_absolute() else ".".join(inside.parent.parts)
 
@@ -285,7 +285,7 @@ def _entry_of(module: ModuleType, name: str) -> Any:
 
 
 def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]) -> dict[str, object]:
-    """The arguments by parameter name, checked against the function's signature."""
+    """Return the arguments by parameter name, checked against the function's signature."""
     target = inspect.unwrap(function)
     for value in arguments.values() if isinstance(arguments, Mapping) else arguments:
         if isinstance(value, TensorSpec) and 0 in value.shape:
@@ -315,7 +315,7 @@ def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]
 
 
 def _line_of(traceback: TracebackType | None, filename: str) -> int:
-    """The innermost line of the kernel's file in a traceback."""
+    """Return the innermost line of the kernel's file in a traceback."""
     line = 0
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == filename:
@@ -325,7 +325,7 @@ def _line_of(traceback: TracebackType | None, filename: str) -> int:
 
 
 def _place_of(traceback: TracebackType | None, session: Session) -> str:
-    """Name the calls in files beside the kernel's own that raised an error, the innermost first."""
+    """Return the name the calls in files beside the kernel's own that raised an error, the innermost first."""
     calls: list[Call] = []
     inside = False
     while traceback is not None:

@@ -30,7 +30,7 @@ class Draft:
     body: list[Draft | Instruction]
 
     def freeze(self) -> Loop:
-        """The loop as a node of a program."""
+        """Return the loop as a node of a program."""
         return replace(self.loop, body=frozen(self.body))
 
 
@@ -128,7 +128,7 @@ class ProgramBuilder:
         return True
 
     def register(self) -> int:
-        """A new scalar register."""
+        """Return a new scalar register."""
         self.registers += 1
         return self.registers - 1
 
@@ -194,7 +194,7 @@ class ProgramBuilder:
         grid: tuple[int, ...] = (),
         lnc: int = 1,
     ) -> Program:
-        """The program, without the buffers that nothing uses; no loop may be open."""
+        """Return the program, without the buffers that nothing uses; no loop may be open."""
         assert not self._open, "a loop is still open"
         body = frozen(self._bodies[0])
         used = {access.buffer for access in _accesses(body)} | {*inputs, *outputs}
@@ -217,7 +217,7 @@ class ProgramBuilder:
 
 
 def frozen(body: Iterable[Draft | Instruction]) -> tuple[Node, ...]:
-    """A body as a program holds it: without instructions whose mask holds nowhere, and loops left empty by that."""
+    """Return a body as a program holds it: without instructions whose mask holds nowhere, and loops left empty by that."""
     nodes = (node.freeze() if isinstance(node, Draft) else node for node in body)
     return tuple(node for node in nodes if (node.body if isinstance(node, Loop) else _may_run(node)))
 
@@ -227,7 +227,7 @@ def _may_run(instruction: Instruction) -> bool:
 
 
 def _accesses(body: Iterable[Node]) -> Iterator[Access]:
-    """Every access below ``body``, those of index tiles too."""
+    """Yield every access below ``body``, those of index tiles too."""
     for node in body:
         if isinstance(node, Loop):
             yield from _accesses(node.body)
@@ -244,7 +244,7 @@ def _with_indices(access: Access) -> Iterator[Access]:
 
 
 def _renumber(node: Node, numbers: dict[int, int]) -> Node:
-    """The node with its buffers' new numbers."""
+    """Return the node with its buffers' new numbers."""
     if isinstance(node, Loop):
         return replace(node, body=tuple(_renumber(child, numbers) for child in node.body))
     return Instruction(

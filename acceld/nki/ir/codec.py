@@ -49,7 +49,7 @@ MAX_TEXT = 4096
 
 
 def encode(program: Program) -> bytes:
-    """The program as UTF-8 JSON."""
+    """Return the program as UTF-8 JSON."""
     return json.dumps(_plain(program, canonical=False), separators=(",", ":"), allow_nan=True).encode()
 
 
@@ -63,7 +63,7 @@ def program_hash(program: Program) -> str:
 
 
 def decode(data: bytes) -> Program:
-    """The program in ``data``. ProgramError for anything that is not one, or is beyond the limits."""
+    """Return the program in ``data``. ProgramError for anything that is not one, or is beyond the limits."""
     if len(data) > MAX_BYTES:
         raise ProgramError(f"encoded program has {len(data)} bytes; the limit is {MAX_BYTES}")
     try:

@@ -84,7 +84,7 @@ def leaves_result(instruction: Instruction, number: int) -> bool:
 
 
 def reduce_loops(instruction: Instruction) -> tuple[int, ...]:
-    """The loops a loop_reduce folds over."""
+    """Return the loops a loop_reduce folds over."""
     loops = instruction.attr("loops")
     return tuple(loop for loop in loops if isinstance(loop, int)) if isinstance(loops, tuple) else ()
 
@@ -130,7 +130,7 @@ def uses_of(instruction: Instruction, loops: tuple[Loop, ...], position: int = 0
 
 
 def all_uses(program: Program) -> dict[int, list[Use]]:
-    """Every use of every buffer, by buffer id, in program order."""
+    """Return every use of every buffer, by buffer id, in program order."""
     found: dict[int, list[Use]] = {}
     for position, (instruction, loops) in enumerate(program.walk()):
         for use in uses_of(instruction, loops, position):
@@ -139,7 +139,7 @@ def all_uses(program: Program) -> dict[int, list[Use]]:
 
 
 def common_loops(uses: Sequence[Use]) -> tuple[Loop, ...]:
-    """The loops around all of ``uses``, outermost first."""
+    """Return the loops around all of ``uses``, outermost first."""
     common = uses[0].loops
     for use in uses:
         length = 0

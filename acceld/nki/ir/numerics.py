@@ -55,7 +55,7 @@ PACKED_DTYPES = frozenset(name for name in NUMPY_DTYPES if name.endswith("_x4"))
 
 
 def storage_dtype(name: str, *, float64: bool = False) -> np.dtype[Any]:
-    """numpy's type for elements of ``name``; float64 for every float format in float64 mode."""
+    """Return numpy's type for elements of ``name``; float64 for every float format in float64 mode."""
     if float64 and not is_integer(name):
         return np.dtype(np.float64)
     return NUMPY_DTYPES[name]

@@ -91,7 +91,7 @@ class Affine:
         return Affine(self.const + other.const, tuple(sorted((i, c) for i, c in sums.items() if c)))
 
     def scale(self, factor: int) -> Affine:
-        """The expression times ``factor``."""
+        """Return the expression times ``factor``."""
         if factor == 0:
             return Affine()
         return Affine(self.const * factor, tuple((loop, coef * factor) for loop, coef in self.terms))
@@ -104,7 +104,7 @@ class Affine:
         return value
 
     def bounds(self, trips: Mapping[int, int]) -> tuple[int, int]:
-        """Least and greatest value over all iterations of the loops (``trips`` by loop id)."""
+        """Return the least and greatest value over all iterations of the loops (``trips`` by loop id)."""
         low = high = self.const
         for loop, coef in self.terms:
             reach = coef * max(0, trips[loop] - 1)
@@ -204,7 +204,7 @@ class Instruction:
     place: str = ""
 
     def attr(self, name: str, default: Attr = None) -> Attr:
-        """The attribute's value, ``default`` where the instruction does not set it."""
+        """Return the attribute's value, ``default`` where the instruction does not set it."""
         for key, value in self.attrs:
             if key == name:
                 return value
@@ -312,7 +312,7 @@ class Program:
     schema: int = SCHEMA_VERSION
 
     def walk(self) -> Iterator[tuple[Instruction, tuple[Loop, ...]]]:
-        """Each instruction node once, in program order, with the loops around it (outermost first)."""
+        """Yield each instruction node once, in program order, with the loops around it (outermost first)."""
         yield from _walk(self.body, ())
 
     @property

@@ -45,7 +45,7 @@ class Box:
         return True
 
     def without(self, loop: int, trips: int) -> Box | None:
-        """The union over all iterations of ``loop``; None where that is not a box this class can hold."""
+        """Return the union over all iterations of ``loop``; None where that is not a box this class can hold."""
         starts, extents, dense = list(self.starts), list(self.extents), self.dense
         moved = False
         for d, start in enumerate(self.starts):
@@ -60,7 +60,7 @@ class Box:
         return Box(tuple(starts), tuple(extents), dense)
 
     def merged(self, other: Box) -> Box | None:
-        """One dense box for both, where they are the same but for one dimension in which they touch or overlap."""
+        """Return one dense box for both, where they are the same but for one dimension in which they touch or overlap."""
         if not (self.dense and other.dense):
             return None
         differs = -1
@@ -92,7 +92,7 @@ def coefficient(value: Affine, loop: int) -> int:
 
 
 def box(access: Access) -> Box:
-    """The box of an access without indirect indices."""
+    """Return the box of an access without indirect indices."""
     starts, extents, dense = list(access.start), [1] * len(access.start), True
     moves = [(abs(step), step, dim.count, d) for dim in access.dims for d, step in enumerate(dim.steps) if step]
     for dim in access.dims:
@@ -118,7 +118,7 @@ def index_bounds(
     mask: Iterable[Pattern] = (),
     axes: AxisMap | None = None,
 ) -> tuple[int, int]:
-    """Least and greatest index in buffer dimension ``dim``, without run-time indices, where ``mask`` holds.
+    """Return the least and greatest index in buffer dimension ``dim``, without run-time indices, where ``mask`` holds.
 
     ``axes`` is the tile's map into the mask's space. The bounds are safe, and exact for one mask of one axis.
     """

@@ -28,7 +28,7 @@ class Space:
 
 
 def align(shape: tuple[int, ...], space: tuple[int, ...]) -> AxisMap | None:
-    """The map of an element-wise operand: equal axes in order, axes of one broadcast; None if there is none."""
+    """Return the map of an element-wise operand: equal axes in order, axes of one broadcast; None if there is none."""
     if len(shape) == len(space):
         if all(n == m or n == 1 for n, m in zip(shape, space, strict=True)):
             return tuple(axis if n != 1 or m == 1 else -1 for axis, (n, m) in enumerate(zip(shape, space, strict=True)))
@@ -51,7 +51,7 @@ def align(shape: tuple[int, ...], space: tuple[int, ...]) -> AxisMap | None:
 
 
 def reduced_axes(instruction: Instruction) -> tuple[int, ...]:
-    """The tile axes a ``tensor_reduce`` folds, sorted; empty where the attribute is malformed."""
+    """Return the tile axes a ``tensor_reduce`` folds, sorted; empty where the attribute is malformed."""
     axes = instruction.attr("axes")
     if not isinstance(axes, tuple):
         return ()
@@ -59,12 +59,12 @@ def reduced_axes(instruction: Instruction) -> tuple[int, ...]:
 
 
 def free_elements(shape: tuple[int, ...]) -> int:
-    """Elements of one partition of an on-chip tile."""
+    """Return elements of one partition of an on-chip tile."""
     return prod(shape[1:])
 
 
 def iteration_space(instruction: Instruction) -> Space:
-    """The instruction's space. Never raises: what does not line up has the map None."""
+    """Return the instruction's space. Never raises: what does not line up has the map None."""
     op = instruction.op
     kind = OPS[op].space
     srcs = [src.shape if isinstance(src, Access) else None for src in instruction.srcs]

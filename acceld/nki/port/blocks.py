@@ -99,7 +99,7 @@ def _sizes(shape: ast.expr) -> list[ast.expr] | None:
 
 
 def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
-    """The parameters of a function that are tensors with block dimensions."""
+    """Return the parameters of a function that are tensors with block dimensions."""
     found = {}
     parameters = {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     for node in ast.walk(function):

@@ -319,7 +319,7 @@ def _legacy(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def _comments(source: str) -> dict[int, str]:
-    """The comments of a source by line."""
+    """Return the comments of a source by line."""
     found = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -328,7 +328,7 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def _text(statements: Iterable[ast.stmt], indent: str) -> list[str]:
-    """Statements as lines of at most :data:`WIDTH` columns where calls can be broken."""
+    """Return statements as lines of at most :data:`WIDTH` columns where calls can be broken."""
     lines: list[str] = []
     for one in statements:
         ast.fix_missing_locations(one)

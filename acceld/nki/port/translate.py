@@ -299,7 +299,7 @@ class Function(Values):
         return bool(first) and [f.shape for f in first] == [f.shape for f in second]
 
     def _sizes(self, node: ast.Subscript) -> list[ast.expr] | None:
-        """The sizes of an index of grids, as the source has them."""
+        """Return the sizes of an index of grids, as the source has them."""
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         grids = [self.grid(one) for one in items]
         rank = max((grid.rank for grid in grids if grid is not None), default=0)
@@ -328,7 +328,7 @@ class Function(Values):
         self.out.extend(made)
 
     def _result_clip(self, op: Op, clip: Clip) -> Clip:
-        """The part of the result that a mask leaves."""
+        """Return the part of the result that a mask leaves."""
         if not clip.axes or op.data is None:
             return clip
         if isinstance(op.node, ast.Call) and self.names.of(op.node.func) in PRODUCTS:
@@ -344,7 +344,9 @@ class Function(Values):
         )
 
     def _product_clips(self, stationary: ast.expr, moving: ast.expr, clip: Clip) -> tuple[Clip, Clip, Clip]:
-        """A product's mask as parts of its result, its stationary and its moving operand: rows are the contraction."""
+        """Return a product's mask as parts of its result, its stationary and its moving operand: rows are the
+        contraction.
+        """
         left, right = self.facts.of(stationary), self.facts.of(moving)
         if left is None or right is None or clip.starts or len(left.shape) != 2 or len(right.shape) != 2:
             raise Unportable(stationary.lineno, "a product with this mask", "slice its operands")
@@ -479,7 +481,7 @@ class Function(Values):
         self._line(f"nisa.{word}", **made)
 
     def _plain_flags(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr | None]:
-        """Arguments that are no tiles, without those that say what is so anyway."""
+        """Return arguments that are no tiles, without those that say what is so anyway."""
         return {k: self.value(v) for k, v in args.items() if ast.unparse(v) not in ("False", "None")}
 
     def operation(self, node: ast.expr) -> ast.expr:
@@ -596,7 +598,7 @@ class Function(Values):
         return Op(node, emit, [x], mask, dtype, like=x)
 
     def _language(self, node: ast.Call, word: str) -> Op | None:
-        """A function of ``nl`` that gives a tile."""
+        """Return a function of ``nl`` that gives a tile."""
         if word not in PARAMETERS:
             return None
         args = self._bound(node, PARAMETERS[word])
@@ -768,7 +770,7 @@ class Function(Values):
     def _same(
         self, node: ast.Call, word: str, args: Mapping[str, ast.expr], mask: ast.expr | None, dtype: ast.expr | None
     ) -> Op | None:
-        """A function that both APIs have; under a mask its result is copied to the part that counts."""
+        """Return a function that both APIs have; under a mask its result is copied to the part that counts."""
         if mask is None:
             return None
 

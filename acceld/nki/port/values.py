@@ -143,7 +143,7 @@ class Values(ABC):
         return self.facts.of(target)
 
     def _shape_of(self, target: ast.Subscript) -> tuple[int, ...] | None:
-        """The shape of a written subscript as numbers, where its index gives them."""
+        """Return the shape of a written subscript as numbers, where its index gives them."""
         base = self.facts.of(target.value)
         items = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
         grids = [self.grid(one) for one in items]
@@ -438,7 +438,7 @@ class Values(ABC):
         return made
 
     def _range(self, start: Linear, size: Linear, stride: Linear) -> ast.expr:
-        """A slice of ``size`` elements, from ``start``, ``stride`` apart."""
+        """Return a slice of ``size`` elements, from ``start``, ``stride`` apart."""
         if stride.number == 1 or size.number == 1:
             if start.number is not None and size.number is not None:
                 return ast.Slice(ast.Constant(start.number), ast.Constant(start.number + size.number))
@@ -451,7 +451,7 @@ class Values(ABC):
         return ast.Slice(start.node, end.node, stride.node)
 
     def _pattern(self, node: ast.Subscript, base: ast.expr, grids: list[Grid], rank: int, clip: Clip) -> ast.expr:
-        """Positions that overlap or share an axis, as an access pattern of the whole tensor."""
+        """Return positions that overlap or share an axis, as an access pattern of the whole tensor."""
         fact = self.facts.of(node.value) or self._variable(node.value)
         sizes = self._dimensions(node, base, fact)
         if fact is None or sizes is None or len(sizes) != len(grids) or clip.starts:
@@ -481,7 +481,7 @@ class Values(ABC):
         return made
 
     def _dimensions(self, node: ast.Subscript, base: ast.expr, fact: Fact | None) -> list[Linear] | None:
-        """The sizes of a whole tensor as it is declared now; None for a part of one."""
+        """Return the sizes of a whole tensor as it is declared now; None for a part of one."""
         if fact is None or not isinstance(base, ast.Name):
             return None
         block = self.blocks.get(base.id)
@@ -636,7 +636,7 @@ class Values(ABC):
         return Clip(ends, begins, tuple(guards))
 
     def _known_mask(self, mask: ast.expr) -> Clip | None:
-        """A mask that is a variable with no index grid in it: a condition on loops, or none."""
+        """Return a mask that is a variable with no index grid in it: a condition on loops, or none."""
         if not isinstance(mask, ast.Name | ast.IfExp) or (isinstance(mask, ast.Name) and mask.id in self.masks):
             return None
         visits = self.facts.visits(mask)
@@ -659,7 +659,7 @@ class Values(ABC):
         return ast.BinOp((limit + Linear(stride - 1)).node, ast.FloorDiv(), ast.Constant(stride))
 
     def _size(self, axis: int, function: str, values: list[ast.expr], mask: ast.expr) -> ast.expr:
-        """A bound as a variable of its own, made once in a block."""
+        """Return a bound as a variable of its own, made once in a block."""
         numbers = [one.value for one in values if isinstance(one, ast.Constant)]
         if len(numbers) == len(values):
             return ast.Constant((min if function == "min" else max)(numbers))  # type: ignore[type-var]

@@ -85,7 +85,7 @@ def extent(access: Access, dim: int) -> Extent:
 def make_grids(
     buffers: tuple[Buffer, ...], accesses: Mapping[int, Iterable[Access]], trips: Mapping[int, int]
 ) -> dict[int, Grid]:
-    """A grid for each buffer in ``accesses`` (every access to it in the program)."""
+    """Return a grid for each buffer in ``accesses`` (every access to it in the program)."""
     return {number: _grid(buffers[number], list(found), trips) for number, found in accesses.items()}
 
 
@@ -133,7 +133,7 @@ def _row_bytes(buffer: Buffer, grain: list[int]) -> int:
 
 
 def _share(buffer: Buffer, grain: list[int]) -> float:
-    """Share of its tile's addresses a cell keeps (of all partitions, also where the tile spans few).
+    """Return the share of its tile's addresses a cell keeps (of all partitions, also where the tile spans few).
 
     A tile in PSUM keeps at least a bank.
     """
@@ -148,7 +148,7 @@ def _share(buffer: Buffer, grain: list[int]) -> float:
 
 
 def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[int, int], ...]) -> CellAccess:
-    """The cells of ``access`` for each point of ``space`` (loops as (id, trips), outermost first)."""
+    """Return the cells of ``access`` for each point of ``space`` (loops as (id, trips), outermost first)."""
     bases = np.zeros(prod(trips for _, trips in space), dtype=np.int64)
     offsets = [0]
     indirect = {item.dim for item in access.indirect}
@@ -183,7 +183,7 @@ def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[i
 
 
 def values(expression: Affine, space: tuple[tuple[int, int], ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """An affine expression at each point of ``space``, in the order of execution."""
+    """Return an affine expression at each point of ``space``, in the order of execution."""
     shape = tuple(trips for _, trips in space)
     result = np.full(shape, expression.const, dtype=np.int64)
     coefs = dict(expression.terms)

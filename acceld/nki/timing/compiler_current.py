@@ -11,7 +11,7 @@ from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, CostModel
 
 
 def place(instruction: Instruction, model: CostModel) -> Engine:
-    """The engine that runs ``instruction``: the one it names, else the documented default.
+    """Return the engine that runs ``instruction``: the one it names, else the documented default.
 
     Copies go to the vector engine, which handles 16-bit data up to four times faster.
     """

@@ -29,7 +29,7 @@ DEFAULT_ENGINES: dict[str, Engine] = {
 
 
 def place(instruction: Instruction, model: CostModel) -> Engine:
-    """The engine that runs ``instruction``.
+    """Return the engine that runs ``instruction``.
 
     Copies go to the scalar engine, and so do unplaced tensor_scalars on more than a few elements (engine activity of
     the measured kernels); the rest of what is unplaced goes to the vector engine.

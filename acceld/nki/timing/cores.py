@@ -71,7 +71,7 @@ class _Touch:
 
 
 def _touched(part: Part) -> dict[int, set[_Touch]]:
-    """Accesses to what both cores may reach, by buffer."""
+    """Return accesses to what both cores may reach, by buffer."""
     program = part.program
     loops = program.loops
     found: dict[int, set[_Touch]] = {}
@@ -100,7 +100,7 @@ def _meet(lows: tuple[int, ...], highs: tuple[int, ...], others: tuple[int, ...]
 
 
 def _at(node: Node, places: Mapping[int, int]) -> Node:
-    """The node with fixed iterations of some loops, which count from there."""
+    """Return the node with fixed iterations of some loops, which count from there."""
     if isinstance(node, Loop):
         return replace(node, body=tuple(_at(child, places) for child in node.body))
 

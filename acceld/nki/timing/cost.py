@@ -68,7 +68,7 @@ class CostModel:
     def cost(
         self, instruction: Instruction, engine: Engine, shape: tuple[int, ...], *, handed_over: bool = False
     ) -> Cost:
-        """Cost of ``instruction`` on ``engine``. ``shape`` is its iteration space inside the mask.
+        """Return the cost of ``instruction`` on ``engine``. ``shape`` is its iteration space inside the mask.
 
         ``handed_over``: the compiler leaves a tensor-tensor's operand, or a broadcast's result, in PSUM.
         """
@@ -168,7 +168,7 @@ class CostModel:
         return Cost(Engine.DMA, busy, bytes_moved=moved, descriptors=descriptors, row_bytes=row, quarters=quarters)
 
     def _turned(self, rows: int, row_bytes: int, dtype: str, copied: int) -> Cost:
-        """Cost of a move between HBM and SBUF that turns a tile of ``rows`` rows in HBM.
+        """Return the cost of a move between HBM and SBUF that turns a tile of ``rows`` rows in HBM.
 
         The compiler moves the rows as they lie in HBM and turns the tile on the tensor engine, from where ``copied``
         elements of each partition are copied out of PSUM: element by element, two such loads alone would take longer
@@ -185,12 +185,12 @@ class CostModel:
         )  # fmt: skip
 
     def _row_bytes(self, dst: Access, sources: list[Access], shape: tuple[int, ...]) -> int:
-        """Bytes a descriptor moves: contiguous at both ends, in the same order."""
+        """Return bytes a descriptor moves: contiguous at both ends, in the same order."""
         row = min(contiguous_bytes(a, self.buffers[a.buffer], shape) for a in (dst, *sources))
         return min([row, *(self._common_bytes(dst, source, shape) for source in sources)])
 
     def _common_bytes(self, dst: Access, source: Access, shape: tuple[int, ...]) -> int:
-        """Bytes that lie side by side at both ends, in one direction."""
+        """Return bytes that lie side by side at both ends, in one direction."""
         there, here = (_element_steps(a, self.buffers[a.buffer]) for a in (dst, source))
         if len(there) == len(here):
             counts = shape if len(shape) == len(dst.dims) else dst.shape

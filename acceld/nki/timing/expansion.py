@@ -145,7 +145,7 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
 
 
 def iteration_shape(node: Instruction) -> tuple[int, ...]:
-    """The instruction's iteration space without its mask."""
+    """Return the instruction's iteration space without its mask."""
     kind = OPS[node.op].space if node.op in OPS else "dst"
     if kind == "kmn" and len(node.srcs) >= 2:
         return matmul_shape(node)
@@ -322,7 +322,8 @@ def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[
 
 
 def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel) -> tuple[int, ...]:
-    """Loops of which ``load`` makes a new tile in every iteration, even one it has made before; () where SBUF holds all.
+    """Return loops of which ``load`` makes a new tile in every iteration, even one it has made before; () where SBUF
+    holds all.
 
     A tile declared inside a loop has room for one iteration. To have it again in the next iteration of a loop around,
     the compiler needs room for the tiles of all iterations in between, which it makes where all the tiles of the load
@@ -359,7 +360,7 @@ def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set
 def _computed_within(
     node: Instruction, engine: Engine, cost: Cost, model: CostModel, varying: Mapping[int, set[int]]
 ) -> tuple[int, ...]:
-    """Loops of which ``node`` computes its tile in every iteration, even one it has computed before.
+    """Return loops of which ``node`` computes its tile in every iteration, even one it has computed before.
 
     A tile that changes in an inner loop is not kept for the next iteration of a loop around, where to compute it takes
     less time than to start a transfer.

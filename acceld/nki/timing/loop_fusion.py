@@ -34,7 +34,7 @@ MAX_PAIRS = 10_000
 
 
 def fuse(program: Program) -> Program:
-    """The same program with loops fused; the same object where none can be."""
+    """Return the same program with loops fused; the same object where none can be."""
     fuser = _Fuser(program)
     body = fuser.body(program.body)
     if not fuser.renamed:
@@ -51,13 +51,13 @@ class _Fuser:
         self.renamed: dict[int, int] = {}
 
     def final(self, loop: int) -> int:
-        """The loop that ``loop`` was fused into, or itself."""
+        """Return the loop that ``loop`` was fused into, or itself."""
         while loop in self.renamed:
             loop = self.renamed[loop]
         return loop
 
     def body(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """``nodes`` with what can be fused among them fused, innermost last."""
+        """Return ``nodes`` with what can be fused among them fused, innermost last."""
         work = list(nodes)
         at = 0
         while at < len(work):

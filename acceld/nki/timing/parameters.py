@@ -101,11 +101,11 @@ class TimelineParams:
         return f"{self.model}, calibrated on {self.calibrated_on} kernels" if self.calibrated_on else self.model
 
     def to_json(self) -> dict[str, Any]:
-        """All knobs by name."""
+        """Return all knobs by name."""
         return asdict(self)
 
     def with_scaled(self, name: str, factor: float) -> TimelineParams:
-        """The same record with one fitted constant multiplied, for robustness checks."""
+        """Return the same record with one fitted constant multiplied, for robustness checks."""
         value = getattr(self, name) * factor
         return replace(self, **{name: round(value) if isinstance(getattr(self, name), int) else value})
 
@@ -188,7 +188,7 @@ BY_API = {"nki_legacy": LEGACY, "nki": CURRENT}
 
 
 def default_params(api: str, chip: str) -> TimelineParams:
-    """The parameters for a program's API. UsageError for an unknown API or chip."""
+    """Return the parameters for a program's API. UsageError for an unknown API or chip."""
     if chip not in CHIPS:
         raise UsageError(f"no chip is called {chip!r}", hint=f"known chips: {', '.join(CHIPS)}")
     params = BY_API.get(api)

@@ -245,7 +245,7 @@ class _Planner:
         return number
 
     def _needed(self) -> bytearray:
-        """Events whose results reach a store (or that have none)."""
+        """Return events whose results reach a store (or that have none)."""
         stream = self.stream
         needed = bytearray(len(stream.templates))
         wanted = bytearray(len(stream.value_bytes))
@@ -332,13 +332,13 @@ class _Planner:
         heappush(self.warm, (worth, self.order, value))
 
     def _hopeless(self, value: int) -> bool:
-        """True if more is written before the value's next use than SBUF has room for, so that it can not stay."""
+        """Return True if more is written before the value's next use than SBUF has room for, so that it can not stay."""
         written = self.written
         upcoming = self.uses[value][self.next[value]] >> 1
         return written[upcoming] - written[self.now] > HOPELESS * self.limit
 
     def _volume(self) -> list[float]:
-        """Bytes of a partition written into SBUF before each event, as the kernel writes them."""
+        """Return bytes of a partition written into SBUF before each event, as the kernel writes them."""
         stream, total = self.stream, 0.0
         volume = []
         for outs in stream.outputs:
@@ -463,7 +463,7 @@ class _Planner:
         return total > self.chip.sbuf_bytes_per_partition
 
     def _footprints(self) -> dict[int, float]:
-        """Bytes of a partition that the distinct values of each instruction node take."""
+        """Return bytes of a partition that the distinct values of each instruction node take."""
         stream = self.stream
         totals: dict[int, float] = {}
         for event, outs in enumerate(stream.outputs):

@@ -126,7 +126,7 @@ class Timeline:
     schedule: Schedule | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the operations, as JSON-able data."""
+        """Return everything but the operations, as JSON-able data."""
         data = {
             name: getattr(self, name)
             for name in self.__slots__
@@ -341,7 +341,7 @@ def _dma_busy(machine: Machine, total_us: float) -> float:
 
 
 def _extended(first: dict[str, float], second: dict[str, float], steps: float) -> dict[str, float]:
-    """Each figure, taken as linear in the number of executions."""
+    """Return each figure, taken as linear in the number of executions."""
     return {name: max(second[name], value + (second[name] - value) * steps) for name, value in first.items()}
 
 

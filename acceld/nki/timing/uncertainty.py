@@ -93,7 +93,9 @@ def bound_of(engines: Mapping[str, float], latency_us: float) -> Bound:
 
 
 def prediction(*, chip: str, engines: Mapping[str, float], latency_us: float | None, dynamic: bool) -> Prediction:
-    """The interval of a latency, or that it has none: of a chip or with run-time loops that no measured kernel has."""
+    """Return the interval of a latency, or that it has none: of a chip or with run-time loops that no measured kernel
+    has.
+    """
     if latency_us is None:
         return Prediction("data_dependent", None, UNVALIDATED)
     bound = bound_of(engines, latency_us)

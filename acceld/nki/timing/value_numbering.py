@@ -229,7 +229,7 @@ class _Expander:
         return found
 
     def _overwritten(self, template: Template, at: int) -> tuple[int, ...]:
-        """The values that lie where this execution writes."""
+        """Return the values that lie where this execution writes."""
         found = []
         for access in template.writes:
             cells, base = self.cells[access.buffer], access.bases[at]

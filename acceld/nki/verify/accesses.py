@@ -101,7 +101,7 @@ class Accesses:
         self.report.add("psum_bank", buffer.line, message, f"start on a multiple of {bank} bytes")
 
     def capacity(self, space: Space) -> int:
-        """Bytes of a partition."""
+        """Return bytes of a partition."""
         chip = self.rules.chip
         return chip.psum_bytes_per_partition if space is Space.PSUM else chip.sbuf_bytes_per_partition
 
@@ -278,7 +278,7 @@ class Accesses:
             )
 
     def _values(self, start: Affine, modulus: int) -> Iterator[int]:
-        """Values of ``start`` that may differ modulo ``modulus``; the constant alone where loops keep it."""
+        """Yield values of ``start`` that may differ modulo ``modulus``; the constant alone where loops keep it."""
         loops = [(loop, coef) for loop, coef in start.terms if coef % modulus and self.trips[loop] > 1]
         spans = [min(self.trips[loop], modulus // gcd(coef, modulus)) for loop, coef in loops]
         for count, values in enumerate(itertools.product(*(range(span) for span in spans))):
@@ -314,6 +314,6 @@ def free_bytes(buffer: Buffer) -> int:
 
 
 def tile_bytes(access: Access, buffer: Buffer) -> int:
-    """Bytes a partition of the tile's elements, each counted once."""
+    """Return bytes a partition of the tile's elements, each counted once."""
     moving = [dim for dim in access.dims[1:] if any(dim.steps)]
     return prod(dim.count for dim in moving) * DTYPE_BYTES[buffer.dtype]

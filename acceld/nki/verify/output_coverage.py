@@ -46,7 +46,7 @@ class Gap:
 
 
 def gaps(program: Program) -> tuple[Gap, ...]:
-    """The outputs that no run writes completely, with the line of the last write."""
+    """Return the outputs that no run writes completely, with the line of the last write."""
     trips = {number: loop.trips for number, loop in program.loops.items()}
     uses = all_uses(program)
     found = []
@@ -73,7 +73,7 @@ def gaps(program: Program) -> tuple[Gap, ...]:
 
 
 def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) -> Marks | None:
-    """The elements that some write may reach; None where that takes too long to say."""
+    """Return the elements that some write may reach; None where that takes too long to say."""
     marks = np.zeros(buffer.shape, np.bool_)
     left = MOST_ELEMENTS
     for use in writes:
@@ -86,7 +86,7 @@ def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) ->
 
 
 def _reached(access: Access, d: int, length: int, trips: Mapping[int, int]) -> Marks:
-    """The indices of dimension ``d`` that an access takes in some iteration."""
+    """Return the indices of dimension ``d`` that an access takes in some iteration."""
     everywhere = np.ones(length, np.bool_)
     if any(one.dim == d for one in access.indirect):
         return everywhere

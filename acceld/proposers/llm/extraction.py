@@ -54,7 +54,7 @@ class InsightText:
 
 
 def without_thoughts(answer: str) -> str:
-    """The answer after its thinking, where that was written into it."""
+    """Return the answer after its thinking, where that was written into it."""
     answer = _THOUGHT.sub("", answer)
     return _THOUGHT_END.sub("", answer)
 
@@ -87,7 +87,7 @@ def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base:
 
 
 def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
-    """The kernel after its edits, in order; each must be found in it once, as it stands but for trailing blanks."""
+    """Return the kernel after its edits, in order; each must be found in it once, as it stands but for trailing blanks."""
     lines = [line.rstrip() for line in base.splitlines()]
     for number, edit in enumerate(edits, 1):
         wanted = [line.rstrip() for line in edit.group("old").strip("\n").splitlines()]
@@ -103,7 +103,7 @@ def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
 
 
 def parse_plan(answer: str) -> PlanText | None:
-    """The plan in an answer; None where there is nothing but its header."""
+    """Return the plan in an answer; None where there is nothing but its header."""
     title, change_class = "", "mixed"
     cited: tuple[int, ...] = ()
     body: list[str] = []
@@ -127,7 +127,7 @@ def parse_plan(answer: str) -> PlanText | None:
 
 
 def parse_insight(answer: str) -> InsightText | None:
-    """The insight in an answer; None for ``NONE`` and for answers that lack a title or a strategy."""
+    """Return the insight in an answer; None for ``NONE`` and for answers that lack a title or a strategy."""
     answer = without_thoughts(answer).strip()
     if re.fullmatch(r"\W*none\W*", answer, re.IGNORECASE):
         return None
@@ -147,7 +147,7 @@ def parse_insight(answer: str) -> InsightText | None:
 
 
 def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
-    """Fenced blocks in order, each with whether its fence was closed."""
+    """Yield fenced blocks in order, each with whether its fence was closed."""
     lines: list[str] = []
     mark = ""
     for line in answer.splitlines():

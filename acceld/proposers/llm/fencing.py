@@ -34,7 +34,7 @@ def cleaned(text: str) -> str:
 
 
 def capped(text: str, cap: int) -> str:
-    """The text, or its beginning and end around a line that says how much is missing."""
+    """Return the text, or its beginning and end around a line that says how much is missing."""
     if len(text) <= cap:
         return text
     half = cap // 2
@@ -42,7 +42,7 @@ def capped(text: str, cap: int) -> str:
 
 
 def delimiter(secret: bytes, data: Iterable[Data]) -> str:
-    """Twenty hexadecimal digits that stand in none of the texts."""
+    """Return twenty hexadecimal digits that stand in none of the texts."""
     texts = [cleaned(entry.text) for entry in data]
     for attempt in range(1000):
         digest = hashlib.blake2b(key=secret[:64], digest_size=10)
@@ -56,6 +56,6 @@ def delimiter(secret: bytes, data: Iterable[Data]) -> str:
 
 
 def fenced(data: Data, mark: str) -> str:
-    """The text between its two delimiter lines."""
+    """Return the text between its two delimiter lines."""
     body = capped(cleaned(data.text), data.cap)
     return f"<<<{mark} {cleaned(data.label)}\n{body}\n{mark}>>>"

@@ -86,12 +86,12 @@ def profile_lines(profile: Profile | None, seed: int | None = None, source: str 
 
 
 def _share(busy_us: float, latency_us: float | None) -> str:
-    """A busy time, and how much of the latency it is."""
+    """Return a busy time, and how much of the latency it is."""
     return duration(busy_us) + (f", {100.0 * busy_us / latency_us:.0f} % of the latency" if latency_us else "")
 
 
 def _readable(name: str, value: float) -> str:
-    """A counter's value in units that people read: bytes in KiB, MiB or GiB, rows and operations by thousands."""
+    """Return a counter's value in units that people read: bytes in KiB, MiB or GiB, rows and operations by thousands."""
     if "bytes" in name:
         for unit, size in (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)):
             if value >= size:
@@ -104,7 +104,9 @@ def _readable(name: str, value: float) -> str:
 
 
 def _derived(profile: Profile) -> dict[str, float]:
-    """Counters that follow from others, as neuron-profile defines them (AWS Neuron documentation, profile schema)."""
+    """Return counters that follow from others, as neuron-profile defines them (AWS Neuron documentation, profile
+    schema).
+    """
     found: dict[str, float] = {}
     latency_us, counters = profile.latency_us, profile.counters
     if latency_us:
@@ -162,7 +164,7 @@ def failure_lines(evaluation: Evaluation, source: str) -> str:
 
 
 def difference(before: str, after: str, label: str = "kernel") -> str:
-    """A unified diff."""
+    """Return a unified diff."""
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), f"{label} before", f"{label} after", lineterm=""
     )
@@ -190,7 +192,7 @@ def lineage_lines(steps: Sequence[Step]) -> str:
 
 
 def insight_lines(insights: Sequence[Insight], seed: int) -> str:
-    """Insights with their numbers, in an order drawn from ``seed``."""
+    """Return insights with their numbers, in an order drawn from ``seed``."""
     order = list(insights)
     random.Random(seed).shuffle(order)
     return "\n\n".join(_insight(insight) for insight in order)

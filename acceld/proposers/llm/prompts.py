@@ -115,7 +115,7 @@ class PromptLibrary:
         self._iteration = iteration
 
     def get(self, api: str, name: str) -> PromptFile:
-        """The file for one API. :raises PromptError: there is none, or it is malformed."""
+        """Return the file for one API. :raises PromptError: there is none, or it is malformed."""
         if (api, name) not in self._loaded:
             file = PromptFile.load(self._find(api, name))
             if not file.system:
@@ -132,7 +132,7 @@ class PromptLibrary:
         return self.get(api, "mistakes").system
 
     def language(self, api: str) -> PromptFile:
-        """The few lines on the language itself, with its ``name`` and code ``fence``."""
+        """Return the few lines on the language itself, with its ``name`` and code ``fence``."""
         found = self.get(api, "language")
         missing = {"name", "fence"} - set(found.settings)
         if missing:

@@ -120,7 +120,7 @@ class LLMProposer:
         self._bench, self._tool_caps, self._price = bench, caps, price
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """One plan; None where the models gave none."""
+        """Return one plan; None where the models gave none."""
         self._prompts.begin(request.iteration)
         if not self._planner:
             return self._no_plan(request)
@@ -162,7 +162,7 @@ class LLMProposer:
         )
 
     async def first(self, request: FirstRequest) -> str | None:
-        """A first kernel from the reference; None where the model gave no code or repairs have no money left."""
+        """Return a first kernel from the reference; None where the model gave no code or repairs have no money left."""
         values = self._problem_values(request.problem, request.blank)
         earlier = [
             f"version {number}: {result.status}\n{failure_lines(result, text)}\n\n{text}"
@@ -192,7 +192,7 @@ class LLMProposer:
         return Plan(request.run, request.iteration, request.parent.id, request.index, text, NO_PLAN)
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """One kernel for a plan; an attempt without code says why."""
+        """Return one kernel for a plan; an attempt without code says why."""
         plan, parent = request.plan, request.parent
         values = self._problem_values(request.problem, parent.kernel)
         values |= {
@@ -246,7 +246,7 @@ class LLMProposer:
         return float(max(known)) if known and len(known) == len(prices) else None
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """A repaired kernel; None where repairs have used up their own budget."""
+        """Return a repaired kernel; None where repairs have used up their own budget."""
         plan, parent, failed = request.plan, request.parent, request.failed
         values = self._problem_values(request.problem, parent.kernel)
         earlier = [
@@ -337,7 +337,9 @@ class LLMProposer:
         name: str = "",
         answer: Completion | LLMError | None = None,
     ) -> tuple[str | None, str]:
-        """A kernel's text, or None and why; asks once more where an answer, which may be there already, holds none."""
+        """Return a kernel's text, or None and why; asks once more where an answer, which may be there already, holds
+        none.
+        """
         if answer is None:
             answer = await self._ask(role, api, values, seed, tags, name=name)
         if isinstance(answer, LLMEmpty | LLMInterrupted):
@@ -427,7 +429,9 @@ class LLMProposer:
             raise error
 
     async def _warmed(self, request: CompletionRequest, prompt: Prompt) -> Completion:
-        """The answer; the first call with a system text goes ahead of the others with the same, to fill the cache."""
+        """Return the answer; the first call with a system text goes ahead of the others with the same, to fill the
+        cache.
+        """
         if request.batch or request.model not in self._roles.warmed:
             return await self._client.complete(request)
         key = hashlib.sha256(f"{request.model}\0{prompt.system}".encode("utf-8", "surrogatepass")).hexdigest()
@@ -450,5 +454,5 @@ def _tags(plan: Plan, **more: int) -> Tags:
 
 
 def _optional(introduction: str, label: str, text: str) -> str | Data:
-    """The text as data under its introduction, or nothing at all."""
+    """Return the text as data under its introduction, or nothing at all."""
     return Data(f"{label}: {introduction}", text, 12 * NOTE_CHARS) if text else ""

@@ -28,7 +28,9 @@ class RoleModels:
             raise ValueError("a role has at least one model, and weights greater than 0")
 
     def order(self, seed: int, shares: Mapping[str, float] | None = None) -> tuple[str, ...]:
-        """The model that answers, drawn from ``seed`` by share, or by weight, then the others in case it is not available."""
+        """Return the model that answers, drawn from ``seed`` by share, or by weight, then the others in case it is not
+        available.
+        """
         names = [name for name, _ in self.models]
         weights = [weight if shares is None else shares[name] for name, weight in self.models]
         first = random.Random(seed).choices(names, weights)[0]
@@ -47,7 +49,7 @@ class RoleTable:
     """Models whose prompt cache one call fills before others with the same prompt follow."""
 
     def of(self, role: Role) -> RoleModels:
-        """The models of one role."""
+        """Return the models of one role."""
         models: RoleModels = getattr(self, role)
         return models
 
@@ -65,7 +67,7 @@ class RoleTable:
 
     @classmethod
     def from_config(cls, config: Config) -> RoleTable:
-        """The table that ``[llm]`` and ``[models]`` describe.
+        """Return the table that ``[llm]`` and ``[models]`` describe.
 
         :raises ConfigError: a role names no model, or one that does not exist.
         """
@@ -88,7 +90,7 @@ class RoleTable:
 
     @classmethod
     def single(cls, model: str) -> RoleTable:
-        """Every role filled by one model."""
+        """Return every role filled by one model."""
         models = RoleModels(((model, 1.0),))
         return cls(models, models, models, models)
 

@@ -59,7 +59,7 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def rule_named(name: str) -> Rule:
-    """The rule called ``name``; KeyError if there is none."""
+    """Return the rule called ``name``; KeyError if there is none."""
     for rule in all_rules():
         if rule.name == name:
             return rule

@@ -21,7 +21,7 @@ class Symbol:
 
     @staticmethod
     def over(extent: int, axis: int, axes: int) -> Symbol:
-        """The index range ``nl.arange(extent)`` along ``axis`` of ``axes``."""
+        """Return the index range ``nl.arange(extent)`` along ``axis`` of ``axes``."""
         return Symbol(f"arange{extent}.{axis}.{axes}", "", extent, axis, axes)
 
     @property
@@ -44,12 +44,12 @@ class Affine:
 
     @staticmethod
     def of(symbol: Symbol) -> Affine:
-        """The form that is just ``symbol``."""
+        """Return the form that is just ``symbol``."""
         return Affine(0, ((symbol, 1),))
 
     @staticmethod
     def of_variable(name: str) -> Affine:
-        """The form that is just a variable."""
+        """Return the form that is just a variable."""
         return Affine.of(Symbol(name, name))
 
     def __add__(self, other: Affine) -> Affine:
@@ -62,11 +62,11 @@ class Affine:
         return self + other.times(-1)
 
     def times(self, factor: int) -> Affine:
-        """Every coefficient multiplied."""
+        """Return every coefficient multiplied."""
         return Affine(self.constant * factor, tuple((s, c * factor) for s, c in self.terms) if factor else ())
 
     def product(self, other: Affine) -> Affine | None:
-        """The product, or None where neither factor is a constant."""
+        """Return the product, or None where neither factor is a constant."""
         if other.terms:
             return None if self.terms else other.times(self.constant)
         return self.times(other.constant)
@@ -82,7 +82,7 @@ class Affine:
         return tuple(symbol for symbol, _ in self.terms if symbol.is_range)
 
     def coefficient(self, variable: str) -> int | None:
-        """Coefficient of a loop variable; 0 if absent, None if it also occurs in a quotient or remainder."""
+        """Return the coefficient of a loop variable; 0 if absent, None if it also occurs in a quotient or remainder."""
         found = 0
         for symbol, coefficient in self.terms:
             if symbol.variable == variable:
@@ -92,7 +92,7 @@ class Affine:
         return found
 
     def renamed(self, names: dict[str, str]) -> Affine:
-        """The same form with loop variables renamed."""
+        """Return the same form with loop variables renamed."""
         result = Affine(self.constant)
         for symbol, coefficient in self.terms:
             new = symbol

@@ -75,14 +75,14 @@ class Edits:
         self.replace(first, len(self.source) if last < 0 else last + 1, "")
 
     def apply_around(self, start: int, end: int) -> tuple[str, str, str]:
-        """The edited text before ``start``, from there to ``end``, and behind ``end``."""
+        """Return the edited text before ``start``, from there to ``end``, and behind ``end``."""
         marked, border = Edits(self.source), "\0"
         marked._edits = [*self._edits, (start, start, border), (end, end, border)]
         before, inside, behind = marked.apply().split(border)
         return before, inside, behind
 
     def apply(self) -> str:
-        """The edited text. Raises ValueError where two edits overlap."""
+        """Return the edited text. Raises ValueError where two edits overlap."""
         pieces: list[str] = []
         position = 0
         for start, end, text in sorted(self._edits, key=lambda edit: (edit[0], edit[1])):
@@ -99,7 +99,7 @@ def lines_of(source: str) -> list[str]:
 
 
 def reindent(text: str, before: str, after: str) -> str:
-    """``text`` with the indentation ``before`` of its lines replaced by ``after``."""
+    """Return ``text`` with the indentation ``before`` of its lines replaced by ``after``."""
     lines = text.split("\n")
     return "\n".join(
         after + line[len(before) :] if line.startswith(before) and line.strip() else line for line in lines

@@ -6,7 +6,7 @@ from acceld.model import Profile
 
 
 def busy_share(profile: Profile | None, engine: str) -> float:
-    """Busy time of an engine as a share of the latency; 0 without a profile."""
+    """Return busy time of an engine as a share of the latency; 0 without a profile."""
     if profile is None or not profile.latency_us:
         return 0.0
     return sum(us for name, us in profile.engines_us.items() if engine in name.lower()) / profile.latency_us

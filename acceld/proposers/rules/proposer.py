@@ -43,12 +43,12 @@ def suggestions(source: str, api: str, shapes: Shapes = (), profile: Profile | N
 
 
 def refusals(source: str, api: str, shapes: Shapes = ()) -> list[Suggestion]:
-    """Places that look right for a rule and where it refuses; the site's precondition is the reason."""
+    """Return places that look right for a rule and where it refuses; the site's precondition is the reason."""
     return _findings(source, api, shapes, None)[1]
 
 
 def rewrite(source: str, api: str, site: Site, variant: Variant, shapes: Shapes = ()) -> str:
-    """The kernel's source after ``variant`` of ``site``. Raises RuleRefused with the reason."""
+    """Return the kernel's source after ``variant`` of ``site``. Raises RuleRefused with the reason."""
     return rule_named(site.rule).apply(_read(source, api, shapes), site, variant)
 
 
@@ -117,11 +117,11 @@ class RulesProposer:
         self._found: dict[tuple[str, str, float | None], tuple[list[Suggestion], list[Suggestion]]] = {}
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Rules only change kernels."""
+        """Return rules only change kernels."""
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """The plan for the best site that no earlier plan took, ``index`` places further on.
+        """Return the plan for the best site that no earlier plan took, ``index`` places further on.
 
         After the sites come the places where rules refuse: their attempts give no code, and the reason.
         """
@@ -167,7 +167,7 @@ class RulesProposer:
             return self._found[key]
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """The plan's rule carried out in its variant number ``index``."""
+        """Return the plan's rule carried out in its variant number ``index``."""
         site = _site(request.plan)
         if request.index >= len(site.variants):
             return None
@@ -215,7 +215,7 @@ class TunedRules(RulesProposer):
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """The fastest sequence from the parent that no earlier plan took, ``index`` places further on."""
+        """Return the fastest sequence from the parent that no earlier plan took, ``index`` places further on."""
         kernel, shapes = request.parent.kernel, self._shapes_of(request.problem.arguments)
         async with self._reading:
             if (kernel.api, kernel.text) not in self._tuned:
@@ -258,7 +258,7 @@ class TunedRules(RulesProposer):
         return lambda: self._now() >= ends
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """The plan's steps, one after the other."""
+        """Return the plan's steps, one after the other."""
         if request.index > 0:
             return None
         kernel, shapes = request.parent.kernel, self._shapes_of(request.problem.arguments)
@@ -273,7 +273,7 @@ class TunedRules(RulesProposer):
 
 
 def _shape(line: str) -> tuple[int, ...] | None:
-    """The shape in an argument line such as ``x: float32 (128, 512)``; None for a scalar."""
+    """Return the shape in an argument line such as ``x: float32 (128, 512)``; None for a scalar."""
     listed = re.search(r"[(\[]\s*(\d+(?:\s*,\s*\d+)*)\s*,?\s*[)\]]", line)
     if listed:
         return tuple(int(extent) for extent in listed.group(1).split(","))

@@ -82,11 +82,11 @@ class Rule(ABC):
         gain_percent: tuple[float, float],
         key: str = "",
     ) -> Finding:
-        """A place where the rule applies; the arguments are those of :class:`Site`."""
+        """Return a place where the rule applies; the arguments are those of :class:`Site`."""
         return Finding(Site(self.name, line, precondition, plan, variants, benefit, gain_percent, key), rewrite)
 
     def refused(self, line: int, reason: str, wish: str, key: str = "") -> Finding:
-        """A place where ``wish`` would be done if it were not for ``reason``, which a person may want to know."""
+        """Return a place where ``wish`` would be done if it were not for ``reason``, which a person may want to know."""
         plan = f"{wish}, if {reason} can be lifted."
         return Finding(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
 
@@ -95,11 +95,11 @@ class Rule(ABC):
         return [one.site for one in self.find(kernel, profile) if one.rewrite is not None]
 
     def refusals(self, kernel: Source) -> list[Site]:
-        """Places that look right and where the rule refuses; the precondition says why."""
+        """Return places that look right and where the rule refuses; the precondition says why."""
         return [one.site for one in self.find(kernel, None) if one.rewrite is None]
 
     def apply(self, kernel: Source, site: Site, variant: Variant) -> str:
-        """The kernel's new source. Raises RuleRefused with the reason."""
+        """Return the kernel's new source. Raises RuleRefused with the reason."""
         for one in self.find(kernel, None):
             if (one.site.line, one.site.key) != (site.line, site.key):
                 continue

@@ -14,7 +14,7 @@ from acceld.proposers.rules.records import RuleRefused
 def suggested(
     text: str, api: str, only: str | None = None, shapes: tuple[tuple[int, ...] | None, ...] = ()
 ) -> list[dict[str, Any]]:
-    """Each applicable site of each rule, with the diff of its first variant that can be carried out.
+    """Return each applicable site of each rule, with the diff of its first variant that can be carried out.
 
     ``shapes`` are those of the arguments where a workload tells them, None for scalars: more can be proven then.
     """

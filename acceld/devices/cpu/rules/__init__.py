@@ -1,4 +1,4 @@
-"""Rewrite rules for C. Importing this package imports nothing else."""
+"""Hold the rewrite rules for C. Importing this package imports nothing else."""
 
 MODULES = (
     "expand_reduction",
@@ -12,4 +12,4 @@ MODULES = (
     "tile",
     "unroll",
 )
-"""Modules of this package that hold a rule, as ``RULE``."""
+"""Modules of this package with a rule in ``RULE``."""

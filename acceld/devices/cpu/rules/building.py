@@ -1,4 +1,4 @@
-"""Text of new loops."""
+"""Write the text of new loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STEP = "    "
 
 
 def header(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None, step: int | None = None) -> str:
-    """``for (int j = 0; j < N; j++)`` with another step."""
+    """Return ``for (int j = 0; j < N; j++)``, with another step."""
     stride = loop.step if step is None else step
     advance = f"{loop.var}++" if stride == 1 else f"{loop.var} += {stride}"
     first = kernel.text(loop.first, mapping)
@@ -26,14 +26,14 @@ def bound(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None) 
 
 
 def braced(indent: str, head: str, lines: Sequence[str]) -> list[str]:
-    """A loop with its body; ``lines`` are indented already."""
+    """Return a loop with its body. ``lines`` are already indented."""
     return [f"{indent}{head} {{" if head else f"{indent}{{", *lines, f"{indent}}}"]
 
 
 def body_lines(
     kernel: CModule, items: Sequence[Statement], indent: str, mapping: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Statements as they were written, at another indentation."""
+    """Return statements as they were written, with another indentation."""
     lines: list[str] = []
     for item in items:
         if isinstance(item, Block) and not item.items:
@@ -46,17 +46,17 @@ def body_lines(
 
 
 def names_of(items: Sequence[Statement]) -> list[str]:
-    """Variables that the statements themselves declare."""
+    """Return the variables that the statements themselves declare."""
     return [one.name for item in items if isinstance(item, Declaration) for one in item.declarators]
 
 
 def without_pragmas(items: Sequence[Statement]) -> list[Statement]:
-    """The statements without pragmas."""
+    """Return the statements without pragmas."""
     return [item for item in items if not isinstance(item, Pragma)]
 
 
 def replaced(kernel: CModule, loop: For, lines: Sequence[str]) -> str:
-    """The source with a loop, and the pragmas before it, replaced."""
+    """Return the source with a loop, and the pragmas before it, replaced."""
     start = min([loop.start, *(pragma.start for pragma in loop.pragmas)])
     begin = kernel.line_start(start)
     if kernel.source[begin:start].strip():

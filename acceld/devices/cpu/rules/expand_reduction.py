@@ -1,4 +1,4 @@
-"""A sum a column becomes a row of sums: the loop over columns moves inside the loop that adds."""
+"""Turn a sum for each column into a row of sums, and move the loop over columns inside the loop that adds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_ELEMENTS = 8192
 
 @dataclass(frozen=True)
 class _Parts:
-    """The loop's body: declarations of scalars, the chain of adding loops, and what comes after."""
+    """Parts of the loop's body: declarations of scalars, the nest of loops that add, and the statements after it."""
 
     head: list[Declaration]
     chain: list[For]
@@ -26,7 +26,7 @@ class _Parts:
 
 
 class ExpandReduction(Rule):
-    """Loop over columns { sum = 0; loop { sum += ... }; use sum } with the two loops exchanged."""
+    """Exchange two loops: the columns' ``{ sum = 0; loop { sum += ... }; use sum }`` and the inner one that adds."""
 
     name = "expand_reduction"
     reason = (
@@ -38,7 +38,7 @@ class ExpandReduction(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Loops whose iterations are independent but for sums of their own."""
+        """Yield the loops whose iterations are independent, each with sums of its own."""
         for loop in kernel.loops:
             parts = _parts(kernel, loop)
             if parts is None:
@@ -59,7 +59,7 @@ class ExpandReduction(Rule):
 
 
 def _expanded(kernel: CModule, loop: For, parts: _Parts, _: Variant) -> str:
-    """Declare the row, fill it, add to it, use it."""
+    """Return the source that declares the row of sums, clears it, adds to it, and uses it."""
     outside = kernel.indentation(loop.start)
     indent, over = outside + STEP, header(kernel, loop)
     rows = {name: kernel.fresh(f"{name}_row") for name in parts.scalars}

@@ -1,4 +1,4 @@
-"""A division by something that does not change in the loop becomes a product with its reciprocal."""
+"""Replace a division by a loop-invariant value by a product with its reciprocal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class HoistDivision(Rule):
-    """``x / s`` in a loop, where s is a float from outside of it."""
+    """Rewrite ``x / s`` in a loop, where s is a float from outside the loop."""
 
     name = "hoist_division"
     reason = (
@@ -26,7 +26,7 @@ class HoistDivision(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Innermost loops with such a division."""
+        """Yield innermost loops with such a division."""
         for loop in kernel.loops:
             if loops_in(loop.body):
                 continue
@@ -45,7 +45,7 @@ class HoistDivision(Rule):
 
 
 def _multiplied(kernel: CModule, loop: For, name: str, divisions: Sequence[Expr], _: Variant) -> str:
-    """The reciprocal before the loop, products in it."""
+    """Return the source with the reciprocal before the loop and products in it."""
     indent, reciprocal = kernel.indentation(loop.start), kernel.fresh(f"{name}_reciprocal")
     edits = Edits(kernel.text(loop))
     for one in divisions:
@@ -66,7 +66,7 @@ def _divisions(kernel: CModule, loop: For) -> Iterator[Expr]:
 
 
 def _floats(kernel: CModule, loop: For) -> set[str]:
-    """Scalars declared as float in the loop's function."""
+    """Return the scalars that the loop's function declares as float."""
     function = kernel.function_of(loop)
     found = {one.name for one in function.parameters if not one.pointer and "float" in one.type}
     for statement in statements(function.body):

@@ -1,4 +1,4 @@
-"""expf and tanhf as inline polynomials that a loop can be vectorized with."""
+"""Replace expf and tanhf by inline polynomials, which a loop can be vectorized with."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _HELPERS = {"expf": _EXP, "tanhf": _TANH}
 
 
 class InlineExp(Rule):
-    """Calls of the C library's functions replaced by functions the compiler sees through."""
+    """Replace calls of the C library's functions by functions that the compiler can inline."""
 
     name = "inline_exp"
     reason = (
@@ -60,7 +60,7 @@ class InlineExp(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """All calls inside loops together."""
+        """Yield one place for all calls inside loops."""
         called = _called(kernel)
         if called:
             yield self.found(
@@ -75,7 +75,7 @@ class InlineExp(Rule):
 
 
 def _inlined(kernel: CModule, called: Sequence[str], _: Variant) -> str:
-    """Helpers before the first function, calls renamed."""
+    """Return the source with helpers before the first function, and renamed calls."""
     edits = Edits(kernel.source)
     for one in kernel.identifiers:
         name = kernel.source[one.start_byte : one.end_byte]

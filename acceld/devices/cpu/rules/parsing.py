@@ -1,7 +1,7 @@
 """Read the C that kernels are written in: canonical for loops, declarations, assignments, calls.
 
-tree-sitter parses. A statement of another kind, or with an error in it, becomes :class:`Opaque`, about which nothing is
-proven; a source with conditional compilation is refused.
+tree-sitter parses. A statement of another kind, or with a syntax error, becomes :class:`Opaque`, about which nothing is
+proven. A source with conditional compilation is refused.
 """
 
 from __future__ import annotations
@@ -38,19 +38,21 @@ _LEAVES = {
     "string_literal": "text",
     "char_literal": "text",
 }
-"""Kinds of expressions without parts."""
+"""Kinds of expressions without operands."""
 _TYPE = frozenset(("primitive_type", "sized_type_specifier", "type_identifier"))
 _QUALIFIERS = frozenset(("type_qualifier", "storage_class_specifier", "ms_pointer_modifier"))
 _CONDITIONAL = ("if", "ifdef", "ifndef", "else", "elif", "undef")
 
 
 class _Unknown(Exception):
-    """Something that is not read."""
+    """The reader does not understand a construct."""
 
 
 def parse(source: str) -> Reader:
-    """Return what a source defines. Raises RuleRefused for conditional compilation, and for very deep nesting."""
-    # One byte a character, so that places in the tree are places in the source: what is not ASCII is in comments.
+    """Return the functions and loops of a source. Raises RuleRefused for conditional compilation, and for very deep
+    nesting.
+    """
+    # One byte a character, so that offsets in the tree are offsets in the source. Comments alone hold other characters.
     tree = tree_sitter.Parser(_C).parse(source.encode("ascii", "replace"))
     try:
         return Reader(tree.root_node, source)
@@ -59,14 +61,14 @@ def parse(source: str) -> Reader:
 
 
 class Reader:
-    """Collect a syntax tree's functions, ``#define``d texts, and every use of a name."""
+    """Collect the functions, the ``#define``d texts, and every use of a name."""
 
     def __init__(self, root: Tree, source: str) -> None:
         self.source = source
         self.functions: list[Function] = []
         self.defines: dict[str, str] = {}
         self.identifiers: list[Tree] = []
-        """Every use of a name but as a type or a member, in order."""
+        """Every use of a name, except as a type or a member, in order."""
         self._list(root)
         for node in root.children:
             if node.type == "function_definition":
@@ -91,7 +93,7 @@ class Reader:
         return self.source[node.start_byte : node.end_byte]
 
     def _directive(self, node: Tree) -> str:
-        """The word behind ``#``; empty for what is not a directive."""
+        """Return the word after ``#``; empty if the node is no directive."""
         return self._text(_field(node, "directive"))[1:].strip() if node.type == "preproc_call" else ""
 
     # Functions.
@@ -123,7 +125,7 @@ class Reader:
         return Parameter(node.start_byte, node.end_byte, kind, name, pointer, restrict, star_end)
 
     def _type(self, node: Tree) -> str:
-        """The words before a declaration's first declarator."""
+        """Return the words before the first declarator of a declaration."""
         words = []
         for child in _parts(node):
             if child.type not in _TYPE | _QUALIFIERS:
@@ -269,7 +271,7 @@ class Reader:
 
 
 def _field(node: Tree, name: str) -> Tree:
-    """The part of a node that grammar calls ``name``."""
+    """Return the child of a node with the grammar's field ``name``."""
     found = node.child_by_field_name(name)
     if found is None:
         raise _Unknown
@@ -277,18 +279,18 @@ def _field(node: Tree, name: str) -> Tree:
 
 
 def _parts(node: Tree) -> list[Tree]:
-    """Return the children of a node, without punctuation and comments."""
+    """Return a node's children without punctuation and comments."""
     return [one for one in node.named_children if one.type != "comment"]
 
 
 def _check_whole(node: Tree) -> None:
-    """Raise where something is missing in a statement itself, or too much; its parts are looked at by themselves."""
+    """Raise if a token of the statement itself is missing or unexpected. Nested statements are checked on their own."""
     if any(one.is_missing or (one.is_error and node.type != "compound_statement") for one in node.children):
         raise _Unknown
 
 
 def _step(update: Expr, var: str) -> int:
-    """Return the step that a loop's update adds to its variable."""
+    """Return the step that a loop's update adds to the variable."""
     if update.kind == "unary" and update.op in ("++", "post++") and update.parts[0].op == var:
         return 1
     if update.kind == "assign" and update.op == "+=" and update.parts[0].op == var:

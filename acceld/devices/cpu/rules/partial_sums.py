@@ -1,4 +1,4 @@
-"""One sum becomes many partial sums, added up at the end."""
+"""Split one sum into many partial sums, which are added at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PartialSums(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Innermost loops that carry only sums, with blocks that divide their trips."""
+        """Yield the innermost loops that carry only sums, with the block sizes that divide their number of iterations."""
         for loop in kernel.loops:
             sums, lanes = _sums(kernel, loop)
             if lanes:
@@ -48,7 +48,7 @@ class PartialSums(Rule):
 
 
 def _in_lanes(kernel: CModule, loop: For, sums: Sequence[Reduction], variant: Variant) -> str:
-    """A loop over blocks, one inside a block, one that adds up."""
+    """Return a loop over blocks, a loop inside a block, and a loop that adds the partial sums."""
     lanes, outside = variant.parameters["lanes"], kernel.indentation(loop.start)
     indent, lane, block = outside + STEP, kernel.fresh(f"{loop.var}_lane"), kernel.fresh(f"{loop.var}_block")
     parts = {one.name: kernel.fresh(f"{one.name}_part") for one in sums}
@@ -78,7 +78,7 @@ def _sums(kernel: CModule, loop: For) -> tuple[list[Reduction], list[int]]:
 
 
 def _types(kernel: CModule, loop: For, names: set[str]) -> list[str]:
-    """Declared types of the sums; partial sums are made for float ones."""
+    """Return the declared types of the sums. Only float sums are split."""
     return [
         one.type if "float" in one.type else "int"
         for one in statements(kernel.function_of(loop).body)

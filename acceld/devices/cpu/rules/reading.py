@@ -46,7 +46,7 @@ class Access:
     expr: Expr
 
     def stride(self, name: str) -> int | None:
-        """Elements it moves by with a variable; None where that is not known."""
+        """Return elements it moves by with a variable; None where that is not known."""
         return None if self.form is None else self.form.coefficient(name)
 
 
@@ -82,11 +82,11 @@ class CModule(SourceText):
         return [loop for function in self.functions for loop in loops_in(function.body)]
 
     def function_of(self, loop: For) -> Function:
-        """The function a loop stands in."""
+        """Return the function a loop stands in."""
         return self._owner[id(loop)]
 
     def text(self, node: Node, mapping: Mapping[str, str] | None = None) -> str:
-        """The node's source, with variables replaced."""
+        """Return the node's source, with variables replaced."""
         text = self.source[node.start : node.end]
         if not mapping:
             return text
@@ -98,13 +98,13 @@ class CModule(SourceText):
         return edits.apply()
 
     def line(self, position: int) -> int:
-        """Line of a place in the source, from 1."""
+        """Return the line of a place in the source, from 1."""
         return self.source.count("\n", 0, position) + 1
 
     # Numbers.
 
     def constant(self, expr: Expr) -> int | None:
-        """The value of a whole-number expression of constants."""
+        """Return the value of a whole-number expression of constants."""
         form = self.affine(expr)
         return form.constant if form is not None and not form.terms else None
 
@@ -114,7 +114,7 @@ class CModule(SourceText):
         return None if first is None or bound is None else max(0, -(-(bound - first) // loop.step))
 
     def affine(self, expr: Expr) -> Affine | None:
-        """The expression as an affine form of variables; None where it is none."""
+        """Return the expression as an affine form of variables; None where it is none."""
         if expr.kind == "number":
             value = _integer(expr.op)
             return None if value is None else Affine(value)
@@ -143,7 +143,7 @@ class CModule(SourceText):
     # Accesses.
 
     def accesses(self, block: Statement) -> list[Access]:
-        """Every use of an array's element in a statement."""
+        """Return every use of an array's element in a statement."""
         found = []
         for expr in expressions(block):
             found += list(self._accesses(expr, write=False))
@@ -189,7 +189,7 @@ class CModule(SourceText):
         return self.plain(loop.body) and not self.carried(loop) and self.disjoint(loop)
 
     def carried(self, loop: For) -> set[str]:
-        """Scalars from outside that the body changes."""
+        """Return scalars from outside that the body changes."""
         return assigned_scalars(loop.body) - declared(loop.body) - {one.var for one in loops_in(loop.body)}
 
     def disjoint(self, loop: For) -> bool:
@@ -204,7 +204,7 @@ class CModule(SourceText):
         return True
 
     def _inner_ranges(self, loop: For) -> dict[str, tuple[int, int]] | None:
-        """Least and greatest value of each loop variable inside; None where one is not known."""
+        """Return the least and greatest value of each loop variable inside; None where one is not known."""
         ranges: dict[str, tuple[int, int]] = {}
         for inner in loops_in(loop.body):
             first, trips = self.constant(inner.first), self.trips(inner)
@@ -263,12 +263,12 @@ class CModule(SourceText):
 
 
 def loops_in(block: Statement) -> list[For]:
-    """Every loop in a statement, outer ones first."""
+    """Return every loop in a statement, outer ones first."""
     return [one for one in statements(block) if isinstance(one, For)]
 
 
 def only_loop(loop: For) -> For | None:
-    """The loop that is all of a loop's body."""
+    """Return the loop that is all of a loop's body."""
     items = [item for item in loop.body.items if not (isinstance(item, Block) and not item.items)]
     inner = items[-1] if items else None
     if isinstance(inner, For) and len(items) == 1 + len(inner.pragmas):

@@ -36,7 +36,7 @@ def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:
 
 
 def _reduction(kernel: CModule, loop: For, name: str) -> Reduction | None:
-    """The only statement that mentions the scalar, where it is a reduction."""
+    """Return the only statement that mentions the scalar, where it is a reduction."""
     about = [one for one in loop.body.items if any(name in expr.names for expr in expressions(one))]
     if len(about) != 1 or name in loop.bound.names | loop.first.names:
         return None
@@ -99,6 +99,6 @@ def _chosen(statement: Statement, value: Expr, name: str) -> Reduction | None:
 
 
 def sums_of(kernel: CModule, loop: For) -> list[Reduction]:
-    """The sums a loop carries, where it carries nothing else."""
+    """Return the sums a loop carries, where it carries nothing else."""
     found = reductions(kernel, loop)
     return found if found and all(one.op == "+" for one in found) else []

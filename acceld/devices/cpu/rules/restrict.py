@@ -25,7 +25,7 @@ class Restrict(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """The kernel, where a pointer lacks it."""
+        """Yield the kernel, where a pointer lacks it."""
         named = [one for one in kernel.functions if one.name == "kernel"] or kernel.functions[-1:]
         for function in named[:1]:
             lacking = [one for one in function.parameters if one.pointer and not one.restrict]

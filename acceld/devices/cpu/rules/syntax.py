@@ -138,7 +138,7 @@ class Function(Node):
 
 
 def statements(block: Statement) -> Iterator[Statement]:
-    """Every statement in a block, nested ones too, in order."""
+    """Yield every statement in a block, nested ones too, in order."""
     if isinstance(block, Block):
         for item in block.items:
             yield item
@@ -151,7 +151,7 @@ def statements(block: Statement) -> Iterator[Statement]:
 
 
 def expressions(block: Statement) -> Iterator[Expr]:
-    """Every expression of a statement, outermost ones only; loop headers included."""
+    """Yield every expression of a statement, outermost ones only; loop headers included."""
     for one in (block, *statements(block)):
         if isinstance(one, Evaluation):
             yield one.expr
@@ -166,7 +166,7 @@ def expressions(block: Statement) -> Iterator[Expr]:
 
 
 def assigned_scalars(block: Statement) -> set[str]:
-    """Scalars that a statement assigns."""
+    """Return scalars that a statement assigns."""
     found = set()
     for expr in expressions(block):
         for one in expr.walk():
@@ -177,7 +177,7 @@ def assigned_scalars(block: Statement) -> set[str]:
 
 
 def declared(block: Statement) -> set[str]:
-    """Variables declared in a statement, loop variables not."""
+    """Return variables declared in a statement, loop variables not."""
     return {
         declarator.name
         for one in (block, *statements(block))

@@ -24,7 +24,7 @@ class Tile(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Pairs that may change places, with tiles that divide the inner loop's trips."""
+        """Yield pairs that may change places, with tiles that divide the inner loop's trips."""
         for outer in kernel.loops:
             inner = only_loop(outer)
             tiles = [] if inner is None else _tiles(kernel, outer, inner)
@@ -44,7 +44,7 @@ class Tile(Rule):
 
 
 def _tiled(kernel: CModule, outer: For, inner: For, variant: Variant) -> str:
-    """Three loops instead of two."""
+    """Return three loops instead of two."""
     tile, var, indent = variant.parameters["tile"], inner.var, kernel.indentation(outer.start)
     first = kernel.fresh(f"{var}_tile")
     over_tiles = f"for (int {first} = 0; {first} < {bound(kernel, inner)}; {first} += {tile})"

@@ -25,7 +25,7 @@ class Unroll(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Innermost loops without the pragma; unrolling never changes what is computed."""
+        """Yield innermost loops without the pragma; unrolling never changes what is computed."""
         for loop in kernel.loops:
             few = (kernel.trips(loop) or _MANY_TRIPS) < _MANY_TRIPS
             if loops_in(loop.body) or few or any("unroll" in one.text or "omp" in one.text for one in loop.pragmas):

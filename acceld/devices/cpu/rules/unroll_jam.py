@@ -29,7 +29,7 @@ class UnrollJam(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Outer loops whose iterations may be interleaved."""
+        """Yield outer loops whose iterations may be interleaved."""
         for loop in kernel.loops:
             factors = _factors(kernel, loop)
             if factors:
@@ -48,7 +48,7 @@ class UnrollJam(Rule):
 
 
 def _merged(kernel: CModule, loop: For, variant: Variant) -> str:
-    """The loop with copies of its statements."""
+    """Return the loop with copies of its statements."""
     factor, indent = int(variant.parameters["factor"]), kernel.indentation(loop.start)
     copies = [{loop.var: f"({loop.var} + {number})" if number else loop.var} for number in range(factor)]
     inside = _jammed(kernel, loop.body.items, indent + STEP, copies)
@@ -72,7 +72,7 @@ def _factors(kernel: CModule, loop: For) -> list[int]:
 
 
 def _local(loop: For) -> set[str]:
-    """Names whose copies differ: bounds of inner loops must not mention them."""
+    """Return names whose copies differ: bounds of inner loops must not mention them."""
     found = {loop.var}
     waiting: list[Statement] = [loop.body]
     while waiting:
@@ -86,7 +86,7 @@ def _local(loop: For) -> set[str]:
 
 
 def _jammed(kernel: CModule, items: Sequence[Statement], indent: str, copies: Sequence[Mapping[str, str]]) -> list[str]:
-    """Every statement once for each copy; loops once, with the copies inside."""
+    """Return every statement once for each copy; loops once, with the copies inside."""
     mappings = [dict(copy) for copy in copies]
     lines: list[str] = []
     for item in without_pragmas(items):
@@ -107,7 +107,7 @@ def _jammed(kernel: CModule, items: Sequence[Statement], indent: str, copies: Se
 
 
 def _of_copies(pragma: str, mappings: Sequence[Mapping[str, str]]) -> str:
-    """The pragma with the reductions of every copy."""
+    """Return the pragma with the reductions of every copy."""
 
     def each(found: re.Match[str]) -> str:
         listed = [name.strip() for name in found.group(2).split(",")]

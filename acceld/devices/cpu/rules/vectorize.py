@@ -27,7 +27,7 @@ class Vectorize(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Innermost loops without such a pragma."""
+        """Yield innermost loops without such a pragma."""
         for loop in kernel.loops:
             carried = _vectorizable(kernel, loop)
             if carried is None:
@@ -49,7 +49,7 @@ class Vectorize(Rule):
 
 
 def _marked(kernel: CModule, loop: For, carried: Sequence[Reduction], variant: Variant) -> str:
-    """The loop with its pragma; maxima by fmaxf are written as comparisons, which vectors have."""
+    """Return the loop with its pragma; maxima by fmaxf are written as comparisons, which vectors have."""
     clauses = "".join(f" reduction({one.op}:{one.name})" for one in carried)
     pragma = "#pragma GCC ivdep" if variant.name == "ivdep" else f"#pragma omp simd{clauses}"
     # An OpenMP pragma and the compiler's own can not stand before one loop.

@@ -45,7 +45,7 @@ class BlockSizes(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Sizes whose every access is masked, so that any size is right."""
+        """Yield sizes whose every access is masked, so that any size is right."""
         for number, launch in enumerate(kernel.launches):
             function = kernel.kernels[launch.kernel]
             sizes = _free(kernel, launch)
@@ -83,7 +83,7 @@ class BlockSizes(Rule):
 
 
 def _resized(kernel: TritonModule, launch: Launch, sizes: Sequence[Setting], variant: Variant) -> str:
-    """The new sizes where the launch gives them, and in the grid."""
+    """Return the new sizes where the launch gives them, and in the grid."""
     places = {setting.name: setting.places for setting in sizes}
     warps = launch.keyword("num_warps")
     places["num_warps"] = () if warps is None else (warps.value,)
@@ -125,7 +125,9 @@ def masked_by(function: FunctionNode, constant: str) -> bool:
 
 
 def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]:
-    """The sizes m, n and k of a tiled matrix product: k is the step of its loop, m and n the accumulator's extents."""
+    """Return the sizes m, n and k of a tiled matrix product: k is the step of its loop, m and n the accumulator's
+    extents.
+    """
     by_name = {setting.name: setting for setting in sizes}
     steps = [
         loop.iter.args[2].id
@@ -148,7 +150,7 @@ def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]
 
 
 def _tiles(product: Mapping[str, Setting]) -> list[Variant]:
-    """Tiles of a product other than the one it has."""
+    """Return tiles of a product other than the one it has."""
     return [
         Variant(
             "x".join(str(tile[axis]) for axis in "mnk"),

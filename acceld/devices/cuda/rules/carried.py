@@ -132,7 +132,7 @@ def _is_scaled_sum(statement: ast.stmt, name: str, shrink: str) -> bool:
 
 
 def _shape(value: ast.expr, function: FunctionNode) -> tuple[str, ...] | None:
-    """Names of the constants that are the extents of ``tl.zeros`` or ``tl.full``."""
+    """Return names of the constants that are the extents of ``tl.zeros`` or ``tl.full``."""
     if not isinstance(value, ast.Call) or called(value) not in ("tl.zeros", "tl.full") or not value.args:
         return None
     shape = value.args[0]

@@ -29,7 +29,7 @@ class FusedEpilogue(Rule):
     change_class = "fusion"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Pairs of launches of which the second only computes element by element."""
+        """Yield pairs of launches of which the second only computes element by element."""
         for first, second in pairwise(kernel.launches):
             joined = handover(kernel, first, second)
             if joined is not None:
@@ -49,7 +49,7 @@ class FusedEpilogue(Rule):
 
 
 def _joined(kernel: TritonModule, joined: Handover, _: Variant) -> str:
-    """One function and one launch in place of two, without the arrays in between."""
+    """Return one function and one launch in place of two, without the arrays in between."""
     producer, consumer = kernel.kernels[joined.first.kernel], kernel.kernels[joined.second.kernel]
     name = kernel.fresh(f"{producer.name}_{consumer.name}")
     edits = Edits(kernel.source)

@@ -33,7 +33,7 @@ class GridOrder(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Kernels that read two program numbers, each once."""
+        """Yield kernels that read two program numbers, each once."""
         for name, function in kernel.kernels.items():
             pair = _pair(kernel, name, function)
             if pair is not None:
@@ -55,7 +55,7 @@ class GridOrder(Rule):
 
 
 def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
-    """Lines behind the two numbers that renumber them."""
+    """Return lines behind the two numbers that renumber them."""
     group = int(variant.parameters["group"])
     order, start, size, span = (kernel.fresh(n) for n in ("order", "group_start", "group_size", "group_span"))
     lines = [
@@ -73,7 +73,7 @@ def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
 
 
 def _pair(kernel: TritonModule, name: str, function: FunctionNode) -> _Pair | None:
-    """Names of program numbers 0 and 1, where nothing else asks for a number or for how many there are."""
+    """Return names of program numbers 0 and 1, where nothing else asks for a number or for how many there are."""
     if any(len(launch.grid) != 2 for launch in kernel.launches if launch.kernel == name):
         return None
     asked = kernel.text(function)

@@ -63,7 +63,7 @@ class Handover:
 
 
 def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | None:
-    """The proof that the two launches can be one; None where it fails."""
+    """Return the proof that the two launches can be one; None where it fails."""
     if not _adjacent(kernel, first, second) or not _same_grid(first, second):
         return None
     producer, consumer = kernel.kernels[first.kernel], kernel.kernels[second.kernel]
@@ -86,7 +86,9 @@ def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | 
 
 
 def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]) -> dict[str, ast.Call]:
-    """The one store to each array, by parameter, under one mask; nothing where the kernel stores in any other way."""
+    """Return the one store to each array, by parameter, under one mask; nothing where the kernel stores in any other
+    way.
+    """
     stored: dict[str, ast.Call] = {}
     for statement in walk(producer.body):
         for access in _stores(statement):
@@ -149,12 +151,14 @@ class _Given:
         self.meaning = {name: values[0] for name, values in bound.items() if len(values) == 1 and values[0] is not None}
 
     def host(self, parameter: str) -> str:
-        """The name that host code passes for a parameter; empty for anything but a name."""
+        """Return the name that host code passes for a parameter; empty for anything but a name."""
         given = self.passed.get(parameter)
         return given.id if isinstance(given, ast.Name) else ""
 
     def expanded(self, node: ast.AST | None) -> str:
-        """The expression in terms of what the launch passes and of program numbers; names known once are replaced."""
+        """Return the expression in terms of what the launch passes and of program numbers; names known once are
+        replaced.
+        """
         return "" if node is None else ast.dump(_Expansion(self).visit(parse_expression(ast.unparse(node))))
 
 
@@ -264,7 +268,7 @@ def bare(store: ast.Call, parameter: str) -> ast.expr | None:
 
 
 def _arrays(first: Launch, second: Launch) -> dict[str, ast.stmt]:
-    """Arrays that the host code allocates and only these two launches touch."""
+    """Return arrays that the host code allocates and only these two launches touch."""
     found: dict[str, ast.stmt] = {}
     for statement in first.host.body:
         if not isinstance(statement, ast.Assign) or called(statement.value) not in _ALLOCATIONS:
@@ -308,7 +312,7 @@ def _stores(statement: ast.stmt) -> list[ast.Call]:
 
 
 def _parameter(access: ast.Call, function: FunctionNode) -> str:
-    """The one parameter that a pointer begins with; empty where it begins otherwise."""
+    """Return the one parameter that a pointer begins with; empty where it begins otherwise."""
     pointer = access.args[0]
     while isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
         pointer = pointer.left
@@ -333,7 +337,7 @@ def _only_stored(function: FunctionNode, parameter: str) -> bool:
 
 
 def _kind(made: ast.stmt, given: _Given, stored: Mapping[str, ast.Call]) -> str | None:
-    """The type of an allocated array's elements, as the kernel names it."""
+    """Return the type of an allocated array's elements, as the kernel names it."""
     assert isinstance(made, ast.Assign) and isinstance(made.value, ast.Call)
     dtype = next((one.value for one in made.value.keywords if one.arg == "dtype"), None)
     if dtype is None and called(made.value) == "torch.empty_like" and made.value.args:
@@ -361,7 +365,7 @@ def _named(
     loaded: Mapping[str, str],
     kinds: Mapping[str, str],
 ) -> Handover | None:
-    """Everything proven, with names for the joined kernel."""
+    """Return everything proven, with names for the joined kernel."""
     made, taken = given
     renamed: dict[str, str] = {}
     shared: set[str] = set()

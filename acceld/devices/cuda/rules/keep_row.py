@@ -47,7 +47,7 @@ class KeepRow(Rule):
     change_class = "fusion"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Kernels whose loops all run over the same row in the same pieces."""
+        """Yield kernels whose loops all run over the same row in the same pieces."""
         for name, function in kernel.kernels.items():
             row = _row(kernel, name, function)
             if row is None:
@@ -69,7 +69,7 @@ class KeepRow(Rule):
 
 
 def _kept(kernel: TritonModule, row: _Row, variant: Variant) -> str:
-    """The loops' bodies, once each, and the constant at the launch."""
+    """Return the loops' bodies, once each, and the constant at the launch."""
     edits = Edits(kernel.source)
     for number, loop in enumerate(row.loops):
         indent = kernel.indent(loop)
@@ -125,14 +125,16 @@ def _aliased(function: FunctionNode, launch: Launch) -> bool:
 
 
 def _array(pointer: ast.expr) -> str:
-    """The name a pointer begins with; the same word for every pointer that begins otherwise."""
+    """Return the name a pointer begins with; the same word for every pointer that begins otherwise."""
     while isinstance(pointer, ast.BinOp):
         pointer = pointer.left
     return pointer.id if isinstance(pointer, ast.Name) else ""
 
 
 def _prefix(first: ast.For, later: ast.For) -> list[ast.stmt]:
-    """Statements at the start of ``later`` that ``first`` begins with, and whose names it does not change afterwards."""
+    """Return statements at the start of ``later`` that ``first`` begins with, and whose names it does not change
+    afterwards.
+    """
     same = 0
     for one, other in zip(first.body, later.body, strict=False):
         if ast.dump(one) != ast.dump(other):

@@ -29,7 +29,7 @@ class LaunchOptions(Rule):
     change_class = "dma"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Both options of every launch; stages only where a loop loads."""
+        """Yield both options of every launch; stages only where a loop loads."""
         for number, launch in enumerate(kernel.launches):
             for option, values in (("num_warps", _WARPS), ("num_stages", _STAGES)):
                 now = _value(launch, option)

@@ -35,7 +35,7 @@ class Persistent(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Kernels that begin with their program numbers and do not return early."""
+        """Yield kernels that begin with their program numbers and do not return early."""
         for name, function in kernel.kernels.items():
             tiles = _tiles(kernel, name, function)
             if tiles is not None:
@@ -53,7 +53,7 @@ class Persistent(Rule):
 
 
 def _looped(kernel: TritonModule, function: FunctionNode, tiles: _Tiles, variant: Variant) -> str:
-    """The loop, the numbers from the tile's, and the grid."""
+    """Return the loop, the numbers from the tile's, and the grid."""
     total, across = kernel.fresh("tile_count"), kernel.fresh("tiles_across")
     names = [one.targets[0].id for one in tiles.numbers if isinstance(one.targets[0], ast.Name)]
     indent = kernel.indent(tiles.numbers[0])

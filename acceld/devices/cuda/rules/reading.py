@@ -27,7 +27,7 @@ class Launch:
     """One expression a dimension; empty where it can not be read."""
 
     def keyword(self, name: str) -> ast.keyword | None:
-        """The keyword argument ``name``."""
+        """Return the keyword argument ``name``."""
         return next((one for one in self.call.keywords if one.arg == name), None)
 
 
@@ -93,12 +93,12 @@ class TritonModule(SourceText):
         return found
 
     def single_launch(self, kernel: str) -> Launch | None:
-        """The one launch of ``kernel``; None where there are more."""
+        """Return the one launch of ``kernel``; None where there are more."""
         found = [one for one in self.launches if one.kernel == kernel]
         return found[0] if len(found) == 1 else None
 
     def text(self, node: ast.AST) -> str:
-        """The source of a node."""
+        """Return the source of a node."""
         start, end = self.span(node)
         return self.source[start:end]
 
@@ -113,11 +113,11 @@ class TritonModule(SourceText):
         return self.line_starts[line - 1] + len(before)
 
     def indent(self, node: ast.stmt) -> str:
-        """The white space before a statement."""
+        """Return the white space before a statement."""
         return self.indentation(self.span(node)[0])
 
     def block(self, body: list[ast.stmt]) -> str:
-        """The source of consecutive statements, whole lines, comments between them included."""
+        """Return the source of consecutive statements, whole lines, comments between them included."""
         first, last = body[0].lineno, body[-1].end_lineno
         assert last is not None
         return "".join(self._lines[first - 1 : last])
@@ -138,7 +138,7 @@ class TritonModule(SourceText):
         return max(self.span(one)[1] for one in [*call.args, *call.keywords])
 
     def settings(self, launch: Launch) -> list[Setting]:
-        """Constant parameters whose value at a launch is a written-out whole number that can be changed."""
+        """Return constant parameters whose value at a launch is a written-out whole number that can be changed."""
         found = []
         for name in constants(self.kernels[launch.kernel]):
             given = launch.keyword(name)
@@ -189,7 +189,9 @@ class TritonModule(SourceText):
         return sum(isinstance(one.ctx, ast.Load) for one in uses) > 1
 
     def _axes_tied_to(self, name: str, kernel: str) -> set[int]:
-        """Grid axes whose program number is multiplied by the constant ``name``, or meets it in a called function."""
+        """Return the grid axes whose program number is multiplied by the constant ``name``, or meets it in a called
+        function.
+        """
         function = self.kernels[kernel]
         numbers: dict[str, set[int]] = {}
         for statement in walk(function.body):
@@ -236,7 +238,7 @@ class TritonModule(SourceText):
 
 
 def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Every statement, those inside of blocks included, in order."""
+    """Yield every statement, those inside of blocks included, in order."""
     for statement in body:
         yield statement
         for inner in ("body", "orelse", "finalbody"):
@@ -244,20 +246,20 @@ def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def constants(function: FunctionNode) -> list[str]:
-    """Parameters annotated with ``tl.constexpr``."""
+    """Return parameters annotated with ``tl.constexpr``."""
     every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     return [one.arg for one in every if one.annotation is not None and called(one.annotation).endswith("constexpr")]
 
 
 def whole(node: ast.expr) -> int | None:
-    """The whole number that is written out."""
+    """Return the whole number that is written out."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
         return node.value
     return None
 
 
 def called(node: ast.AST) -> str:
-    """The dotted name of what a call calls, or of a name; empty for anything else."""
+    """Return the dotted name of what a call calls, or of a name; empty for anything else."""
     if isinstance(node, ast.Call):
         return called(node.func)
     if isinstance(node, ast.Attribute):
@@ -266,7 +268,7 @@ def called(node: ast.AST) -> str:
 
 
 def program_number(node: ast.expr) -> int | None:
-    """The axis where an expression is exactly ``tl.program_id(axis)``."""
+    """Return the axis where an expression is exactly ``tl.program_id(axis)``."""
     if isinstance(node, ast.Call) and called(node).endswith("program_id"):
         given = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "axis"), None)
         return whole(given) if given is not None else None
@@ -279,7 +281,7 @@ def _program_axes(node: ast.expr) -> set[int]:
 
 
 def names(node: ast.AST) -> set[str]:
-    """Every name in a node."""
+    """Return every name in a node."""
     return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
@@ -301,14 +303,14 @@ def depending(function: FunctionNode, seeds: set[str]) -> set[str]:
 
 
 def accesses(function: FunctionNode) -> Iterator[ast.Call]:
-    """Every ``tl.load`` and ``tl.store``."""
+    """Yield every ``tl.load`` and ``tl.store``."""
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and called(node) in ("tl.load", "tl.store"):
             yield node
 
 
 def mask(access: ast.Call) -> ast.expr | None:
-    """The mask of a load or store."""
+    """Return the mask of a load or store."""
     place = 1 if called(access) == "tl.load" else 2
     if len(access.args) > place:
         return access.args[place]

@@ -47,7 +47,7 @@ class RowsPerProgram(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Kernels on a grid of one axis whose program number is a row and whose arrays have one axis."""
+        """Yield kernels on a grid of one axis whose program number is a row and whose arrays have one axis."""
         for name, function in kernel.kernels.items():
             rows = _rows(kernel, name, function)
             if rows is not None:
@@ -65,7 +65,7 @@ class RowsPerProgram(Rule):
 
 
 def _several(kernel: TritonModule, function: FunctionNode, rows: _Rows, variant: Variant) -> str:
-    """Two axes instead of one, a mask over rows, a smaller grid."""
+    """Return two axes instead of one, a mask over rows, a smaller grid."""
     count, constant, tile = (kernel.fresh(wish) for wish in ("row_count", "ROWS", "row_tile"))
     edits = Edits(kernel.source)
     number = f"{tile} = {kernel.text(rows.row.value)}\n{kernel.indent(rows.row)}"

@@ -36,7 +36,7 @@ class SplitReduction(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Kernels with one loop in steps, whose carried values are sums or an online softmax."""
+        """Yield kernels with one loop in steps, whose carried values are sums or an online softmax."""
         for name, function in kernel.kernels.items():
             split = _split(kernel, name, function)
             if split is None:
@@ -57,7 +57,7 @@ class SplitReduction(Rule):
 
 
 def _in_parts(kernel: TritonModule, function: FunctionNode, split: _Split, variant: Variant) -> str:
-    """Both kernels in place of the one, and both launches in place of the one."""
+    """Return both kernels in place of the one, and both launches in place of the one."""
     edits = Edits(kernel.source)
     decorators = "".join(f"@{kernel.text(one)}\n" for one in function.decorator_list)
     parts, join = _parts(kernel, function, split), _join(kernel, function, split)
@@ -95,12 +95,12 @@ def _signature(kernel: TritonModule, function: FunctionNode, suffix: str) -> str
 
 
 def _slot(found: Carried) -> str:
-    """Elements of one program's partial results."""
+    """Return elements of one program's partial results."""
     return " + ".join(" * ".join(found.shapes[name]) for name in found.names)
 
 
 def _place(found: Carried, name: str) -> str:
-    """Offsets of one carried value within its slot."""
+    """Return offsets of one carried value within its slot."""
     before = [" * ".join(found.shapes[other]) for other in found.names[: found.names.index(name)]]
     shape = found.shapes[name]
     if len(shape) == 1:
@@ -117,7 +117,7 @@ def _number(launch: Launch) -> str:
 
 
 def _parts(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
-    """The kernel with a part of the loop, and stores of what it carries instead of its end."""
+    """Return the kernel with a part of the loop, and stores of what it carries instead of its end."""
     place = function.body.index(split.loop)
     header = split.loop.iter
     assert isinstance(header, ast.Call)
@@ -146,7 +146,7 @@ def _parts(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
 
 
 def _join(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
-    """The kernel with a loop over parts instead of its own."""
+    """Return the kernel with a loop over parts instead of its own."""
     place, found = function.body.index(split.loop), split.carried
     lines = [
         "for split in range(SPLITS):",

@@ -43,7 +43,7 @@ class NeffCache:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def get(self, key: str) -> Compiled | None:
-        """The entry, None where there is none. An entry whose bytes are not those written is deleted."""
+        """Return the entry, None where there is none. An entry whose bytes are not those written is deleted."""
         entry = self.folder / key
         try:
             record = json.loads((entry / RECORD).read_text(encoding="utf-8"))

@@ -50,20 +50,20 @@ Start = Callable[[Core, Path], Awaitable[NeuronRunner]]
 
 
 def kernel(api: str, lnc: int) -> Kernel:
-    """The canary's source for an API."""
+    """Return the canary's source for an API."""
     return Kernel(
         _LEGACY if api == "nki_legacy" else _CURRENT, api, "canary", lnc=lnc, filename="canary.py", trusted=True
     )
 
 
 def inputs() -> tuple[bytes, ...]:
-    """Small whole numbers, whose sums are exact in every dtype."""
+    """Return small whole numbers, whose sums are exact in every dtype."""
     left = np.arange(128 * 64, dtype=np.float32).reshape(128, 64) % 97
     return left.tobytes(), (left[::-1] + 1).tobytes()
 
 
 def expected() -> bytes:
-    """The output that a sound core gives."""
+    """Return the output that a sound core gives."""
     left = np.arange(128 * 64, dtype=np.float32).reshape(128, 64) % 97
     return (left + left[::-1] + 1).tobytes()
 

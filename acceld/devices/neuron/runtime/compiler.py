@@ -77,7 +77,9 @@ class Exchange(Protocol):
 async def unjailed(
     python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
 ) -> tuple[dict[str, Any], bytes]:
-    """An :class:`Exchange` in a process group of the worker's own, as the daemon's user: for trusted kernels only."""
+    """Return an :class:`Exchange` in a process group of the worker's own, as the daemon's user: for trusted kernels
+    only.
+    """
     worker = await Worker.start(python, SCRIPT, folder=folder, named=named)
     try:
         answer, data = await worker.ask(record, deadline_s=deadline_s, max_bytes=MAX_NEFF)
@@ -143,7 +145,7 @@ class NeuronCompiler:
         return await self._compile(request, deadline_s)
 
     async def compile(self, request: CompileRequest) -> Compiled | Failed:
-        """A NEFF, or why the kernel has none. DeviceError where the toolchain, not the kernel, is at fault."""
+        """Return a NEFF, or why the kernel has none. DeviceError where the toolchain, not the kernel, is at fault."""
         lock = self._locks.setdefault(request.key, asyncio.Lock())
         try:
             async with lock:

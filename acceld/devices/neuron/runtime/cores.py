@@ -37,7 +37,7 @@ class Core:
     lnc: int
 
     def group(self, isolation: Isolation) -> str:
-        """Name of the group whose members disturb each other's times."""
+        """Return the name of the group whose members disturb each other's times."""
         if isolation is Isolation.CHIP:
             return f"chip{self.device}"
         if isolation is Isolation.PAIR:
@@ -75,7 +75,7 @@ async def read_devices(
 
 
 def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tuple[Core, ...]:
-    """All logical cores, or those wanted. DeviceError for a wanted one that is not there.
+    """Return all logical cores, or those wanted. DeviceError for a wanted one that is not there.
 
     Where neuron-ls tells no ids, or the same for several devices, cores are numbered through in order of devices.
     """

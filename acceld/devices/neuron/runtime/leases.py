@@ -141,7 +141,7 @@ class CoreLeases:
         await asyncio.shield(self._checked(lease.core, "" if lease.blameless else lease.candidate))
 
     def _checked(self, core: Core, candidate: str) -> asyncio.Task[None]:
-        """The canary of a core that nobody gets before it is done."""
+        """Return the canary of a core that nobody gets before it is done."""
         self._checking.add(core.id)
         task = asyncio.create_task(self._check(core, candidate))
         self._tasks.add(task)
@@ -194,7 +194,7 @@ class CoreLeases:
         return self._isolation
 
     def device_fault(self, candidate: str) -> Failed | None:
-        """The result of a candidate after which canaries failed on two cores; None for any other."""
+        """Return the result of a candidate after which canaries failed on two cores; None for any other."""
         cores = sorted(self._faults.get(candidate, ()))
         if len(cores) < FAULTY_CORES:
             return None
@@ -274,7 +274,7 @@ class CoreLeases:
         return busy_s / max(now - self._started, 1e-9)
 
     def statistics(self) -> dict[str, object]:
-        """Cores by state, who waits, and the share of all cores' time that was leased since the start (0-1)."""
+        """Return cores by state, who waits, and the share of all cores' time that was leased since the start (0-1)."""
         now = self._clock()
         leased_us = sum(self._busy_us.values()) + sum(int((now - since) * 1_000_000) for since in self._since.values())
         whole_us = max(now - self._started, 1e-9) * len(self._cores) * 1_000_000

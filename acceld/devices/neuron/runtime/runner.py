@@ -168,7 +168,7 @@ class NeuronRunner:
     async def round(
         self, chip: str, *, slot: int = 0, deadline_s: float, warmups: int = WARMUPS, iterations: int = ITERATIONS
     ) -> Round | Failed:
-        """One round of timed executions; errors as :meth:`time`."""
+        """Return one round of timed executions; errors as :meth:`time`."""
         record = {"op": "time", "slot": slot, "warmups": warmups, "iterations": iterations}
         got = await self._ask(record, b"", deadline_s)
         if isinstance(got, Failed):
@@ -224,7 +224,7 @@ class NeuronRunner:
 
 
 def size_of(tensor: Tensor) -> int:
-    """Bytes of a tensor."""
+    """Return bytes of a tensor."""
     dtype = np.dtype(getattr(ml_dtypes, tensor.dtype)) if hasattr(ml_dtypes, tensor.dtype) else np.dtype(tensor.dtype)
     return prod(tensor.shape) * dtype.itemsize
 

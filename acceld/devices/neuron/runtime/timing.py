@@ -169,7 +169,7 @@ def _said(summary: str | None) -> list[str]:
 
 
 def choose(rounds: Sequence[Round], chip: str, runtime: str) -> Measurement:
-    """The Measurement of some rounds, all by one method. ValueError where there is none or methods differ."""
+    """Return the Measurement of some rounds, all by one method. ValueError where there is none or methods differ."""
     if not rounds or len({one.method for one in rounds}) != 1:
         raise ValueError("a measurement is made of rounds by one method")
     steady = [number for number, one in enumerate(rounds) if one.steady(chip)]
@@ -182,7 +182,7 @@ def choose(rounds: Sequence[Round], chip: str, runtime: str) -> Measurement:
 
 
 def profile_from(measurement: Measurement, compiled: Compiled, request: CompileRequest) -> Profile:
-    """The Profile of a measurement. ``measured`` only where compiler and runtime are Neuron's own."""
+    """Return the Profile of a measurement. ``measured`` only where compiler and runtime are Neuron's own."""
     best, summary = measurement.best, measurement.best.summary
     versions = (compiled.compiler_version, measurement.runtime, summary.compiler_version if summary else "")
     stand_in = any(STAND_IN in version for version in versions)

@@ -107,7 +107,7 @@ def _packages(python: str) -> Iterator[NeuronPackage]:
 
 
 def instance() -> str:
-    """The instance type as the firmware reports it, such as ``trn1.32xlarge``; empty where it does not."""
+    """Return the instance type as the firmware reports it, such as ``trn1.32xlarge``; empty where it does not."""
     try:
         return PRODUCT.read_text(encoding="ascii").strip()
     except OSError:

@@ -60,7 +60,7 @@ class MonitorReport:
 
 
 def parse_monitor(line: str) -> MonitorReport:
-    """One line of ``neuron-monitor``; what it leaves out is empty. DeviceError where it is none."""
+    """Return one line of ``neuron-monitor``; what it leaves out is empty. DeviceError where it is none."""
     raw = json_of(line, "neuron-monitor", lambda one: isinstance(one, dict))
     if not isinstance(raw, dict):
         raise DeviceError("neuron-monitor printed no object")

@@ -217,7 +217,7 @@ _LOG_LINES: Sequence[tuple[re.Pattern[str], int]] = (
 
 
 def runtime_failure(text: str) -> tuple[Status, Failure] | None:
-    """The result that a runtime error means for a kernel; None where the device or its owner is to blame."""
+    """Return the result that a runtime error means for a kernel; None where the device or its owner is to blame."""
     code = nrt_code(text)
     if code is None or code not in NRT_STATUS:
         return None
@@ -229,7 +229,9 @@ def runtime_failure(text: str) -> tuple[Status, Failure] | None:
 
 
 def nrt_code(text: str) -> int | None:
-    """The NRT_STATUS in a message such as ``NRT Error NRT_EXEC_OOB(1006): Failed to execute model``, or in a log line."""
+    """Return the NRT_STATUS in a message such as ``NRT Error NRT_EXEC_OOB(1006): Failed to execute model``, or in a log
+    line.
+    """
     match = _NRT.search(text)
     if match:
         return int(match[1] or match[2])
@@ -267,7 +269,7 @@ _LINE = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+)')
 
 
 def compile_failure(text: str, filename: str) -> Failure:
-    """A compiler's error as the simulator would class it, with the innermost line of the kernel's file."""
+    """Return a compiler's error as the simulator would class it, with the innermost line of the kernel's file."""
     rule = next((rule for pattern, rule in _COMPILE_RULES if pattern.search(text)), "compiler")
     lines = [int(match["line"]) for match in _LINE.finditer(text) if match["file"].endswith(filename)]
     reported = [line.strip() for line in text.splitlines() if line.strip()]

@@ -29,7 +29,7 @@ class Toolchain:
 def find_toolchain(
     api: str, *, compile_python: str = "", runner_python: str = "", found: NeuronTools | None = None
 ) -> Toolchain:
-    """Named interpreters as they are, others found. DeviceError, with what was seen, where there is no compiler."""
+    """Return named interpreters as they are, others found. DeviceError, with what was seen, where there is no compiler."""
     tools = found or find_neuron()
     compiler = compile_python or _python_with(NEEDS[api], tools)
     if not compiler:

@@ -60,7 +60,7 @@ EVERY = NAMED | CURRENT
 
 
 def dtype_name(value: object) -> str:
-    """The program's name of a type a kernel gave. LegalityError for one that NKI does not have."""
+    """Return the program's name of a type a kernel gave. LegalityError for one that NKI does not have."""
     if isinstance(value, NamedType):
         return value.name
     legacy = current().session.api == "nki_legacy"
@@ -80,7 +80,7 @@ def dtype_name(value: object) -> str:
 
 
 def promote(*names: str) -> str:
-    """The type of a result of operands of these types: the widest float, else the widest integer."""
+    """Return the type of a result of operands of these types: the widest float, else the widest integer."""
     floats = [name for name in names if name in FLOAT_DTYPES]
     if floats:
         width = max(DTYPE_BYTES[name] for name in floats)

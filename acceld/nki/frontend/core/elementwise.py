@@ -28,7 +28,7 @@ INDIRECT = "a view by .indirect()"
 
 
 def operand(value: object, name: str, call: str) -> Tensor:
-    """``value`` as a tile on chip. LegalityError where it is something else or in HBM."""
+    """Return ``value`` as a tile on chip. LegalityError where it is something else or in HBM."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -39,7 +39,7 @@ def operand(value: object, name: str, call: str) -> Tensor:
 
 
 def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
-    """The patterns of a ``mask=`` argument over an iteration space of ``shape``."""
+    """Return the patterns of a ``mask=`` argument over an iteration space of ``shape``."""
     if mask is None:
         return ()
     if isinstance(mask, bool | np.bool_):
@@ -103,7 +103,7 @@ def is_column(tensor: Tensor, other: Tensor) -> bool:
 
 
 def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
-    """A per-partition operand as a (P, 1) tile. LegalityError where it is none."""
+    """Return a per-partition operand as a (P, 1) tile. LegalityError where it is none."""
     tile = on_chip(tensor, name, call)
     if prod(tile.shape[1:]) != 1 or tile.shape[0] != partitions:
         refuse(
@@ -117,7 +117,7 @@ def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
 
 
 def scalar_operand(value: object, name: str, call: str, partitions: int) -> Tensor | float | int | Pattern:
-    """An immediate, an affine value of loop variables, or a (P, 1) tile."""
+    """Return an immediate, an affine value of loop variables, or a (P, 1) tile."""
     if isinstance(value, Tensor):
         return column(value, name, call, partitions)
     if isinstance(value, Expr) and not value.shape and not value.is_constant:
@@ -151,7 +151,7 @@ def result(
 
 
 def moved_to_sbuf(tile: Tensor) -> Tensor:
-    """The tile, or a copy of it in SBUF where it is in PSUM, where the tensor engine and GpSimd can not read."""
+    """Return the tile, or a copy of it in SBUF where it is in PSUM, where the tensor engine and GpSimd can not read."""
     if tile.space is Space.SBUF:
         return tile
     trace = current()
@@ -244,7 +244,7 @@ def unary(name: str, x: object, *, dtype: object = None, mask: object = None) ->
 
 
 def bitcast(tile: Tensor, dtype: str) -> Tensor:
-    """The bits of ``tile`` as a type of another width, which may be read only."""
+    """Return the bits of ``tile`` as a type of another width, which may be read only."""
     trace = current()
     if tile.space is Space.HBM:
         return _bits_in_hbm(tile, dtype)
@@ -263,7 +263,7 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
 
 
 def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
-    """The elements of each partition at the offsets that sixteen partitions share, which may be read only."""
+    """Return the elements of each partition at the offsets that sixteen partitions share, which may be read only."""
     trace = current()
     offsets = index if index.dtype_name == "uint16" else copy(index, dtype="uint16")
     made = declare(trace, [ParDim(tile.shape[0]), count], tile.dtype_name, Space.SBUF)
@@ -274,7 +274,7 @@ def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
 
 
 def _bits_in_hbm(view: Tensor, dtype: str) -> Tensor:
-    """The same place of a tensor in HBM, all of which is read as another type."""
+    """Return the same place of a tensor in HBM, all of which is read as another type."""
     trace = current()
     buffer, access = view.declared, view.access
     was, becomes = DTYPE_BYTES[view.dtype_name], DTYPE_BYTES[dtype]

@@ -32,7 +32,7 @@ COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def as_int(value: object) -> int | None:
-    """``value`` as a Python integer, None where it is not one (a float, a tile, an expression)."""
+    """Return ``value`` as a Python integer, None where it is not one (a float, a tile, an expression)."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, Expr):
@@ -79,7 +79,7 @@ class Expr:
         return not self.base.terms and not any(self.coefs)
 
     def bounds(self) -> tuple[int, int]:
-        """Least and greatest value over all iterations and positions."""
+        """Return the least and greatest value over all iterations and positions."""
         low, high = self.base.bounds(current().trips) if self.base.terms else (self.base.const, self.base.const)
         for count, coef in zip(self.shape, self.coefs, strict=True):
             reach = coef * (count - 1)
@@ -87,7 +87,7 @@ class Expr:
         return low, high
 
     def over(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The coefficients for the axes of ``shape``, which this expression broadcasts to."""
+        """Return the coefficients for the axes of ``shape``, which this expression broadcasts to."""
         return (0,) * (len(shape) - len(self.coefs)) + self.coefs
 
     def __add__(self, other: object) -> Expr:
@@ -118,7 +118,7 @@ class Expr:
         return -self + other
 
     def scale(self, factor: int) -> Expr:
-        """The expression times ``factor``."""
+        """Return the expression times ``factor``."""
         return Expr(self.base.scale(factor), self.shape, tuple(coef * factor for coef in self.coefs))
 
     def __mul__(self, other: object) -> Expr:
@@ -380,7 +380,7 @@ class Predicate:
         raise Retrace(cut=points)
 
     def patterns(self, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
-        """The mask over an iteration space of ``shape``.
+        """Return the mask over an iteration space of ``shape``.
 
         The mask's axes stand for the space's last ones, as in broadcasting, or for its first ones where only that
         fits; ``axes`` names them instead. LegalityError where neither fits.
@@ -427,7 +427,7 @@ def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
 
 
 def _changes(coef: int, const: int, cmp: str) -> set[int]:
-    """The iterations ``t`` at which ``coef*t + const cmp 0`` differs from the iteration before."""
+    """Return the iterations ``t`` at which ``coef*t + const cmp 0`` differs from the iteration before."""
     if cmp in ("eq", "ne"):
         return {-const // coef, -const // coef + 1} if const % coef == 0 else set()
     ceiling, after = -(const // coef), -const // coef + 1  # least t with coef*t + const >= 0; with > 0 (coef > 0)
@@ -457,12 +457,12 @@ class DynamicSlice:
 
 
 def ds(start: object, size: object) -> DynamicSlice:
-    """``size`` elements from ``start``, which may depend on loop variables."""
+    """Return ``size`` elements from ``start``, which may depend on loop variables."""
     return DynamicSlice(start, operator.index(cast("Any", size)))
 
 
 def as_number(value: object) -> int | float | None:
-    """A Python number for an immediate operand, None where ``value`` is none."""
+    """Return a Python number for an immediate operand, None where ``value`` is none."""
     if isinstance(value, bool | np.bool_):
         return int(value)
     if isinstance(value, int | float):

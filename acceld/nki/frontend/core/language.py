@@ -120,7 +120,7 @@ def num_programs(axes: int | Sequence[int] | None = None) -> object:
 
 
 def axis_of(axis: int, grid: tuple[int, ...]) -> int:
-    """``axis`` if the grid has it."""
+    """Return ``axis`` if the grid has it."""
     if not -len(grid) <= axis < len(grid):
         refuse(
             "grid_axis",

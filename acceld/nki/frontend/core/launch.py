@@ -95,7 +95,7 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
 
 
 def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Arguments by position and by name for ``function``: by position only what can not be named."""
+    """Return arguments by position and by name for ``function``: by position only what can not be named."""
     positional: list[object] = []
     try:
         parameters = inspect.signature(function).parameters
@@ -116,7 +116,7 @@ def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...
 
 
 def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
-    """The buffers a kernel returns, or the inputs it wrote where it returns nothing."""
+    """Return the buffers a kernel returns, or the inputs it wrote where it returns nothing."""
     line = trace.session.last_line
     written = sorted(trace.written_inputs)
     outputs: list[int] = []

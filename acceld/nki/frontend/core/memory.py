@@ -50,7 +50,7 @@ SHARED_HBM = BufferKind("shared_hbm", Space.HBM, shared=True)
 
 
 def buffer_kind(value: object) -> BufferKind:
-    """The buffer of a ``buffer=`` argument; SBUF where it is None."""
+    """Return the buffer of a ``buffer=`` argument; SBUF where it is None."""
     if value is None:
         return SBUF
     if isinstance(value, BufferKind):
@@ -64,7 +64,7 @@ def buffer_kind(value: object) -> BufferKind:
 
 
 def as_shape(shape: object) -> tuple[object, ...]:
-    """A shape given as a sequence or as one number."""
+    """Return a shape given as a sequence or as one number."""
     return tuple(shape) if isinstance(shape, Sequence) else (shape,)
 
 
@@ -145,7 +145,7 @@ def shared_identity_matrix(n: int, dtype: object = np.uint8, **kwargs: Any) -> T
 
 
 def in_hbm(value: object, name: str, call: str) -> Tensor:
-    """``value`` as a tensor in HBM. LegalityError where it is none."""
+    """Return ``value`` as a tensor in HBM. LegalityError where it is none."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -179,7 +179,7 @@ def partitions_fit(shape: tuple[int, ...], call: str) -> None:
 
 
 def _outside(mode: object) -> dict[str, Attr]:
-    """The attribute for ``mode=nisa.oob_mode...``, which AWS's own kernels pass to nl.load and nl.store."""
+    """Return the attribute for ``mode=nisa.oob_mode...``, which AWS's own kernels pass to nl.load and nl.store."""
     return {"oob": "skip"} if getattr(mode, "name", mode) == "skip" else {}
 
 

@@ -17,7 +17,7 @@ from acceld.nki.ir.operations import DTYPE_BYTES
 def _operators(
     name: str,
 ) -> tuple[Callable[[Tensor, object], tensor.Tensor], Callable[[Tensor, object], tensor.Tensor]]:
-    """A binary operator of tensors and its reflected form."""
+    """Return a binary operator of tensors and its reflected form."""
 
     def forward(self: Tensor, other: object) -> tensor.Tensor:
         return self._binary(name, other)
@@ -29,7 +29,7 @@ def _operators(
 
 
 def _update(name: str) -> Callable[[Tensor, object], tensor.Tensor]:
-    """An in-place operator of tensors."""
+    """Return an in-place operator of tensors."""
 
     def update(self: Tensor, other: object) -> tensor.Tensor:
         return elementwise.update(name, self, other)
@@ -86,25 +86,25 @@ class Tensor(tensor.Tensor):
         placement.assign(self[key], value)
 
     def broadcast_to(self, *shape: Any) -> tensor.Tensor:
-        """A view repeated along axes of one element; the partition axis is repeated by an instruction."""
+        """Return a view repeated along axes of one element; the partition axis is repeated by an instruction."""
         return elementwise.broadcast_to(
             self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
         )
 
     def reshape(self, *args: Any, shape: Any = None) -> Self:
-        """A view of the same elements, in C order, in another shape."""
+        """Return a view of the same elements, in C order, in another shape."""
         wanted = shape if shape is not None else args[0] if len(args) == 1 and not isinstance(args[0], int) else args
         return views.reshape(self, tuple(operator.index(n) for n in wanted))
 
     def view(self, dtype: object) -> tensor.Tensor:
-        """The same bits as another type; of another width only to be read."""
+        """Return the same bits as another type; of another width only to be read."""
         name = dtypes.dtype_name(dtype)
         if DTYPE_BYTES[name] != DTYPE_BYTES[self.dtype_name]:
             return elementwise.bitcast(self, name)
         return self.like(replace(self.access, dtype=name))
 
     def astype(self, dtype: object) -> tensor.Tensor:
-        """A copy in another type."""
+        """Return a copy in another type."""
         return elementwise.copy(self, dtype=dtype)
 
     def assert_shape(self, shape: Sequence[int]) -> tensor.Tensor:
@@ -175,7 +175,7 @@ class Tensor(tensor.Tensor):
         refuse("tile_operator", f"{what} is not defined for tiles ({self.label})", f"use {instead}")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> tensor.Tensor:
-        """A numpy number left of an operator; any other use of numpy on a tile is refused."""
+        """Return a numpy number left of an operator; any other use of numpy on a tile is refused."""
         name = {"remainder": "mod", "true_divide": "divide"}.get(ufunc.__name__, ufunc.__name__)
         number = isinstance(inputs[0], np.generic | np.ndarray) and np.size(inputs[0]) == 1
         if method == "__call__" and name in REFLECTED and number and not kwargs:

@@ -70,7 +70,7 @@ ENGINES = {
 
 
 def engine_of(value: object) -> Engine:
-    """The engine of an ``engine=`` argument. LegalityError where it is not one."""
+    """Return the engine of an ``engine=`` argument. LegalityError where it is not one."""
     if value is None:
         return Engine.UNKNOWN
     if isinstance(value, EngineName):
@@ -83,7 +83,7 @@ def _called(op: object) -> str:
 
 
 def alu_op(op: object) -> str:
-    """The ALU operation of an ``op=`` argument. LegalityError for what the engines do not have."""
+    """Return the ALU operation of an ``op=`` argument. LegalityError for what the engines do not have."""
     name = _called(op)
     name = ALU_ALIASES.get(name, name)
     if name not in ALU_OPS:
@@ -92,7 +92,7 @@ def alu_op(op: object) -> str:
 
 
 def reduce_op(op: object) -> str:
-    """The operation of a reduction. LegalityError for what can not be reduced with."""
+    """Return the operation of a reduction. LegalityError for what can not be reduced with."""
     name = alu_op(op)
     if name not in REDUCE_OPS:
         refuse("alu_op", f"{_called(op)} is not a reduction", "use add, max, min or multiply")
@@ -100,7 +100,7 @@ def reduce_op(op: object) -> str:
 
 
 def activation_function(op: object) -> str:
-    """The scalar engine's function of an ``op=`` argument. LegalityError for what it does not have."""
+    """Return the scalar engine's function of an ``op=`` argument. LegalityError for what it does not have."""
     name = _called(op)
     name = ACTIVATION_ALIASES.get(name, name)
     if name not in ACTIVATION_FUNCTIONS:

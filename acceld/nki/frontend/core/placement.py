@@ -36,7 +36,7 @@ def declare(
     address: tuple[int, int] | None = None,
     site: Site | None = None,
 ) -> Tensor:
-    """A new buffer and the view of all of it. LegalityError for a shape the chip can not hold."""
+    """Return a new buffer and the view of all of it. LegalityError for a shape the chip can not hold."""
     sizes = tuple(operator.index(cast("Any", n)) for n in shape)
     line = trace.line()
     if any(n < 0 for n in sizes):
@@ -100,7 +100,7 @@ def declare(
 
 
 def _flattened(sizes: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], tuple[TileDim, ...]]:
-    """The shape with all dimensions (on chip: the free ones) as one, and the axes of ``sizes`` in it."""
+    """Return the shape with all dimensions (on chip: the free ones) as one, and the axes of ``sizes`` in it."""
     kept = sizes[: axis + 1]
     free = sizes[axis + 1 :]
     rank = len(kept) + 1
@@ -113,7 +113,7 @@ def _flattened(sizes: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], tupl
 
 
 def whole_access(buffer: Buffer) -> Access:
-    """All of a buffer, one tile axis a dimension."""
+    """Return all of a buffer, one tile axis a dimension."""
     start, dims = _whole(buffer.shape)
     return Access(buffer.id, start, dims)
 
@@ -171,7 +171,7 @@ def assign(target: Tensor, value: object) -> None:
 
 
 def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
-    """The mask under which ``value`` was computed, for a copy of it: what it does not define is not copied."""
+    """Return the mask under which ``value`` was computed, for a copy of it: what it does not define is not copied."""
     if value.produced is None:
         return ()
     instruction = value.produced.slot.instruction
@@ -229,7 +229,7 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
 
 
 def with_dsts(instruction: Instruction, dsts: tuple[Access, ...]) -> Instruction:
-    """The instruction with other destinations."""
+    """Return the instruction with other destinations."""
     return Instruction(
         instruction.op,
         instruction.engine,
@@ -251,7 +251,7 @@ def fresh(
     scope: tuple[int, ...] | None = None,
     name: str = "",
 ) -> Tensor:
-    """A tile for the result of the instruction about to be emitted."""
+    """Return a tile for the result of the instruction about to be emitted."""
     sizes = tuple(shape)
     if len(sizes) < 2:
         sizes = (*sizes, *(1,) * (2 - len(sizes)))

@@ -32,7 +32,7 @@ def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """The tile with one free axis where its free axes are one strided run."""
+    """Return the tile with one free axis where its free axes are one strided run."""
     free = [dim for dim in tensor.access.dims[1:] if dim.count != 1]
     if len(free) <= 1:
         rank = len(tensor.declared.shape)
@@ -46,7 +46,7 @@ def flat(tensor: Tensor) -> Tensor:
 
 
 def product_mask(mask: object, k: int, m: int, n: int) -> tuple[Pattern, ...]:
-    """The mask of a matrix product over (K, M, N): rows of the mask are K, columns N, or M where only that fits."""
+    """Return the mask of a matrix product over (K, M, N): rows of the mask are K, columns N, or M where only that fits."""
     if not isinstance(mask, Predicate):
         return masked(mask, (k, m, n))
     out: list[Pattern] = []

@@ -18,7 +18,7 @@ from acceld.nki.ir.program import Attr, Engine, Pattern
 
 
 def free_axes(axis: object, tile: Tensor, call: str) -> tuple[int, ...]:
-    """The axes of an ``axis=`` argument. LegalityError where the partition axis is among them."""
+    """Return the axes of an ``axis=`` argument. LegalityError where the partition axis is among them."""
     given = axis if isinstance(axis, Sequence) else [axis]
     axes = tuple(sorted(operator.index(cast("Any", a)) % tile.ndim for a in given))
     if 0 in axes:
@@ -82,7 +82,7 @@ def reduce_into(
 
 
 def conform_to(tile: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The tile in a shape that differs in axes of one element."""
+    """Return the tile in a shape that differs in axes of one element."""
     made = conform(tile, shape)
     assert made is not None
     return made

@@ -65,7 +65,7 @@ class Trace(LoopContext):
         self._shared_next = 0
 
     def shared_tensor(self, shape: tuple[int, ...], dtype: str) -> Tensor | None:
-        """The tensor the first program declared at this place; None in the first program."""
+        """Return the tensor the first program declared at this place; None in the first program."""
         if self._shared_next is None:
             return None
         if self._shared_next >= len(self.shared_tensors):
@@ -133,7 +133,7 @@ class Trace(LoopContext):
             )
 
     def read(self, tensor: Tensor, *, masked: bool) -> Access:
-        """The access that reads ``tensor`` here."""
+        """Return the access that reads ``tensor`` here."""
         self._usable(tensor, masked=masked)
         self.check_alias(tensor)
         self.touched[tensor.access.buffer] = self.sequence
@@ -171,7 +171,9 @@ class Trace(LoopContext):
         accumulates: bool,
         reduced: tuple[int, ...],
     ) -> Access:
-        """The access that writes ``tensor`` here. LegalityError where iterations of an affine loop would collide."""
+        """Return the access that writes ``tensor`` here. LegalityError where iterations of an affine loop would
+        collide.
+        """
         self._usable(tensor, masked=masked)
         self.check_own(tensor)
         access = tensor.access

@@ -110,7 +110,7 @@ class Tensor:
         return made
 
     def expand_dims(self, axis: int) -> Self:
-        """A view with an axis of one element at ``axis``."""
+        """Return a view with an axis of one element at ``axis``."""
         at = axis if axis >= 0 else axis + self.ndim + 1
         dims = list(self.access.dims)
         dims.insert(at, TileDim(1, (0,) * len(self.declared.shape)))

@@ -220,7 +220,7 @@ def _gathered(trace: Trace, tensor: Tensor, index: Tensor, dim: TileDim, shape: 
 
 
 def reshape(tensor: T, shape: tuple[int, ...]) -> T:
-    """A view of the elements in C order in ``shape``. UnsupportedCall where it is not a strided view."""
+    """Return a view of the elements in C order in ``shape``. UnsupportedCall where it is not a strided view."""
     trace = current()
     if -1 in shape:
         rest = -prod(shape)
@@ -269,7 +269,7 @@ def reshape(tensor: T, shape: tuple[int, ...]) -> T:
 
 
 def merged_steps(dims: list[TileDim]) -> tuple[int, ...] | None:
-    """The steps of one axis that runs through all of ``dims``, None where there is none."""
+    """Return the steps of one axis that runs through all of ``dims``, None where there is none."""
     steps = dims[-1].steps
     inner = dims[-1].count
     for dim in reversed(dims[:-1]):
@@ -280,12 +280,14 @@ def merged_steps(dims: list[TileDim]) -> tuple[int, ...] | None:
 
 
 def squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape without axes of one element."""
+    """Return a shape without axes of one element."""
     return tuple(n for n in shape if n != 1)
 
 
 def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """``tensor`` with axes of one element added or dropped so that its shape is ``shape``; None where it can not be."""
+    """Return ``tensor`` with axes of one element added or dropped so that its shape is ``shape``; None where it can not
+    be.
+    """
     if tensor.shape == shape:
         return tensor
     if squeeze(tensor.shape) != squeeze(shape):
@@ -304,7 +306,7 @@ def is_never(pattern: Pattern) -> bool:
 
 
 def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """A view of ``tensor`` with free axes of one element repeated to ``shape``; None where that does not fit."""
+    """Return a view of ``tensor`` with free axes of one element repeated to ``shape``; None where that does not fit."""
     if tensor.shape == shape:
         return tensor
     if len(tensor.shape) > len(shape):

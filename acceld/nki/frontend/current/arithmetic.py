@@ -40,7 +40,7 @@ def activation(
 
 
 def _activating(engine: object) -> Engine:
-    """The engine of an activation, the scalar engine where none is named."""
+    """Return the engine of an activation, the scalar engine where none is named."""
     chosen = engine_of(engine)
     if chosen is Engine.GPSIMD:
         unsupported("an activation on GpSimd (NKI 0.7, trn3): its cost is not published", "leave engine out")
@@ -134,7 +134,7 @@ def tensor_scalar(
 
 
 def _second(op: Attr, operand: object, name: str, tile: Tensor) -> Tensor | Number | Pattern:
-    """The second operand of an ALU function: 0 where it takes none."""
+    """Return the second operand of an ALU function: 0 where it takes none."""
     return 0 if operand is None and op in UNARY_ALU_OPS else scalar(operand, name, "tensor_scalar", tile)
 
 
@@ -168,7 +168,7 @@ def tensor_scalar_reduce(
 
 
 def _loaded(value: object, command: object, call: str) -> float | None:
-    """The ``reduce_init`` of a fold, which counts with ``load_reduce`` only."""
+    """Return the ``reduce_init`` of a fold, which counts with ``load_reduce`` only."""
     loads = word_of(command) == "load_reduce"
     start = as_number(value)
     if isinstance(value, Tensor):

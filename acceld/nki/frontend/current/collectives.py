@@ -37,7 +37,7 @@ class ReplicaGroup(NKIObject):
 
     @staticmethod
     def from_partition_op(world_size: int, op: rg_partition_op, operand: int) -> ReplicaGroup:
-        """Ranks below ``world_size`` of which ``op`` makes the same number are one list."""
+        """Return ranks below ``world_size`` of which ``op`` makes the same number are one list."""
         number: Callable[[int], int] = {
             rg_partition_op.bitwise_and: lambda rank: rank & operand,
             rg_partition_op.div: lambda rank: rank // operand,
@@ -53,7 +53,7 @@ ReplicaGroup.__module__ = rg_partition_op.__module__ = "nki.collectives"
 
 
 def _groups(value: object, call: str) -> dict[str, Attr]:
-    """The ranks of all lists, one list after another, and how many each has."""
+    """Return the ranks of all lists, one list after another, and how many each has."""
     lists: Any = getattr(value, "groups", value)
     if not lists or len({len(ranks) for ranks in lists}) != 1 or not lists[0]:
         refuse(
@@ -194,14 +194,14 @@ def collective_permute_implicit_reduce(
 
 
 def rank_id(name: str | None = None) -> Register:
-    """The rank that runs, known at run time only."""
+    """Return the rank that runs, known at run time only."""
     return _ranked({"ranks": (), "members": 1}, 0)
 
 
 def collective_permute_implicit_current_processing_rank_id(
     iteration_id: int, replica_group: object, channel_id: int = 0, name: str | None = None
 ) -> Register:
-    """The rank whose data has come after so many steps around the ring."""
+    """Return the rank whose data has come after so many steps around the ring."""
     return _ranked(_groups(replica_group, "collective_permute_implicit"), operator.index(cast("Any", iteration_id)))
 
 
@@ -218,6 +218,6 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def namespace() -> dict[str, object]:
-    """Everything ``nki.collectives`` offers here."""
+    """Return everything ``nki.collectives`` offers here."""
     functions: dict[str, object] = {function.__name__: checked("nki.collectives", function) for function in FUNCTIONS}
     return {**functions, "ReplicaGroup": ReplicaGroup, "rg_partition_op": rg_partition_op}

@@ -27,7 +27,7 @@ def ndarray(
     address: tuple[int, int] | None = None,
     **kwargs: Any,
 ) -> Tensor:
-    """An undefined tensor; in SBUF where no buffer is named. ``address`` is (partition, byte offset)."""
+    """Return an undefined tensor; in SBUF where no buffer is named. ``address`` is (partition, byte offset)."""
     trace = current_trace()
     kind = memory.buffer_kind(buffer)
     given = memory.as_shape(shape)
@@ -51,7 +51,7 @@ def ndarray(
 def full(
     shape: Sequence[object], fill_value: object, dtype: object, buffer: object = None, name: str = "", **kwargs: Any
 ) -> Tensor:
-    """A tensor filled with one value."""
+    """Return a tensor filled with one value."""
     number = index.as_number(fill_value)
     if number is None:
         refuse("operand_type", "fill_value must be a number")
@@ -61,34 +61,34 @@ def full(
 
 
 def zeros(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """A tensor of zeros."""
+    """Return a tensor of zeros."""
     return full(shape, 0, dtype, buffer, name)
 
 
 def ones(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """A tensor of ones."""
+    """Return a tensor of ones."""
     return full(shape, 1, dtype, buffer, name)
 
 
 def empty_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """An undefined tensor of the same shape."""
+    """Return an undefined tensor of the same shape."""
     return ndarray(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
 
 
 def zeros_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Zeros of the same shape."""
+    """Return zeros of the same shape."""
     return zeros(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
 
 
 def shared_identity_matrix(n: int, dtype: object = np.uint8, dst: Tensor | None = None, **kwargs: Any) -> Tensor:
-    """An n x n identity in SBUF: in ``dst`` where given, else in a new tile."""
+    """Return an n x n identity in SBUF: in ``dst`` where given, else in a new tile."""
     made = ndarray((n, n), dtype) if dst is None else dst
     dma_copy(made, memory.shared_identity_matrix(n, dtype))
     return made
 
 
 def rand(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "") -> Tensor:
-    """A new tensor of uniform values in [0, 1), on chip."""
+    """Return a new tensor of uniform values in [0, 1), on chip."""
     made = ndarray(shape, dtype, buffer, name)
     if made.space is Space.HBM:
         unsupported("nl.rand in HBM", "make it in nl.sbuf and copy it with nisa.dma_copy")

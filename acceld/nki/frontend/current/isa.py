@@ -49,7 +49,7 @@ class NkiInstruction:
 
 
 def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` with its arguments checked, and a handle where it returns nothing."""
+    """Return ``function`` with its arguments checked, and a handle where it returns nothing."""
     guarded = checked("nisa", function)
     handle = NkiInstruction()
 
@@ -62,7 +62,7 @@ def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def namespace() -> dict[str, object]:
-    """Everything ``nki.isa`` offers here."""
+    """Return everything ``nki.isa`` offers here."""
     enums = {
         "reduce_cmd": ReduceCommand,
         "oob_mode": OobMode,

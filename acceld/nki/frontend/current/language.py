@@ -44,7 +44,7 @@ def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[objec
 
 
 def _unrolled(function: str) -> Callable[..., Iterator[object]]:
-    """A range whose iterations are marked, so that the program gets its loop back."""
+    """Return a range whose iterations are marked, so that the program gets its loop back."""
 
     def call(*args: Any, **kwargs: Any) -> Iterator[object]:
         trace = current()
@@ -93,7 +93,7 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
 
 
 def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
-    """A loop whose bounds may be registers: the body is traced once, for the register it yields."""
+    """Yield a loop whose bounds may be registers: the body is traced once, for the register it yields."""
     trace = current()
     if isinstance(step, Register):
         refuse("control_flow", "the step of a loop must be known while tracing", "use a number")
@@ -152,7 +152,7 @@ def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
 
 
 def while_statement(test: Callable[[], object]) -> Iterator[None]:
-    """The iterations of a ``while`` statement: one, traced for all, where its condition is a register."""
+    """Yield the iterations of a ``while`` statement: one, traced for all, where its condition is a register."""
     held = test()
     if isinstance(held, Register):
         with _looped("while", LoopKind.WHILE, held):
@@ -202,7 +202,7 @@ class no_reorder:  # the API's name
 
 
 def namespace(chip: str = "trn2") -> dict[str, object]:
-    """Everything ``nki.language`` offers here."""
+    """Return everything ``nki.language`` offers here."""
     types = dict(dtypes.EVERY)
     types["bool_"] = types.pop("bool")
     own = {

@@ -31,7 +31,7 @@ MARK = "*"
 
 
 def mark(name: str) -> str:
-    """The name of a one-trip loop that holds one iteration over ``name``."""
+    """Return the name of a one-trip loop that holds one iteration over ``name``."""
     return MARK + name
 
 
@@ -57,7 +57,7 @@ class SamplesDiffer(Exception):
 
 
 def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Program:
-    """The same program with marked iterations rolled or dissolved; loop and buffer ids are made dense again.
+    """Return the same program with marked iterations rolled or dissolved; loop and buffer ids are made dense again.
 
     ``samples`` are the marked iterations that stand for more than themselves; SamplesDiffer where they do not.
     """
@@ -134,7 +134,7 @@ class _Roller:
         return None if sample is None else (sample.group, sample.site)
 
     def completed(self, run: list[Loop]) -> Iterator[Node]:
-        """The loop that the samples in ``run`` are of."""
+        """Yield the loop that the samples in ``run`` are of."""
         samples = [self.samples[loop.id] for loop in run]
         first, forms = samples[0], [_Form(self, loop) for loop in run]
         starts = forms[0].constants
@@ -152,7 +152,7 @@ class _Roller:
         yield replace(run[0], name=run[0].name.removeprefix(MARK), trips=first.count, body=body)
 
     def rolled(self, run: list[Loop]) -> Iterator[Node]:
-        """Loops over the longest stretches of iterations that advance evenly; single ones dissolve."""
+        """Yield loops over the longest stretches of iterations that advance evenly; single ones dissolve."""
         forms = [_Form(self, loop) for loop in run]
         at = 0
         while at < len(run):
@@ -278,7 +278,7 @@ def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:
 
 
 def _renumbered(program: Program) -> Program:
-    """Loop ids in order of appearance; buffers nobody uses any more dropped, the others numbered from 0."""
+    """Return loop ids in order of appearance; buffers nobody uses any more dropped, the others numbered from 0."""
     loops = {number: place for place, number in enumerate(program.loops)}
     kept = {*program.inputs, *program.outputs}
     for instruction, _ in program.walk():

@@ -27,7 +27,7 @@ def destination(value: object, call: str) -> Tensor:
 
 
 def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
-    """The destination and the sources by name as tiles of one shape.
+    """Return the destination and the sources by name as tiles of one shape.
 
     Axes of one element are added, dropped or repeated to the destination's shape. Engines count elements, so tiles of
     equally many elements a partition go together too: all of them are split into the finest axes that any of them has.
@@ -62,7 +62,7 @@ def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
 
 
 def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Axes into which all shapes of one size can be split; None where there are none."""
+    """Return axes into which all shapes of one size can be split; None where there are none."""
     cuts = sorted({prod(shape[at:]) for shape in shapes for at in range(len(shape) + 1)})
     if any(outer % inner for inner, outer in pairwise(cuts)):
         return None
@@ -70,7 +70,7 @@ def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
 
 
 def split(tile: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """``tile`` with its free axes split into ``axes``, which are finer."""
+    """Return ``tile`` with its free axes split into ``axes``, which are finer."""
     left = list(axes)
     dims: list[TileDim] = []
     for dim in reversed(tile.access.dims[1:]):
@@ -125,7 +125,7 @@ def tensor(value: object, name: str, call: str) -> Tensor:
 
 
 def same(source: Tensor, target: Tensor, call: str) -> Tensor:
-    """``source`` in the shape of ``target``, whatever the number of axes, as long as the elements agree."""
+    """Return ``source`` in the shape of ``target``, whatever the number of axes, as long as the elements agree."""
     if source.shape == target.shape:
         return source
     view = conform(source, target.shape)
@@ -139,7 +139,7 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
 
 
 def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
-    """Both of a copy in one shape: the target's, or the source's where only the target has a view of that shape."""
+    """Return both of a copy in one shape: the target's, or the source's where only the target has a view of that shape."""
     try:
         return target, same(source, target, call)
     except (UnsupportedCall, Retrace) as failure:

@@ -233,7 +233,7 @@ def rand_get_state(dst: object, engine: object = None, name: str | None = None) 
 
 
 def _generator(engine: object, call: str) -> Engine:
-    """The engine whose generators are meant, GpSimd where none is named."""
+    """Return the engine whose generators are meant, GpSimd where none is named."""
     chosen, trace = engine_of(engine), current()
     if chosen is Engine.UNKNOWN:
         chosen = Engine.GPSIMD

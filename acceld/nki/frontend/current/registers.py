@@ -10,7 +10,7 @@ from acceld.nki.ir.program import Engine
 
 
 def register_alloc(x: object = None) -> Register:
-    """A new register, set to ``x`` where given."""
+    """Return a new register, set to ``x`` where given."""
     register = Register(current().builder.register())
     if x is not None:
         register_move(register, x) if not isinstance(x, Tensor) else register_load(register, x)
@@ -36,7 +36,7 @@ def register_store(dst: object, src: Register) -> None:
 
 
 def scalar_load(src: object) -> Register:
-    """A new register with the one element of a tile (NKI 0.7)."""
+    """Return a new register with the one element of a tile (NKI 0.7)."""
     register = register_alloc()
     register_load(register, src)
     return register

@@ -126,7 +126,7 @@ class SampledIndex(Expr):
         return SampledIndex(-self.base.const, self.sites)
 
     def scale(self, factor: int) -> SampledIndex:
-        """The index times ``factor``."""
+        """Return the index times ``factor``."""
         return SampledIndex(self.base.const * factor, self.sites)
 
     __truediv__: Any = _needs_all

@@ -49,7 +49,7 @@ class CurrentTrace(Trace):
 
 
 def current_trace() -> CurrentTrace:
-    """The running trace, which is one of the current API."""
+    """Return the running trace, which is one of the current API."""
     trace = current()
     assert isinstance(trace, CurrentTrace)
     return trace

@@ -38,7 +38,7 @@ class Register:
         return bool(self.__index__())
 
     def combined(self, op: str, other: object) -> Register:
-        """A new register that holds this one ``op`` a number or another register."""
+        """Return a new register that holds this one ``op`` a number or another register."""
         trace = current()
         made = Register(trace.builder.register())
         attrs: dict[str, Any] = {"register": made.number, "source": self.number, "op": op}
@@ -94,7 +94,7 @@ class NkiTensor(methods.Tensor):
         return self.like(replace(self.access, dims=tuple(dims)))
 
     def permute(self, dims: Sequence[int]) -> Self:
-        """The axes in another order; the partition axis of an on-chip tensor stays first."""
+        """Return the axes in another order; the partition axis of an on-chip tensor stays first."""
         order = [self._axis(d) for d in dims]
         if sorted(order) != list(range(self.ndim)) or (self.space is not Space.HBM and order[0] != 0):
             refuse(
@@ -104,7 +104,7 @@ class NkiTensor(methods.Tensor):
         return self._with([self.access.dims[d] for d in order])
 
     def broadcast(self, dim: int, size: int) -> Tensor:
-        """An axis of one element repeated ``size`` times."""
+        """Return an axis of one element repeated ``size`` times."""
         axis = self._axis(dim)
         if self.shape[axis] != 1:
             refuse("shape", f"axis {axis} of {self.label} has more than one element")
@@ -113,7 +113,7 @@ class NkiTensor(methods.Tensor):
         return self._with(dims)
 
     def expand_dim(self, dim: int) -> Tensor:
-        """A new axis of one element at ``dim``."""
+        """Return a new axis of one element at ``dim``."""
         return self.expand_dims(dim)
 
     def squeeze_dim(self, dim: int) -> Tensor:
@@ -124,7 +124,7 @@ class NkiTensor(methods.Tensor):
         return self._with([d for k, d in enumerate(self.access.dims) if k != axis])
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Tensor:
-        """One axis split into several."""
+        """Return one axis split into several."""
         axis = self._axis(dim)
         return self.reshape((*self.shape[:axis], *shape, *self.shape[axis + 1 :]))
 
@@ -174,7 +174,7 @@ class NkiTensor(methods.Tensor):
         return self[(*(slice(None),) * axis, slice(start, end, step))]
 
     def select(self, dim: int, index: object) -> Tensor:
-        """One element of an axis, which goes away; ``index`` is a number, a register or a tile with one integer."""
+        """Return one element of an axis, which goes away; ``index`` is a number, a register or a tile with one integer."""
         axis = self._axis(dim)
         if not isinstance(index, Tensor | Register):
             return self[(*(slice(None),) * axis, operator.index(cast("Any", index)))]
@@ -189,7 +189,7 @@ class NkiTensor(methods.Tensor):
         return self.like(replace(self.access, dims=tuple(dims), indirect=(found,)))
 
     def vector_select(self, dim: int, vector_offset: object) -> Tensor:
-        """Rows of a tensor in HBM, one for each index in a tile."""
+        """Return rows of a tensor in HBM, one for each index in a tile."""
         if self._axis(dim) != 0 or self.space is not Space.HBM or not isinstance(vector_offset, Tensor):
             refuse("index_type", "vector_select takes rows of a tensor in HBM by a tile of indices")
         rows = TileDim(vector_offset.shape[0], (0,) * len(self.declared.shape))
@@ -199,7 +199,9 @@ class NkiTensor(methods.Tensor):
     def rearrange(
         self, src_pattern: Sequence[Any], dst_pattern: Sequence[Any], fixed_sizes: dict[str, int] | None = None
     ) -> Tensor:
-        """Axes split, reordered and merged by name: ``t.rearrange(("b", ("h", "w")), ("b", "w", "h"), {"h": 4})``."""
+        """Return axes split, reordered and merged by name: ``t.rearrange(("b", ("h", "w")), ("b", "w", "h"), {"h":
+        4})``.
+        """
         sizes = dict(fixed_sizes or {})
         groups = [(one,) if isinstance(one, str) else tuple(one) for one in src_pattern]
         targets = [(one,) if isinstance(one, str) else tuple(one) for one in dst_pattern]
@@ -250,7 +252,7 @@ class NkiTensor(methods.Tensor):
         dtype: object = None,
         **kwargs: Any,
     ) -> Tensor:
-        """An explicit access pattern over the tensor's storage: ``[[stride, count], ...]`` from ``offset`` on.
+        """Return an explicit access pattern over the tensor's storage: ``[[stride, count], ...]`` from ``offset`` on.
 
         Strides and offset count elements of the flattened storage, whatever the view; on chip the first pair walks the
         partitions. ``scalar_offset`` (a register or a one-element tile) and ``vector_offset`` (a tile of indices) add
@@ -299,13 +301,13 @@ class NkiTensor(methods.Tensor):
         return Access(self.access.buffer, (Affine(0),) * rank, dims)
 
     def _recast(self, pairs: list[tuple[int, int]], offset: int | None, dtype: object) -> Tensor:
-        """A pattern over the storage as a type of another width, which may only be read."""
+        """Return a pattern over the storage as a type of another width, which may only be read."""
         whole = cast("NkiTensor", current().tensor(whole_access(self.declared), self.scope))
         narrow = cast("NkiTensor", whole.view(dtype))
         return narrow.ap(pairs, offset)
 
     def _pattern(self, pairs: list[tuple[int, int]], offset: int) -> Access:
-        """Strides in elements of the flattened tensor (of one partition, on chip) as steps of the buffer's axes."""
+        """Return strides in elements of the flattened tensor (of one partition, on chip) as steps of the buffer's axes."""
         buffer = self.declared
         on_chip = self.space is not Space.HBM
         shape = buffer.shape

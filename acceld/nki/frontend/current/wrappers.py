@@ -59,7 +59,7 @@ SHARED_NAMES: dict[str, dict[str, str]] = {
 
 
 def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) -> Tensor:
-    """The variance, always with the reduced axes as axes of one element: ``keepdims`` is documented as ignored."""
+    """Return the variance, always with the reduced axes as axes of one element: ``keepdims`` is documented as ignored."""
     tile = elementwise.operand(x, "x", "var")
     axes = reductions.free_axes(axis, tile, "var")
     kept = tuple(1 if k in axes else n for k, n in enumerate(tile.shape))
@@ -74,7 +74,7 @@ def _gather_flattened(data: object, indices: object, axis: object = 0, dtype: ob
 
 
 def _broadcast_to(x: object, shape: Sequence[int], dtype: object = None) -> Tensor:
-    """A view, or a copy where ``dtype`` differs."""
+    """Return a view, or a copy where ``dtype`` differs."""
     wide = elementwise.broadcast_to(x, shape=shape)
     return wide if dtype is None else elementwise.copy(wide, dtype=dtype)
 
@@ -98,7 +98,7 @@ def _signature(text: str) -> inspect.Signature:
 
 
 def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
-    """``shared`` under the name and with the arguments of this API."""
+    """Return ``shared`` under the name and with the arguments of this API."""
     signature = _signature(ARGUMENTS[name])
     shared_names = SHARED_NAMES.get(name, {})
     own_names = {theirs: ours for ours, theirs in shared_names.items()}
@@ -128,7 +128,7 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wrappers() -> dict[str, object]:
-    """The functions by name."""
+    """Return the functions by name."""
     shared: dict[str, Callable[..., Any]] = {
         **language.functions(),
         **{name: language.unary(name) for name in UNARY},

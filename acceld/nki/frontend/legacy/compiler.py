@@ -38,7 +38,7 @@ class Placement:
         self._tiles = tiles
 
     def address(self, trace: Trace, shape: tuple[object, ...], dtype: str) -> Place | None:
-        """The place of the whole tensor where it has one; None where its blocks share places.
+        """Return the place of the whole tensor where it has one; None where its blocks share places.
 
         LegalityError where a tile lies outside of what the chip has.
         """
@@ -91,7 +91,7 @@ def _tuple(value: object) -> tuple[int, ...]:
 
 
 def _modular(index: tuple[int, ...], tiles: tuple[int, ...]) -> int:
-    """The tile a block lands in: block indices modulo the tiles of their dimension, in C order."""
+    """Return the tile a block lands in: block indices modulo the tiles of their dimension, in C order."""
     number = 0
     padded = (1,) * (len(index) - len(tiles)) + tiles
     for position, count in zip(index, padded[len(padded) - len(index) :], strict=True):
@@ -110,7 +110,7 @@ class SbufAllocators:
         num_par_tiles: object = (),
         num_free_tiles: object = (),
     ) -> Placement:
-        """Blocks behind each other along the free axis, over again after ``num_free_tiles``."""
+        """Return blocks behind each other along the free axis, over again after ``num_free_tiles``."""
         if prod(_tuple(num_par_tiles)) > 1:
             raise UnsupportedCall("sbuf.mod_alloc with more than one tile across partitions")
         tiles = _tuple(num_free_tiles)
@@ -121,7 +121,9 @@ class SbufAllocators:
         return Placement(memory.SBUF, locate, prod(tiles))
 
     def alloc(self, func: Callable[..., tuple[int, int]]) -> Placement:
-        """A function of (idx, pdim_size, fdim_size): block index, partitions, bytes a partition, gives (start partition, byte address)."""
+        """Return a function of (idx, pdim_size, fdim_size): block index, partitions, bytes a partition, gives (start
+        partition, byte address).
+        """
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
             partition, offset = func(idx=index, pdim_size=partitions, fdim_size=width)
@@ -130,7 +132,7 @@ class SbufAllocators:
         return Placement(memory.SBUF, locate, None)
 
     def auto_alloc(self) -> Placement:
-        """The compiler chooses."""
+        """Return the compiler chooses."""
         return Placement(memory.SBUF, None, None)
 
 
@@ -147,7 +149,7 @@ class PsumAllocators:
         num_par_tiles: object = (),
         num_free_tiles: object = (),
     ) -> Placement:
-        """Blocks in banks behind each other, over again after ``num_bank_tiles``."""
+        """Return blocks in banks behind each other, over again after ``num_bank_tiles``."""
         if prod(_tuple(num_par_tiles)) > 1 or prod(_tuple(num_free_tiles)) > 1:
             raise UnsupportedCall("psum.mod_alloc with more than one tile in a bank")
         tiles = _tuple(num_bank_tiles)
@@ -158,7 +160,9 @@ class PsumAllocators:
         return Placement(memory.PSUM, locate, prod(tiles))
 
     def alloc(self, func: Callable[..., tuple[int, int, int]]) -> Placement:
-        """A function of (idx, pdim_size, fdim_size): block index, partitions, bytes a partition, gives (bank, start partition, byte address)."""
+        """Return a function of (idx, pdim_size, fdim_size): block index, partitions, bytes a partition, gives (bank,
+        start partition, byte address).
+        """
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
             bank, partition, offset = func(idx=index, pdim_size=partitions, fdim_size=width)
@@ -169,7 +173,7 @@ class PsumAllocators:
         return Placement(memory.PSUM, locate, None)
 
     def auto_alloc(self) -> Placement:
-        """The compiler chooses."""
+        """Return the compiler chooses."""
         return Placement(memory.PSUM, None, None)
 
 
@@ -195,7 +199,7 @@ DIRECTIVES = (
 
 
 def namespace() -> dict[str, object]:
-    """Every attribute of the module."""
+    """Return every attribute of the module."""
     return {
         "sbuf": SbufAllocators(),
         "psum": PsumAllocators(),

@@ -315,7 +315,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def namespace() -> dict[str, object]:
-    """Every attribute of the module."""
+    """Return every attribute of the module."""
     names: dict[str, object] = {function.__name__: checked("nisa", function) for function in FUNCTIONS}
     names |= {name: _refused(name) for name in UNSUPPORTED}
     names |= {

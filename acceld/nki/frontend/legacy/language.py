@@ -108,7 +108,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def namespace(chip: str = "trn1") -> dict[str, object]:
-    """Every attribute of the module."""
+    """Return every attribute of the module."""
     functions = language.functions() | {name: _remainder(name) for name in ("mod", "fmod")}
     functions |= {function.__name__: function for function in FUNCTIONS}
     names: dict[str, object] = {name: checked("nl", function) for name, function in functions.items()}

@@ -27,7 +27,7 @@ class UnrolledIndex(int):
 
 
 def open_loop(trace: LoopContext, function: str, kind: LoopKind, args: tuple[object, ...]) -> Iterator[object]:
-    """The values a range of the kernel yields: one symbol, or each number where the loop must be unrolled."""
+    """Yield the values a range of the kernel yields: one symbol, or each number where the loop must be unrolled."""
     for arg in args:
         if isinstance(arg, Expr) and not arg.is_constant:
             refuse(
@@ -66,7 +66,7 @@ def _unrolled(trace: LoopContext, numbers: range, positions: range) -> Iterator[
 
 
 def _segments(trace: LoopContext, name: str, numbers: range, kind: LoopKind, site: Site, line: int) -> Iterator[object]:
-    """The loop, in pieces where conditions on its variable change; a piece of one iteration is not a loop."""
+    """Yield the loop, in pieces where conditions on its variable change; a piece of one iteration is not a loop."""
     points = sorted(trace.cuts.get(site, frozenset())) if trace.cuts is not None else []
     edges = [0, *(point for point in points if 0 < point < len(numbers)), len(numbers)]
     if len(edges) > 2:

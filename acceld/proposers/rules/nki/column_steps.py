@@ -59,7 +59,7 @@ class _Part(Enum):
 
 
 def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
-    """The loop's steps, or why it has none that could be larger."""
+    """Return the loop's steps, or why it has none that could be larger."""
     where = f"line {loop.line}:"
     if loop.trips is None or loop.trips < 2 or loop.kind == "range":
         return f"{where} the number of iterations is not known"
@@ -87,7 +87,7 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
 
 
 def _columns(ops: Sequence[Statement], loop: Loop) -> int | None:
-    """Columns of one step: the coefficient of the loop variable in an index with a range or slice."""
+    """Return columns of one step: the coefficient of the loop variable in an index with a range or slice."""
     found = set()
     for dim in (dim for statement in ops for access in accesses(statement) for dim in access.dims or ()):
         if dim.form is None:
@@ -99,7 +99,7 @@ def _columns(ops: Sequence[Statement], loop: Loop) -> int | None:
 
 
 def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: set[str]) -> str:
-    """Notes what of the statement changes with the step; says why it can not, or nothing.
+    """Return notes what of the statement changes with the step; says why it can not, or nothing.
 
     ``own`` are names whose values live no longer than an iteration.
     """

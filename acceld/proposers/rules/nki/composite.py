@@ -37,7 +37,7 @@ class CompositeActivation(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every composite, but for a sigmoid that is part of a silu."""
+        """Yield every composite, but for a sigmoid that is part of a silu."""
         matches = [match for statement in kernel.statements if (match := _match(kernel, statement)) is not None]
         before_silu = {match.last.line - 1 for match in matches if match.function == "silu"}
         for match in matches:
@@ -60,7 +60,7 @@ class CompositeActivation(Rule):
 
 
 def _replaced(kernel: KernelModule, match: _Match, _: Variant) -> str:
-    """One activation where the last step was."""
+    """Return one activation where the last step was."""
     arguments = {
         "op": f"{prefix(kernel, 'language')}.{match.function}",
         "data": kernel.text(match.data.node),

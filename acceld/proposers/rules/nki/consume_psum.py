@@ -32,7 +32,7 @@ class ConsumePsum(Rule):
     change_class = "engine"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every such copy."""
+        """Yield every such copy."""
         for copy in kernel.statements:
             readers = _readers(kernel, copy)
             if readers:
@@ -50,7 +50,7 @@ class ConsumePsum(Rule):
 
 
 def _without(kernel: KernelModule, copy: Statement, readers: Sequence[Statement], _: Variant) -> str:
-    """Readers get the PSUM operand."""
+    """Return readers get the PSUM operand."""
     assert copy.target is not None
     product = kernel.text(copy.reads["src"].node)
     changed = {}

@@ -42,7 +42,7 @@ class FoldScalars(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every pair."""
+        """Yield every pair."""
         # tensor_scalar may run on either engine, what it is folded into only on the vector engine.
         vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")
         for statement in kernel.statements:
@@ -62,7 +62,7 @@ class FoldScalars(Rule):
 
 
 def _folded(kernel: KernelModule, fold: _Fold, _: Variant) -> str:
-    """One instruction in place of two."""
+    """Return one instruction in place of two."""
     return replaced(kernel, [fold.first], {fold.second: operation(kernel, fold.second, fold.op, fold.arguments)})
 
 
@@ -116,7 +116,7 @@ class _Scalar:
     reverse: bool
 
     def before(self, language: str, op: str, operand: str, *, reverse: bool) -> dict[str, str]:
-        """Arguments of an instruction that does this first, and then ``op`` with another operand."""
+        """Return arguments of an instruction that does this first, and then ``op`` with another operand."""
         return {
             "data": self.data,
             "op0": f"{language}.{self.op}",
@@ -129,7 +129,7 @@ class _Scalar:
 
 
 def _scalar(kernel: KernelModule, statement: Statement) -> _Scalar | None:
-    """The one operation with a number or a per-partition operand that a statement does."""
+    """Return the one operation with a number or a per-partition operand that a statement does."""
     if statement.op == "tensor_scalar" and "op1" not in statement.args and "data" in statement.reads:
         operand = statement.args.get("operand0")
         if operand is None:
@@ -194,7 +194,7 @@ def _into_tensor_tensor(
 
 
 def _into_quotient(kernel: KernelModule, first: Statement, second: Statement, name: str) -> _Fold | None:
-    """A product with a reciprocal: the quotient."""
+    """Return a product with a reciprocal: the quotient."""
     operand = first.args.get("data") or first.args.get("x")
     if first.op != "reciprocal" or operand is None or kernel.access(operand) is None:
         return None

@@ -60,7 +60,7 @@ class FuseNests(Rule):
     change_class = "spill"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every pair of nests."""
+        """Yield every pair of nests."""
         spills = spilled(profile)
         for fusion in _fusions(kernel):
             first, second = fusion.first, fusion.second
@@ -159,7 +159,7 @@ class _Use:
 def _handovers(
     kernel: KernelModule, first: Loop, second: Loop, shared: Sequence[str]
 ) -> list[tuple[_Use, _Use]] | None:
-    """Every (write, read) of the shared buffers; None where one is not a plain access of a declared buffer."""
+    """Return every (write, read) of the shared buffers; None where one is not a plain access of a declared buffer."""
     pairs = []
     for name in shared:
         if name not in kernel.buffers:
@@ -208,7 +208,7 @@ def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> 
 
 
 def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int, int] | None:
-    """Least and greatest value of an index, one variable at zero; None where a loop's length is not known."""
+    """Return the least and greatest value of an index, one variable at zero; None where a loop's length is not known."""
     assert dim.form is not None
     low = high = dim.form.constant
     for symbol, coefficient in dim.form.terms:
@@ -223,7 +223,7 @@ def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int
 
 
 def _split(kernel: KernelModule, nest: Loop, loop: Loop) -> _Split | None:
-    """``nest`` without ``loop``, or None where that could change what is computed."""
+    """Return ``nest`` without ``loop``, or None where that could change what is computed."""
     variable = loop.variable
     if any(one is not loop and one.variable == variable for one in (nest, *nest.loops())):
         return None
@@ -269,7 +269,7 @@ def _take_apart(items: Sequence[Item], loop: Loop, variables: frozenset[str]) ->
 
 
 def _local(items: Sequence[Item], variables: frozenset[str]) -> frozenset[str]:
-    """``variables`` and the names of tiles in ``items`` that are made from them."""
+    """Return ``variables`` and the names of tiles in ``items`` that are made from them."""
     names = set(variables)
     for statement in (item for item in items if isinstance(item, Statement)):
         target = statement.target
@@ -285,7 +285,7 @@ def _substance(nodes: Sequence[_Node]) -> bool:
 
 
 def _made(nodes: Sequence[_Node]) -> set[str]:
-    """Names that statements in ``nodes`` write or declare."""
+    """Return names that statements in ``nodes`` write or declare."""
     return {node.item.target.name for node in _leaves(nodes) if isinstance(node.item, Statement) and node.item.target}
 
 
@@ -304,7 +304,7 @@ def _leaves_with_loops(nodes: Sequence[_Node], around: tuple[str, ...]) -> list[
 
 
 def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]:
-    """The same fusion with as many iterations of the second nest's loop as of the common one."""
+    """Return the same fusion with as many iterations of the second nest's loop as of the common one."""
     if fusion.factor == 1:
         return kernel, fusion
     source = split_loop(kernel, fusion.second, fusion.factor)
@@ -316,7 +316,7 @@ def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]
 
 
 def _fused(kernel: KernelModule, fusion: _Fusion) -> tuple[str, int]:
-    """The new source, and the line of the common loop."""
+    """Return the new source, and the line of the common loop."""
     first, second = fusion.first, fusion.second
     indent = first.indent
     renames = {second.variable: fusion.variable.variable} if second.variable != fusion.variable.variable else {}

@@ -83,14 +83,14 @@ class GroupIterations(Rule):
 
 
 def _regrouped(kernel: KernelModule, nest: _Nest, variant: Variant) -> str:
-    """Groups of the variant's size outermost; what then does not depend on the middle loop moves before it."""
+    """Return groups of the variant's size outermost; what then does not depend on the middle loop moves before it."""
     source, line = _grouped(kernel, nest, int(variant.parameters["size"]))
     regrouped = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
     return hoisted(regrouped, next(loop for loop in regrouped.loops if loop.line == line))
 
 
 def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
-    """Loops that end in another loop."""
+    """Return loops that end in another loop."""
     found = []
     for outer in kernel.loops:
         items = [item for item in outer.items if substance([item])]
@@ -100,7 +100,7 @@ def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
 
 
 def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
-    """The nest, why it can not be regrouped, or None where nothing would be gained."""
+    """Return the nest, why it can not be regrouped, or None where nothing would be gained."""
     if outer.trips is None or inner.trips is None or inner.trips < 4 or outer.trips < 2:
         return None
     preparation = tuple(outer.items[: outer.items.index(inner)])
@@ -219,7 +219,7 @@ def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statemen
 
 
 def _grouped(kernel: KernelModule, nest: _Nest, size: int) -> tuple[str, int]:
-    """The source with groups outermost, and the line of the middle loop."""
+    """Return the source with groups outermost, and the line of the middle loop."""
     outer, inner = nest.outer, nest.inner
     group, member = kernel.fresh(f"{inner.variable}_group"), kernel.fresh(f"{inner.variable}_in_group")
     edits = Edits(kernel.source)

@@ -46,7 +46,7 @@ class HoistLoads(Rule):
     change_class = "dma"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every such load."""
+        """Yield every such load."""
         for statement in kernel.statements:
             repeated = _repeated(kernel, statement)
             if repeated is None:
@@ -112,7 +112,7 @@ def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
 
 
 def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
-    """Every read of ``name``, where all of them are plain operands; else nothing."""
+    """Return every read of ``name``, where all of them are plain operands; else nothing."""
     reads = [a for s in kernel.statements for a in s.reads.values() if a.name == name]
     uses = sum(node.value == name for node in names_in(kernel.function.body))
     plain = all(access.dims is None or len(access.dims) == 2 for access in reads)

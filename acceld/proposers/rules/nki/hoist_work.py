@@ -30,7 +30,9 @@ class HoistWork(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every parallel loop that repeats such work, or has work that does not use its variable and still has to stay."""
+        """Yield every parallel loop that repeats such work, or has work that does not use its variable and still has to
+        stay.
+        """
         for loop in kernel.loops:
             repeated = _repeated(kernel, loop)
             if repeated is not None:
@@ -68,7 +70,7 @@ def hoisted(kernel: KernelModule, loop: Loop) -> str:
 
 
 def _hoisted(kernel: KernelModule, repeated: Invariants, _: Variant) -> str:
-    """The work to move before the loop, and the rest that stays in place."""
+    """Return the work to move before the loop, and the rest that stays in place."""
     loop, moving = repeated.loop, set(repeated.statements)
     local = {s.target.name for s in moving if s.target is not None} - set(repeated.dropped)
     for statement in loop.statements():
@@ -115,7 +117,7 @@ def _remove(kernel: KernelModule, items: Sequence[Item], moving: set[Statement],
 def _emitted(
     kernel: KernelModule, items: Sequence[Item], indent: str, moving: set[Statement], dropped: dict[str, int]
 ) -> str:
-    """Lines of the statements that move, in their loops."""
+    """Return lines of the statements that move, in their loops."""
     pieces: list[str] = []
     for item in items:
         if isinstance(item, Loop):

@@ -57,7 +57,7 @@ class KeepOnChip(Rule):
     change_class = "dma"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every tensor declared in private HBM."""
+        """Yield every tensor declared in private HBM."""
         for buffer in kernel.buffers.values():
             if buffer.space != "private_hbm":
                 continue
@@ -82,7 +82,7 @@ class KeepOnChip(Rule):
 
 
 def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
-    """The tensor with its transfers, or why it has to stay in HBM."""
+    """Return the tensor with its transfers, or why it has to stay in HBM."""
     name = buffer.name
     stores, loads = kernel.writers(name), kernel.readers(name)
     where = f"line {buffer.declaration.line}"
@@ -106,7 +106,7 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
 
 
 def _partition_axis(access: Access, buffer: Buffer) -> int | None:
-    """The one dimension whose index is the whole range over the partitions; None where there is none."""
+    """Return the one dimension whose index is the whole range over the partitions; None where there is none."""
     if access.dims is None or len(access.dims) != len(buffer.shape):
         return None
     found = None
@@ -124,7 +124,7 @@ def _partition_axis(access: Access, buffer: Buffer) -> int | None:
 
 
 def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
-    """The source with the tensor in SBUF; tiles that only carried it there or back go."""
+    """Return the source with the tensor in SBUF; tiles that only carried it there or back go."""
     edits = Edits(kernel.source)
     _declare(kernel, scratch, edits)
     for store in scratch.stores:
@@ -163,7 +163,7 @@ def _declare(kernel: KernelModule, scratch: _Scratch, edits: Edits) -> None:
 
 
 def _place(access: Access, scratch: _Scratch) -> str:
-    """The access with the partitions first."""
+    """Return the access with the partitions first."""
     assert access.dims is not None
     texts = [dim.text for dim in access.dims]
     first = texts.pop(scratch.axis)
@@ -171,7 +171,9 @@ def _place(access: Access, scratch: _Scratch) -> str:
 
 
 def _part(kernel: KernelModule, access: Access, scratch: _Scratch, reader: Access) -> str | None:
-    """The elements of the tensor that ``reader`` takes of a tile loaded by ``access``; None where that is not known."""
+    """Return the elements of the tensor that ``reader`` takes of a tile loaded by ``access``; None where that is not
+    known.
+    """
     place = _place(access, scratch)
     if reader.dims is None:
         return place
@@ -194,7 +196,7 @@ def _is_columns(kernel: KernelModule, name: str) -> bool:
 
 
 def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Statement | None:
-    """The statement whose result can be written to the tensor at once, None where a copy is needed."""
+    """Return the statement whose result can be written to the tensor at once, None where a copy is needed."""
     value = store.reads["value"]
     if len(scratch.stores) != 1 or value.dims is not None or value.name in kernel.buffers:
         return None

@@ -107,7 +107,7 @@ def _made_on_chip(kernel: KernelModule, name: str) -> bool:
 
 
 def _part(turn: Statement, source: Access) -> Loop | None:
-    """The loop whose variable counts blocks in the last index: ``128 * part + nl.arange(128)[None, :]``."""
+    """Return the loop whose variable counts blocks in the last index: ``128 * part + nl.arange(128)[None, :]``."""
     *places, last = source.dims or (Dim(None),)
     if last.form is None or not places:
         return None
@@ -162,7 +162,7 @@ class _Origin:
         return self._last() or self._unmixed()
 
     def _values(self, step: Statement) -> list[Access]:
-        """Operands of element-wise work, numbers aside."""
+        """Return operands of element-wise work, numbers aside."""
         if step.op not in _ELEMENTWISE:
             return []
         bias = step.args.get("bias")
@@ -234,7 +234,9 @@ class _Origin:
         return "" if found is slot else f"{name} has its places in another order"
 
     def _slot(self, statement: Statement, access: Access) -> Loop | None:
-        """The loop over the places of ``access``: its index there is the loop's variable and multiples of the blocks."""
+        """Return the loop over the places of ``access``: its index there is the loop's variable and multiples of the
+        blocks.
+        """
         if access.name in self._slots:
             return self._slots[access.name]
         if access.name not in self._places or access.dims is None:
@@ -320,7 +322,7 @@ class _Origin:
         return ""
 
     def _unchanged(self) -> set[str]:
-        """Operands of products that keep their layout."""
+        """Return operands of products that keep their layout."""
         products = self._swap.products
         return {one.moving.name for one in products} | {one.stationary.name for one in products if one.by_columns}
 
@@ -366,7 +368,7 @@ def _by_range(access: Access, columns: int) -> bool:
 
 
 def _uses(access: Access, variable: str) -> list[int]:
-    """Positions of the indices that a loop variable occurs in."""
+    """Return positions of the indices that a loop variable occurs in."""
     return [i for i, dim in enumerate(access.dims or ()) if dim.form is not None and variable in dim.form.variables]
 
 

@@ -49,7 +49,7 @@ class PipelineStages(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every place where a loop's body can be cut behind products that the rest only reads."""
+        """Yield every place where a loop's body can be cut behind products that the rest only reads."""
         for loop in kernel.loops:
             for number, stages in enumerate(_cuts(kernel, loop)):
                 names = ", ".join(stages.names)
@@ -67,7 +67,7 @@ class PipelineStages(Rule):
 
 
 def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Stages]:
-    """Ways to cut the body in two, products before the cut and work for other engines behind it."""
+    """Yield ways to cut the body in two, products before the cut and work for other engines behind it."""
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return
     items = [item for item in loop.items if substance([item])]
@@ -106,7 +106,7 @@ def _apart(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequen
 
 
 def _ahead(kernel: KernelModule, stages: _Stages, _: Variant) -> str:
-    """The loop with its first stage one iteration ahead."""
+    """Return the loop with its first stage one iteration ahead."""
     loop, indent = stages.loop, stages.loop.indent
     trips, language = loop.trips or 0, prefix(kernel, "language")
     inner = indent + STEP

@@ -29,7 +29,7 @@ class PlaceEngine(Rule):
     change_class = "engine"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """All copies whose engine is open together, and every statement on tiles in SBUF alone."""
+        """Yield all copies whose engine is open together, and every statement on tiles in SBUF alone."""
         copies = _copies(kernel)
         if copies:
             yield self._all_copies(kernel, copies, profile)
@@ -70,7 +70,7 @@ def _placed(kernel: KernelModule, copies: Sequence[Statement], variant: Variant)
 
 
 def _on(kernel: KernelModule, statement: Statement, engine: str) -> str:
-    """The statement on an engine, as the instruction that can name one."""
+    """Return the statement on an engine, as the instruction that can name one."""
     given = {key: kernel.text(value) for key, value in statement.args.items() if key not in ("mask", "dtype", "engine")}
     if statement.op in ("copy", "tensor_copy"):
         return operation(kernel, statement, "tensor_copy", {"src": given["src"], "engine": engine})
@@ -84,7 +84,7 @@ def _on(kernel: KernelModule, statement: Statement, engine: str) -> str:
 
 
 def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile | None) -> tuple[str, ...]:
-    """Engines besides the vector engine that can do a statement on two tiles, or on a tile and a number."""
+    """Return engines besides the vector engine that can do a statement on two tiles, or on a tile and a number."""
     named = kernel.text_of(statement, "engine")
     if statement.kind != "op" or statement.augmented or (named and "unknown" not in named):
         return ()

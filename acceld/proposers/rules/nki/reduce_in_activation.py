@@ -27,7 +27,7 @@ class ReduceInActivation(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every activation whose result is summed over its free axis right after."""
+        """Yield every activation whose result is summed over its free axis right after."""
         busy = 0.5 if profile is None or not profile.latency_us else min(1.0, busy_share(profile, "vector"))
         for total in kernel.statements:
             made = _pair(kernel, total)
@@ -46,7 +46,7 @@ class ReduceInActivation(Rule):
 
 
 def _joined(kernel: KernelModule, made: Statement, total: Statement, _: Variant) -> str:
-    """One activation_reduce in place of both."""
+    """Return one activation_reduce in place of both."""
     assert total.target is not None
     edits = Edits(kernel.source)
     language, result, declaration = prefix(kernel, "language"), kernel.text(total.target.node), ""
@@ -103,7 +103,7 @@ def _unary(made: Statement) -> bool:
 
 
 def _squared(kernel: KernelModule, made: Statement) -> Access | None:
-    """The tile that a statement multiplies with itself."""
+    """Return the tile that a statement multiplies with itself."""
     pair = kernel.binary(made)
     if pair is None or pair.op != "multiply":
         return None

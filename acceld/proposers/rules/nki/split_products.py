@@ -48,7 +48,7 @@ class SplitProducts(Rule):
     change_class = "mixed"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """All products of the kernel together, since parts are made once for all that read them."""
+        """Yield all products of the kernel together, since parts are made once for all that read them."""
         products = [one for one in kernel.statements if _is_product(kernel, one)]
         if not products:
             return
@@ -164,7 +164,7 @@ def _can_stack(kernel: KernelModule, product: Statement) -> bool:
 
 
 def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant) -> str:
-    """Parts behind everything that writes an operand, and two or three products in place of each.
+    """Return parts behind everything that writes an operand, and two or three products in place of each.
 
     Stacked, a high and a low part of the stationary operand lie one below the other, and twice the high part of the moving
     one: one product of all partitions is the sum of two.
@@ -209,7 +209,7 @@ def _product(
     stacked: bool,
     adds: bool,
 ) -> str:
-    """The product of one part of each operand, added to the sum; of both parts at once where they are stacked.
+    """Return the product of one part of each operand, added to the sum; of both parts at once where they are stacked.
 
     ``adds``: it follows another product of the same operands.
     """
@@ -244,7 +244,7 @@ def _accumulate(kernel: KernelModule, product: Statement, edits: Edits) -> None:
 
 
 def _partitions(kernel: KernelModule, access: Access) -> cst.CSTNode:
-    """The index over partitions."""
+    """Return the index over partitions."""
     assert isinstance(access.node, cst.Subscript)
     return access.node.slice[kernel.buffers[access.name].partition_axis].slice
 
@@ -274,7 +274,7 @@ def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edit
 
 
 def _last_writers(kernel: KernelModule, name: str, products: Sequence[Statement]) -> list[Statement]:
-    """Writers of a buffer, without those that another one in the same loop body overwrites before a product."""
+    """Return writers of a buffer, without those that another one in the same loop body overwrites before a product."""
     writers = kernel.writers(name)
     reads = [product.start for product in products if name in {access.name for access in _operands(product)}]
     return [

@@ -43,7 +43,7 @@ class SwapOperands(Rule):
     change_class = "mixed"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every transpose of what products and element-wise work on them made."""
+        """Yield every transpose of what products and element-wise work on them made."""
         for turn in kernel.statements:
             swap = operand_swap(kernel, turn)
             if swap is None:
@@ -82,7 +82,7 @@ def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[cst.BaseExp
 
 
 def _exchanged(kernel: KernelModule, swap: OperandSwap, product: Product) -> dict[str, str]:
-    """Both operands: a block of the moving one, and the stationary ones of a group of places side by side."""
+    """Return both operands: a block of the moving one, and the stationary ones of a group of places side by side."""
     variable, place = product.slot.variable, _index(product.stationary, product.place)
     columns = _range_text(kernel, product.stationary, BLOCK)
     wide_columns = _range_text(kernel, product.moving, BLOCK * swap.blocks)
@@ -98,7 +98,7 @@ def _exchanged(kernel: KernelModule, swap: OperandSwap, product: Product) -> dic
 
 
 def _last_index(access: Access, columns: str, without: str = "") -> str:
-    """The last index with other columns, and without one loop variable."""
+    """Return the last index with other columns, and without one loop variable."""
     form = (access.dims or ())[-1].form or Affine()
     kept = tuple((symbol, factor) for symbol, factor in form.terms if symbol.variable != without or symbol.is_range)
     return rendered(Affine(form.constant, kept), dict.fromkeys(form.ranges, columns))
@@ -180,7 +180,7 @@ def _shares_loops(kernel: KernelModule, swap: OperandSwap, reader: Statement, it
 
 
 def _renamed(access: Access, values: Mapping[str, str]) -> dict[cst.CSTNode, str]:
-    """Loop variables in the indices of ``access`` with the texts that stand for them."""
+    """Return loop variables in the indices of ``access`` with the texts that stand for them."""
     assert isinstance(access.node, cst.Subscript)
     whole = {_index(access, i) for i in range(len(access.node.slice))}
     names = [node for node in names_in(access.node) if node.value in values]
@@ -198,7 +198,7 @@ def _superfluous(swap: OperandSwap) -> list[Item]:
 
 
 def _index(access: Access, position: int) -> cst.CSTNode:
-    """One index of an access."""
+    """Return one index of an access."""
     assert isinstance(access.node, cst.Subscript)
     index = access.node.slice[position].slice
     return index.value if isinstance(index, cst.Index) else index
@@ -217,7 +217,7 @@ def _range_text(kernel: KernelModule, access: Access, extent: int) -> str:
 
 
 def _rewritten(kernel: KernelModule, access: Access, changes: Mapping[cst.CSTNode, str]) -> str:
-    """The access's text with other indices."""
+    """Return the access's text with other indices."""
     start, end = kernel.span(access.node)
     edits = Edits(kernel.source[start:end])
     for node, text in changes.items():

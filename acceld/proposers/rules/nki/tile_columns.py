@@ -45,7 +45,7 @@ class TileColumns(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every innermost loop on wide tiles whose work can go by pieces."""
+        """Yield every innermost loop on wide tiles whose work can go by pieces."""
         for loop in kernel.loops:
             wide = _wide(kernel, loop)
             if isinstance(wide, str):
@@ -70,7 +70,7 @@ class TileColumns(Rule):
 
 
 def _widths(columns: int) -> list[int]:
-    """Widths of pieces worth trying, those near the least that pays for its fixed costs first."""
+    """Return widths of pieces worth trying, those near the least that pays for its fixed costs first."""
     fitting = [width for width in range(512, columns // 2 + 1, 64) if columns % width == 0]
     return sorted(fitting, key=lambda width: abs(width - _LEAST_COLUMNS))[:5]
 
@@ -145,7 +145,7 @@ def _shape(kernel: KernelModule, one: Statement) -> tuple[int, ...] | None:
 
 
 def _broadcast_shape(one: Statement) -> cst.BaseExpression | None:
-    """The shape that ``x.broadcast_to(shape)`` is given."""
+    """Return the shape that ``x.broadcast_to(shape)`` is given."""
     small = one.small
     call = small.value if isinstance(small, cst.Assign) else None
     return call.args[0].value if isinstance(call, cst.Call) and len(call.args) == 1 else None
@@ -196,7 +196,7 @@ def _covers(access: Access, columns: int) -> bool:
 
 
 def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
-    """The loop's body in a loop over pieces, what does not depend on columns before it."""
+    """Return the loop's body in a loop over pieces, what does not depend on columns before it."""
     width, loop, language = int(variant.parameters["columns"]), wide.loop, prefix(kernel, "language")
     piece = kernel.fresh(f"{loop.variable}_piece")
     outer = loop.items[0].indent
@@ -232,7 +232,7 @@ def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
 
 
 def _narrowed(kernel: KernelModule, one: Statement, columns: int, width: int, piece: str, carried: str) -> str:
-    """The statement on the columns of one piece."""
+    """Return the statement on the columns of one piece."""
     edits = Edits(kernel.source[one.start : one.end])
 
     def put(node: cst.CSTNode, text: str) -> None:

@@ -28,7 +28,7 @@ class TileWidth:
 
 
 def tile_widths(kernel: KernelModule) -> list[TileWidth]:
-    """Every name that is one loop's step, and otherwise only the extent of ranges and of tiles."""
+    """Return every name that is one loop's step, and otherwise only the extent of ranges and of tiles."""
     if any(statement.op in _NOT_BY_ELEMENT for statement in kernel.statements):
         return []
     found = []
@@ -43,7 +43,7 @@ def tile_widths(kernel: KernelModule) -> list[TileWidth]:
 
 
 def _uses(kernel: KernelModule, node: cst.CSTNode, name: str) -> tuple[list[int | None], int]:
-    """Lengths of loops that step by ``name``, and how many ranges and shapes have it as their extent."""
+    """Return lengths of loops that step by ``name``, and how many ranges and shapes have it as their extent."""
     lengths: list[int | None] = []
     extents = 0
     if isinstance(node, cst.Call):

@@ -43,7 +43,7 @@ class TransposeOnce(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every such product."""
+        """Yield every such product."""
         for statement in kernel.statements:
             hidden = _hidden(kernel, statement)
             if hidden is not None:
@@ -104,7 +104,7 @@ def _operand_names(kernel: KernelModule, node: cst.BaseExpression) -> list[Acces
 
 
 def _hoisted(kernel: KernelModule, hidden: _Hidden, _: Variant) -> str:
-    """A transposed copy before the loop, and transpose_x=True in it."""
+    """Return a transposed copy before the loop, and transpose_x=True in it."""
     language, isa = prefix(kernel, "language"), prefix(kernel, "isa")
     name = kernel.fresh(f"{hidden.operand.name}_t")
     trips = "".join(f"{loop.trips}, " for loop in hidden.indices)

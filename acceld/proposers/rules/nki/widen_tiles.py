@@ -39,7 +39,7 @@ class WidenTiles(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Loops over chunks of a tile, loops over tiles, and named tile widths."""
+        """Yield loops over chunks of a tile, loops over tiles, and named tile widths."""
         for loop in kernel.loops:
             steps = column_steps(kernel, loop)
             if isinstance(steps, ColumnSteps) and (factors := _factors(steps)):

@@ -13,7 +13,7 @@ from acceld.proposers.rules.nki.source.syntax import Dim, Statement
 
 
 def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
-    """The source with ``factor`` steps in one; ``factor`` divides the loop's iterations.
+    """Return the source with ``factor`` steps in one; ``factor`` divides the loop's iterations.
 
     ``x[p, 512 * c + f]`` becomes ``x[p, 1024 * c + f_1024]`` and ``half[c, p, f]`` becomes ``half[c, p, f_1024]``;
     where one step is left, the loop and its variable disappear.
@@ -55,7 +55,7 @@ def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: 
 
 
 def _index(kernel: KernelModule, element: cst.SubscriptElement, start: str, columns: int) -> str:
-    """The index as it was written: a slice, ``nl.ds(start, size)``, or an expression."""
+    """Return the index as it was written: a slice, ``nl.ds(start, size)``, or an expression."""
     if isinstance(element.slice, cst.Slice):
         return f"{start}:{columns}" if start == "0" else f"{start}:{start} + {columns}"
     assert isinstance(element.slice, cst.Index)
@@ -104,11 +104,11 @@ class _Ranges:
                 self._names.setdefault(form.terms[0][0], name)
 
     def as_they_are(self, form: Affine) -> dict[Symbol, str]:
-        """Texts of the ranges in ``form``."""
+        """Return texts of the ranges in ``form``."""
         return {symbol: self._names.get(symbol, _text(symbol)) for symbol in form.ranges}
 
     def wider(self, form: Affine) -> dict[Symbol, str]:
-        """Texts of the ranges in ``form``, the one over the columns of a step wider."""
+        """Return texts of the ranges in ``form``, the one over the columns of a step wider."""
         texts = self.as_they_are(form)
         for symbol in form.ranges:
             if symbol.extent == self._old_columns and symbol.in_columns:

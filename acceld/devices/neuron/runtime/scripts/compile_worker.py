@@ -40,7 +40,7 @@ class MissingRoute(Exception):
 
 
 def version_of(distribution: str) -> str:
-    """Version of an installed distribution, empty where it is not installed."""
+    """Return the version of an installed distribution, empty where it is not installed."""
     from importlib import metadata
 
     try:
@@ -61,7 +61,7 @@ def hello() -> dict[str, Any]:
 
 
 def find_entry(module: Any, entry: str) -> Any:
-    """The kernel function, without the decorator that would run it."""
+    """Return the kernel function, without the decorator that would run it."""
     function = getattr(module, entry, None)
     if function is None:
         raise AttributeError(f"the kernel's file has no function {entry!r}")
@@ -69,7 +69,7 @@ def find_entry(module: Any, entry: str) -> Any:
 
 
 def arrays(arguments: list[dict[str, Any]]) -> list[Any]:
-    """Arrays of zeros in the shapes asked for: only shapes and dtypes matter while compiling."""
+    """Return arrays of zeros in the shapes asked for: only shapes and dtypes matter while compiling."""
     try:
         import numpy
     except ImportError as error:
@@ -78,7 +78,7 @@ def arrays(arguments: list[dict[str, Any]]) -> list[Any]:
 
 
 def dtype_of(name: str) -> Any:
-    """A numpy dtype; bfloat16 and the fp8 kinds come from ml_dtypes."""
+    """Return a numpy dtype; bfloat16 and the fp8 kinds come from ml_dtypes."""
     import numpy
 
     try:
@@ -194,7 +194,7 @@ def legacy(name: str) -> Callable[[Bench], Path]:
 
 
 def framework(bench: Bench) -> Path:
-    """The compile-only class of some versions; private, so its options are those that it takes."""
+    """Return the compile-only class of some versions; private, so its options are those that it takes."""
     request = bench.request
     make = named("nki.framework.compiled", "CompileKernel")
     options = {"_enable_simulation": True, "target": request["target"], "platform_target": request["target"]}
@@ -230,7 +230,7 @@ def frontend(*, disabled: bool) -> Callable[[Bench], Path]:
 
 
 def jitted(bench: Bench) -> Path:
-    """The documented call with numpy arrays: it compiles into the folder of artifacts, then looks for a core."""
+    """Return the documented call with numpy arrays: it compiles into the folder of artifacts, then looks for a core."""
     request, function = bench.request, bench.decorated
     SIGNATURES["nki.jit"] = signature_of(getattr(importlib.import_module("nki"), "jit", None))
     launched = function[request["lnc"]] if request["lnc"] > 1 and hasattr(function, "__getitem__") else function

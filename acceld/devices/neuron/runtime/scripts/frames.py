@@ -22,7 +22,7 @@ class FrameError(Exception):
 
 
 def pack(record: dict[str, Any], data: bytes = b"") -> bytes:
-    """One record as bytes. FrameError where it is larger than a reader accepts."""
+    """Return one record as bytes. FrameError where it is larger than a reader accepts."""
     text = json.dumps(record, separators=(",", ":")).encode()
     if len(text) > MAX_JSON or len(data) > MAX_BYTES:
         raise FrameError(f"a record of {len(text)} + {len(data)} bytes is too large")
@@ -30,7 +30,7 @@ def pack(record: dict[str, Any], data: bytes = b"") -> bytes:
 
 
 def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
-    """Lengths of JSON and bytes that a head announces. FrameError where it is none, or announces too much."""
+    """Return lengths of JSON and bytes that a head announces. FrameError where it is none, or announces too much."""
     if len(raw) != HEAD.size:
         raise FrameError("the stream ended inside a record's head")
     magic, text, data = HEAD.unpack(raw)
@@ -42,7 +42,7 @@ def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
 
 
 def body(raw: bytes) -> dict[str, Any]:
-    """The JSON of a record. FrameError where it is not an object."""
+    """Return the JSON of a record. FrameError where it is not an object."""
     try:
         record = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:
@@ -53,7 +53,9 @@ def body(raw: bytes) -> dict[str, Any]:
 
 
 def read(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> tuple[dict[str, Any], bytes] | None:
-    """The next record of a blocking stream; None at its end. FrameError where the stream is cut off or no record."""
+    """Return the next record of a blocking stream; None at its end. FrameError where the stream is cut off or no
+    record.
+    """
     raw = stream.read(HEAD.size)
     if not raw:
         return None

@@ -68,7 +68,7 @@ class Libnrt:
 
     @classmethod
     def opened(cls) -> Libnrt:
-        """The process's own. OSError where the library is not there, NrtError where no core can be had."""
+        """Return the process's own. OSError where the library is not there, NrtError where no core can be had."""
         if cls._opened is None:
             cls._opened = cls()
         return cls._opened
@@ -115,7 +115,7 @@ class LoadedNeff:
         self._library.call("nrt_tensor_write", self._tensors[name][0], data, 0, len(data))
 
     def size(self, name: str) -> int:
-        """Bytes of a tensor."""
+        """Return bytes of a tensor."""
         return self._tensors[name][1]
 
     def execute(self) -> None:
@@ -123,7 +123,7 @@ class LoadedNeff:
         self._library.call("nrt_execute", self._model, self._sets[0], self._sets[1])
 
     def read(self, name: str) -> bytes:
-        """A tensor's bytes."""
+        """Return a tensor's bytes."""
         tensor, size = self._tensors[name]
         buffer = ctypes.create_string_buffer(size)
         self._library.call("nrt_tensor_read", tensor, buffer, 0, size)

@@ -48,7 +48,7 @@ class RunnerError(Exception):
 
 
 def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
-    """The bytes of each array of a record. RunnerError where lengths do not add up."""
+    """Return the bytes of each array of a record. RunnerError where lengths do not add up."""
     parts, at = [], 0
     for spec in specs:
         parts.append(data[at : at + spec["nbytes"]])
@@ -118,7 +118,7 @@ def sizes_of(info: Any, known: dict[str, int]) -> list[tuple[str, int]]:
 
 
 def view(profiler: str, neff: str, trace: Path, folder: str) -> str:
-    """The profiler's summary of one trace."""
+    """Return the profiler's summary of one trace."""
     return call([profiler, "view", "-n", neff, "-s", str(trace), "--output-format", "summary-json"], folder)
 
 
@@ -150,7 +150,7 @@ class CaptureRuntime:
         self.inputs = [*self.inputs[: 2 * number], name, str(path)]
 
     def run(self, data: bytes) -> bytes:
-        """One execution on given inputs."""
+        """Return one execution on given inputs."""
         for number, (name, part) in enumerate(zip(self.input_names, split(data, self.input_specs))):  # noqa: B905
             self.give(number, name, part)
         reported = self._capture(self.folder / "check.ntff", "--save-output")
@@ -168,7 +168,7 @@ class CaptureRuntime:
                     file.unlink()
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """Executions in one load; a trace of each after the warm-ups."""
+        """Return executions in one load; a trace of each after the warm-ups."""
         for old in self.traces.glob("profile*.ntff"):
             old.unlink()
         total = warmups + iterations
@@ -216,7 +216,7 @@ class PythonRuntime:
         self.output_order = [name for name, _ in request["neff_outputs"]]
 
     def run(self, data: bytes) -> bytes:
-        """One execution on given inputs."""
+        """Return one execution on given inputs."""
         import numpy
 
         self.arguments = {}
@@ -272,7 +272,7 @@ class LibraryRuntime:
             self.clock.load(request)
 
     def run(self, data: bytes) -> bytes:
-        """One execution on given inputs; outputs are zeros before it."""
+        """Return one execution on given inputs; outputs are zeros before it."""
         parts = split(data, self.input_specs)
         for number, (name, part) in enumerate(zip(self.input_names, parts)):  # noqa: B905
             self.neff.write(name, part)
@@ -284,7 +284,7 @@ class LibraryRuntime:
         return b"".join(self.neff.read(name) for name in self.output_names)
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """The profiler's times of executions of its own on the same inputs."""
+        """Return the profiler's times of executions of its own on the same inputs."""
         if self.clock is None:
             raise RunnerError(
                 "missing", "libnrt has no clock of the device: timing needs neuron-explorer or neuron-profile"
@@ -322,7 +322,7 @@ def find_runtime(profiler: str, wanted: str) -> Any:
 
 
 def version_of(distribution: str) -> str:
-    """Version of an installed distribution, empty where it is not installed."""
+    """Return the version of an installed distribution, empty where it is not installed."""
     from importlib import metadata
 
     try:

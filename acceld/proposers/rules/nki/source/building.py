@@ -37,7 +37,7 @@ def prefix(kernel: KernelModule, module: str) -> str:
 def operation(
     kernel: KernelModule, statement: Statement, name: str, arguments: Mapping[str, str], *, module: str = "isa"
 ) -> str:
-    """A statement that does ``name`` into what ``statement`` writes, with its mask and dtype."""
+    """Return a statement that does ``name`` into what ``statement`` writes, with its mask and dtype."""
     assert statement.target is not None
     target = kernel.text(statement.target.node)
     given = {key: value for key, value in arguments.items() if value}
@@ -57,7 +57,7 @@ def _listed(arguments: Mapping[str, str]) -> str:
 
 
 def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[Statement, str]) -> str:
-    """The source without the statements ``gone`` and with the texts of ``changed``; unused buffers go too."""
+    """Return the source without the statements ``gone`` and with the texts of ``changed``; unused buffers go too."""
     edits = Edits(kernel.source)
     for statement in gone:
         edits.delete_lines(statement.start, statement.end)
@@ -67,7 +67,7 @@ def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[S
 
 
 def without_unused_buffers(source: str, kernel: KernelModule) -> str:
-    """``source`` without on-chip buffers that were used before and are not any more."""
+    """Return ``source`` without on-chip buffers that were used before and are not any more."""
     if not _names_once(source) & kernel.buffers.keys():
         return source
     new = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
@@ -101,7 +101,7 @@ def _declared(statement: Statement) -> cst.CSTNode | None:
 
 
 def rendered(form: Affine, ranges: Mapping[Symbol, str]) -> str:
-    """An index expression for ``form``; ``ranges`` gives the text of its index ranges."""
+    """Return an index expression for ``form``; ``ranges`` gives the text of its index ranges."""
     pieces: list[str] = []
     for symbol, coefficient in sorted(form.terms, key=lambda term: (term[0].is_range, term[0].name)):
         text = ranges[symbol] if symbol.is_range else symbol.name
@@ -112,7 +112,7 @@ def rendered(form: Affine, ranges: Mapping[Symbol, str]) -> str:
 
 
 def comments(kernel: KernelModule, item: Item, indent: str) -> str:
-    """The comment lines above ``item``, at ``indent``."""
+    """Return the comment lines above ``item``, at ``indent``."""
     return "".join(f"{indent}{line}\n" for line in leading_comments(item) if line is not None)
 
 
@@ -123,7 +123,7 @@ def emitted(
     renames: Mapping[str, str] | None = None,
     around: str | None = None,
 ) -> str:
-    """Source lines of ``items`` at ``indent``, names replaced as ``renames`` says.
+    """Return the source lines of ``items`` at ``indent``, names replaced as ``renames`` says.
 
     ``around`` is the variable of the loop they will stand in, where that is another than they stand in now.
     """
@@ -153,7 +153,7 @@ def ends_other_loop(kernel: KernelModule, statement: Statement, around: str | No
 
 
 def filled_before(kernel: KernelModule, outer: Loop, loops: Sequence[Loop], declaration: str, statement: str) -> Edits:
-    """Edits that declare a buffer before ``outer`` and fill it there, in copies of ``loops``."""
+    """Return edits that declare a buffer before ``outer`` and fill it there, in copies of ``loops``."""
     indent = outer.indent
     lines = [indent + declaration]
     for loop in loops:
@@ -172,7 +172,7 @@ def header(kernel: KernelModule, loop: Loop, renames: Mapping[str, str] | None =
 
 
 def renamed(kernel: KernelModule, statement: Statement, renames: Mapping[str, str]) -> str:
-    """The statement's text with names replaced."""
+    """Return the statement's text with names replaced."""
     text = kernel.source[statement.start : statement.end]
     if not renames:
         return text
@@ -218,10 +218,10 @@ def named_inside(node: cst.CSTNode, loop: Loop) -> bool:
 
 
 def written(items: Sequence[Item]) -> set[str]:
-    """Names that ``items`` write."""
+    """Return names that ``items`` write."""
     return {s.target.name for s in flatten(items) if s.target is not None and s.kind in ("op", "other")}
 
 
 def read(items: Sequence[Item]) -> set[str]:
-    """Names that ``items`` read."""
+    """Return names that ``items`` read."""
     return {access.name for s in flatten(items) for access in s.mentions}

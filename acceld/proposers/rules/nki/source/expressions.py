@@ -36,15 +36,15 @@ class ExpressionReader(SourceText):
         return frozenset(name.value for name in names_in(self.module))
 
     def text(self, node: cst.CSTNode) -> str:
-        """The source of ``node``."""
+        """Return the source of ``node``."""
         return self.module.code_for_node(node)
 
     def callee(self, call: cst.Call) -> str:
-        """``exp`` of ``nl.exp(...)``."""
+        """Return ``exp`` of ``nl.exp(...)``."""
         return self.text(call.func).rsplit(".", 1)[-1]
 
     def known_shape(self, value: cst.BaseExpression) -> tuple[int | None, ...] | None:
-        """The shape that ``(128, n)`` or ``x.shape`` is; None for an extent, or all of it, that is not known."""
+        """Return the shape that ``(128, n)`` or ``x.shape`` is; None for an extent, or all of it, that is not known."""
         if isinstance(value, cst.Tuple | cst.List):
             return tuple(self.constant(element.value) for element in value.elements)
         if isinstance(value, cst.Attribute) and value.attr.value == "shape" and isinstance(value.value, cst.Name):
@@ -88,7 +88,7 @@ class ExpressionReader(SourceText):
         return None
 
     def affine(self, node: cst.BaseExpression) -> Affine | None:
-        """``node`` as an affine form over loop variables and index ranges, or None."""
+        """Return ``node`` as an affine form over loop variables and index ranges, or None."""
         if isinstance(node, cst.Integer):
             return Affine(int(node.value.replace("_", ""), 0))
         if isinstance(node, cst.Name):
@@ -154,7 +154,7 @@ class ExpressionReader(SourceText):
         return Affine.of(Symbol.over(extent, places[0], len(node.slice)))
 
     def access(self, node: cst.BaseExpression) -> Access | None:
-        """``node`` as a name or a subscripted name that is a tile or a tensor; None for numbers and indices."""
+        """Return ``node`` as a name or a subscripted name that is a tile or a tensor; None for numbers and indices."""
         if isinstance(node, cst.Name):
             name = node.value
             known = name in self.aliases or name in self.constants or name in self.loop_variables

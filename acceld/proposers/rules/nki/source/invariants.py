@@ -25,7 +25,7 @@ class Invariants:
 
 
 def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
-    """Statements in ``loop`` whose values and places do not depend on its variable.
+    """Return statements in ``loop`` whose values and places do not depend on its variable.
 
     An index that is just the loop's variable, in a buffer used nowhere else, is no dependence: the buffer can do
     without it.
@@ -118,7 +118,7 @@ def _held(
 
 
 def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
-    """Statements in ``loop`` that compute or load the same values in every iteration, wherever they put them."""
+    """Return statements in ``loop`` that compute or load the same values in every iteration, wherever they put them."""
     same: set[Statement] = set()
     written = {s.target.name for s in loop.statements() if s.target is not None and s.kind in ("op", "other")}
     for statement in loop.statements():

@@ -17,7 +17,7 @@ ELEMENT_BYTES = 4
 
 
 def around(item: Item) -> list[Loop]:
-    """Loops around ``item``, innermost first."""
+    """Return loops around ``item``, innermost first."""
     found = []
     loop = item.parent
     while loop is not None:
@@ -37,7 +37,7 @@ def substance(items: Sequence[Item]) -> bool:
 
 
 def first_line(kernel: KernelModule, item: Item) -> int:
-    """Offset of the line ``item`` starts on, or of the comment lines right above it, which belong to it."""
+    """Return the offset of the line ``item`` starts on, or of the comment lines right above it, which belong to it."""
     start = kernel.line_start(item.start)
     for line in reversed(leading_comments(item)):
         if line is None:
@@ -53,7 +53,7 @@ def accesses(statement: Statement) -> list[Access]:
 
 
 def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Access]] | None:
-    """Every access of ``name`` with its statement; None where the name also occurs in another way."""
+    """Return every access of ``name`` with its statement; None where the name also occurs in another way."""
     found: dict[int, tuple[Statement, Access]] = {}
     for statement in kernel.statements:
         for access in accesses(statement):
@@ -65,7 +65,7 @@ def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Acces
 
 
 def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
-    """Position of the index that is ``loop``'s variable in every access of a buffer declared before the loop.
+    """Return the position of the index that is ``loop``'s variable in every access of a buffer declared before the loop.
 
     None where some access has another index there, stands outside of the loop, or may be by another name.
     """
@@ -90,7 +90,7 @@ def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
 def without_element(
     kernel: KernelModule, elements: Sequence[cst.SubscriptElement | cst.BaseElement], place: int
 ) -> tuple[int, int]:
-    """Span to delete so that element ``place``, which is not the last, disappears with its comma."""
+    """Return the span to delete so that element ``place``, which is not the last, disappears with its comma."""
     start, _ = kernel.span(_content(elements[place]))
     end, _ = kernel.span(_content(elements[place + 1]))
     return start, end
@@ -101,13 +101,13 @@ def _content(element: cst.SubscriptElement | cst.BaseElement) -> cst.CSTNode:
 
 
 def tile_bytes(kernel: KernelModule, access: Access) -> int | None:
-    """Bytes a partition of one tile; None where its shape is not known."""
+    """Return bytes a partition of one tile; None where its shape is not known."""
     shape = kernel.extents(access)
     return None if shape is None else prod(shape[1:]) * ELEMENT_BYTES
 
 
 def kept_bytes(kernel: KernelModule, found: Iterable[tuple[Statement, Access]], loop: Loop) -> int | None:
-    """Bytes a partition of all tiles these accesses touch in one iteration of ``loop``; None where not known."""
+    """Return bytes a partition of all tiles these accesses touch in one iteration of ``loop``; None where not known."""
     largest: dict[str, int] = {}
     for statement, access in found:
         size = tile_bytes(kernel, access)

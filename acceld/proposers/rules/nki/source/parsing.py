@@ -64,7 +64,7 @@ class SourceReader(ExpressionReader):
         raise RuleRefused("there is no kernel function")
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
-        """Offsets of the text behind ``node``."""
+        """Return offsets of the text behind ``node``."""
         where = self._positions[node]
         return (
             self.line_starts[where.start.line - 1] + where.start.column,
@@ -72,7 +72,7 @@ class SourceReader(ExpressionReader):
         )
 
     def line(self, node: cst.CSTNode) -> int:
-        """Line ``node`` starts on, from 1."""
+        """Return the line ``node`` starts on, from 1."""
         return int(self._positions[node].start.line)
 
     def _body(self, body: cst.BaseSuite, parent: Loop | None) -> list[Item]:

@@ -47,15 +47,17 @@ class KernelModule(SourceReader):
         return found
 
     def writers(self, name: str) -> list[Statement]:
-        """Statements that write ``name``, declarations aside."""
+        """Return statements that write ``name``, declarations aside."""
         return self._writers.get(name, [])
 
     def readers(self, name: str) -> list[Statement]:
-        """Statements that read ``name``."""
+        """Return statements that read ``name``."""
         return self._readers.get(name, [])
 
     def producer(self, reader: Statement, access: Access) -> Statement | None:
-        """The one statement that made exactly the elements ``access`` reads, in the same loop body and before it."""
+        """Return the one statement that made exactly the elements ``access`` reads, in the same loop body and before
+        it.
+        """
         if access.name in self.ambiguous:
             return None
         writers = self.writers(access.name)
@@ -73,7 +75,7 @@ class KernelModule(SourceReader):
         return writer.target is not None and self.readers(writer.target.name) == [reader]
 
     def space_of(self, name: str) -> str:
-        """Memory of a buffer or tile: hbm, sbuf, psum, or empty where it is not known."""
+        """Return the memory of a buffer or tile: hbm, sbuf, psum, or empty where it is not known."""
         if name in self.parameters:
             return "hbm"
         if name in self.buffers:
@@ -95,12 +97,12 @@ class KernelModule(SourceReader):
         return len(writers) == 1 and writers[0].op == "memset" and self.number(writers[0].args.get("value")) == 0
 
     def text_of(self, statement: Statement, argument: str) -> str:
-        """Text of an argument; empty where it is not given."""
+        """Return the text of an argument; empty where it is not given."""
         node = statement.args.get(argument)
         return "" if node is None else self.text(node)
 
     def extents(self, access: Access) -> tuple[int, ...] | None:
-        """Shape of the tile an access covers, partitions first; None where it is not known."""
+        """Return the shape of the tile an access covers, partitions first; None where it is not known."""
         if access.dims is not None:
             widths = [dim.width for dim in access.dims]
             if any(dim.full for dim in access.dims):
@@ -124,7 +126,7 @@ class KernelModule(SourceReader):
         return None if whole is None or None in whole else tuple(extent for extent in whole if extent is not None)
 
     def _whole(self, name: str) -> tuple[int | None, ...] | None:
-        """Shape of everything called ``name``."""
+        """Return the shape of everything called ``name``."""
         if name in self.parameters:
             return self.shapes.get(name)
         if name in self.buffers:
@@ -133,7 +135,7 @@ class KernelModule(SourceReader):
         return self.tile_shape(writers[0]) if writers and writers[0].target is not None else None
 
     def tile_shape(self, statement: Statement) -> tuple[int, ...] | None:
-        """Shape of the tile a statement makes; None where it is not known."""
+        """Return the shape of the tile a statement makes; None where it is not known."""
         target = statement.target
         if target is not None and (target.dims is not None or target.name in self.buffers):
             return self.extents(target)
@@ -171,10 +173,10 @@ class KernelModule(SourceReader):
         return Binary(statement.op, "x", "y") if statement.op in BINARY else None
 
     def mask(self, statement: Statement) -> str:
-        """Text of a statement's mask; empty where there is none."""
+        """Return the text of a statement's mask; empty where there is none."""
         node = statement.args.get("mask")
         return "" if node is None or self.text(node) == "None" else self.text(node)
 
     def opname(self, node: cst.BaseExpression | None) -> str:
-        """``multiply`` for ``nl.multiply`` or ``np.multiply``; empty where there is none."""
+        """Return ``multiply`` for ``nl.multiply`` or ``np.multiply``; empty where there is none."""
         return "" if node is None else self.text(node).rsplit(".", 1)[-1]

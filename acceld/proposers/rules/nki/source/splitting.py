@@ -82,7 +82,8 @@ def _put(kernel: KernelModule, node: cst.BaseExpression, parent: cst.CSTNode | N
 
 
 def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
-    """The source with a parallel loop as two: one over groups under its name, and inside it one over ``size`` members.
+    """Return the source with a parallel loop as two: one over groups under its name, and inside it one over ``size``
+    members.
 
     Raises RuleRefused where the loop is not that or a reduction names its variable.
     """

@@ -119,7 +119,7 @@ class Binary:
     right: str
 
     def other(self, argument: str) -> str | None:
-        """The operand beside ``argument``; None where that is not an operand."""
+        """Return the operand beside ``argument``; None where that is not an operand."""
         return {self.left: self.right, self.right: self.left}.get(argument)
 
 
@@ -139,11 +139,11 @@ class Loop:
     items: list[Item] = field(default_factory=list)
 
     def statements(self) -> Iterator[Statement]:
-        """Every statement inside, in order."""
+        """Yield every statement inside, in order."""
         yield from flatten(self.items)
 
     def loops(self) -> Iterator[Loop]:
-        """Every loop inside, outermost first."""
+        """Yield every loop inside, outermost first."""
         for item in self.items:
             if isinstance(item, Loop):
                 yield item
@@ -179,7 +179,7 @@ class Statement:
 
 
 def leading_comments(item: Item) -> list[str | None]:
-    """The lines right above an item: comments, and None for blank lines."""
+    """Return the lines right above an item: comments, and None for blank lines."""
     lines = getattr(item.node, "leading_lines", ())
     return [line.comment.value if line.comment is not None else None for line in lines]
 
@@ -199,7 +199,7 @@ class Buffer:
 
 
 def flatten(items: Sequence[Item]) -> Iterator[Statement]:
-    """Every statement in ``items``, in order."""
+    """Yield every statement in ``items``, in order."""
     for item in items:
         if isinstance(item, Loop):
             yield from flatten(item.items)
