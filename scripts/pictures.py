@@ -19,7 +19,7 @@ from acceld.http.client import HttpClient
 from acceld.tui.app import ConsoleApp
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
-WORKLOAD = "rmsnorm_matmul"
+WORKLOAD = "matmul_bf16"
 SIZE = (132, 36)
 SCREENS = {"runs": "1", "beam": "2", "candidate": "3", "profile": "7"}
 """Names of the pictures, and the keys that open their screens."""

@@ -20,7 +20,7 @@ BUSY_TIMEOUT_MS = 5000
 JOURNAL_LIMIT_BYTES = 64 << 20
 APPLICATION_ID = 0x61636C64
 """``acld``: lets ``file`` and :func:`check_version` tell acceld's databases from others."""
-NEWEST_SCHEMA = 5
+NEWEST_SCHEMA = 6
 """The newest schema this acceld knows: the number of its migrations."""
 READER_LIMIT_S = 5.0
 """No reader holds a snapshot longer: an old snapshot keeps the write-ahead log from being reset."""

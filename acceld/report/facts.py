@@ -40,7 +40,7 @@ class RunFacts:
 
     @property
     def improved(self) -> bool:
-        """Faster beyond the tie band."""
+        """Faster by more than a tie."""
         return bool(self.outcome["improved"])
 
 

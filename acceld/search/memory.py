@@ -2,7 +2,7 @@
 
 After AccelOpt (arXiv 2511.15915, section 3): each iteration at most TopK new insights, at most half of them positive,
 from pairs of a parent and a child that differ by more than a threshold; capacity ExpN. What differs from the paper:
-thresholds never lie inside the paired uncertainty, a group of attempts may teach both its best and its worst, pairs come
+thresholds never lie inside the noise, a group of attempts may teach both its best and its worst, pairs come
 only from kernels that pass the strict gate, and near-duplicates are merged.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from acceld.model import Candidate, Insight, InsightKind, MemoryPolicy, Plan, Source, Status
+from acceld.model import SIMULATED_LESSON_PERCENT, Candidate, Insight, InsightKind, MemoryPolicy, Plan, Source, Status
 from acceld.proposers.interface import NO_PLAN, RewritePair
 
 POLICIES = get_args(MemoryPolicy)
@@ -67,15 +67,15 @@ class Applicability:
     dtype: str = ""
 
 
-def paired_band(candidate: Candidate, change_class: str) -> float:
-    """Return half width, as a fraction, inside which this candidate and its parent are a tie; 0 where nobody knows."""
+def noise(candidate: Candidate) -> float:
+    """Return the fraction inside which the ratio of this candidate to its parent teaches nothing; 0 where nobody knows."""
     profile = candidate.evaluation.profile if candidate.evaluation else None
     if profile is None:
         return 0.0
-    bands = profile.details.get("prediction", {}).get("paired_band", {})
-    percent = bands.get(change_class, bands.get("mixed"))
-    if percent is not None:
+    if (percent := profile.details.get("tie_percent")) is not None:
         return float(percent) / 100.0
+    if profile.source is Source.SIMULATED:
+        return SIMULATED_LESSON_PERCENT / 100.0
     if against := profile.details.get("paired"):  # its parent comes first
         return float(against[0]["band_percent"]) / 100.0
     if profile.latency_us and profile.resolution_us:
@@ -105,14 +105,14 @@ def rewrites(
         plan = plans.get(plan_id) if plan_id is not None else None
         best, worst = max(group, key=lambda entry: entry[0]), min(group, key=lambda entry: entry[0])
         for ratio, child in (best, worst) if best[1].id != worst[1].id else (best,):
-            band = 1.0 + paired_band(child, plan.change_class if plan else "mixed")
+            least = 1.0 + noise(child)
             key = (child.parent, _program(child) or child.kernel.sha256)
             if key in seen:
                 continue
-            if ratio > max(settings.t_pos, band):
+            if ratio > max(settings.t_pos, least):
                 positive.append(RewritePair(by_id[parent_id], child, ratio, True, plan))
                 seen.add(key)
-            elif 1.0 / ratio > max(settings.t_neg, band):
+            elif 1.0 / ratio > max(settings.t_neg, least):
                 slowdown = _latency(child) / _latency(by_id[parent_id])
                 negative.append(RewritePair(child, by_id[parent_id], slowdown, False, plan))
                 seen.add(key)

@@ -11,12 +11,6 @@ from typing import Any
 
 from acceld.model import Attempt, Candidate, Evaluation, Plan, Run, Source, Status
 
-WIN_CLASS = "mixed"
-"""Change class of a chain of rewrites of different classes."""
-
-NOTABLE_STEP = 1.02
-"""Speed-up over its parent from which a step decides how uncertain the whole is."""
-
 
 @dataclass(frozen=True, slots=True)
 class Win:
@@ -89,7 +83,7 @@ class Outcome:
     speedup: float | None
     """None where nothing passed."""
     improved: bool
-    """The best is faster than the baseline beyond the tie band."""
+    """The best is faster than the baseline by more than a tie."""
     paired: PairedSpeedup | None
     """Speed-up of the best over the baseline; None where they were not measured, or a step was not interleaved."""
     tie_band: float | None
@@ -136,7 +130,7 @@ def outcome(
     best_us = after.latency_us if after else None
     speedup = base_us / best_us if base_us and best_us else None
     wins = _chain(best, by_id, plans)
-    band = tie_band(best, wins)
+    band = after.profile.tie_percent if after and after.profile else None
     profile = (after.profile if after else None) or (before.profile if before else None)
     evaluated = next((e.correctness for e in (after, before) if e and e.correctness), None)
     turns = paired_speedup(best, by_id)
@@ -233,22 +227,6 @@ def _screened(candidates: Sequence[Candidate]) -> Mapping[str, int] | None:
     return {"dropped": len(choices) - len(measured), "measured": len(measured), "wrong": wrong}
 
 
-def tie_band(best: Candidate | None, wins: Sequence[Win]) -> float | None:
-    """Return the paired uncertainty, in percent, of the changes that led to ``best``.
-
-    One change class has its own band; a chain of several is ``mixed``. Steps of less than two percent do not count:
-    they add nothing that could be uncertain. None where the profile states none.
-    """
-    if best is None or best.evaluation is None or best.evaluation.profile is None:
-        return None
-    bands = best.evaluation.profile.details.get("prediction", {}).get("paired_band", {})
-    telling = [win for win in wins if win.speedup is None or win.speedup > NOTABLE_STEP]
-    classes = {win.change_class for win in telling or wins}
-    chosen = next(iter(classes)) if len(classes) == 1 else WIN_CLASS
-    value = bands.get(chosen, bands.get(WIN_CLASS))
-    return float(value) if value is not None else None
-
-
 def _refusals(attempts: Sequence[Attempt], plans: Mapping[int, Plan]) -> tuple[Refusal, ...]:
     counts = Counter((plans[one.plan].rule, one.reason) for one in attempts if one.plan in plans)
     titles = {
@@ -269,7 +247,7 @@ def _chain(best: Candidate | None, by_id: Mapping[int, Candidate], plans: Mappin
                 candidate=best.id,
                 title=plan.title if plan else "",
                 rule=plan.rule if plan else "",
-                change_class=plan.change_class if plan else WIN_CLASS,
+                change_class=plan.change_class if plan else "mixed",
                 latency_us=child_us,
                 speedup=parent_us / child_us if parent_us and child_us else None,
             )

@@ -13,10 +13,11 @@ from itertools import combinations, product
 from pathlib import Path
 
 from acceld.errors import AcceldError
+from acceld.model import SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT
 from acceld.nki.ir.program import Loop, Node
 from acceld.nki.timing.parameters import FITTED, LEGACY_2_20, TimelineParams, default_params
 from acceld.nki.timing.timeline import timeline
-from acceld.nki.timing.uncertainty import INTERVALS, PAIRED_PERCENT, Bound, bound_of
+from acceld.nki.timing.uncertainty import INTERVALS, Bound, bound_of
 from scripts.simbench.accuracy import leave_one_out, percent, rank_correlation
 from scripts.simbench.kernels import BEST
 from scripts.simbench.measured_sets import Measured, Role
@@ -168,21 +169,23 @@ def set_tables(found: Sequence[Predicted]) -> dict[str, Table]:
 
 
 def paired_table(found: Sequence[Predicted]) -> Table:
-    """Count the pairs of one chain that are predicted faster beyond a paired band, and those of them that are faster.
+    """Count the pairs of one chain that are predicted faster by more than a lesson or a tie needs, and those that are faster.
 
     Pairs that were measured equal count as wrong.
     """
     table: Table = []
-    for role, band in product(Role, sorted({*PAIRED_PERCENT.values()})):
+    for role, least in product(Role, (SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT)):
         called = right = 0
         for chain in _chains(one for one in found if one.kernel.role is role):
             for a, b in combinations(sorted(chain, key=lambda one: one.milliseconds), 2):
-                if b.milliseconds > a.milliseconds * (1 + band / 100):
+                if b.milliseconds > a.milliseconds * (1 + least / 100):
                     called += 1
                     right += a.kernel.milliseconds < b.kernel.milliseconds
         if called:
             share = percent(right / called)
-            table.append({"sets": str(role), "band %": band, "called faster": called, "are faster": right, "%": share})
+            table.append(
+                {"sets": str(role), "beyond %": least, "called faster": called, "are faster": right, "%": share}
+            )
     return table
 
 

@@ -31,7 +31,7 @@ TITLES: Mapping[str, str] = {
     "pairs of one chain at least 10 % apart; regret is the measured time of the kernel predicted fastest over the least one)",
     "sets_validation": "Measured kernels that only validate it",
     "intervals": "Intervals of a latency, by what binds",
-    "paired": "Pairs of one chain that are called faster by more than a paired band",
+    "paired": "Pairs of one chain that are called faster beyond what a lesson needs, and beyond a tie",
     "ablation_sets": "Development sets with one rule less, or one fitted constant a fifth lower or higher (mean "
     "error and direction of pairs; the 14 and kernels of at most 5,000 instructions as written)",
     "later": "Later chips (unvalidated)",

@@ -88,6 +88,22 @@ def m005_results(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 5")
 
 
+@migrations()
+def m006_one_tie(db: Database) -> None:
+    """Keep one percentage for a tie, which measured profiles state, in place of one for each class of change."""
+    db.conn.execute(
+        """UPDATE profile_details SET details =
+               json_set(details, '$.tie_percent', json_extract(details, '$.prediction.paired_band.mixed'))
+           WHERE json_valid(details) AND json_extract(details, '$.prediction.paired_band.mixed') IS NOT NULL
+             AND json_extract(details, '$.prediction.paired_band.dma') IS NULL"""
+    )
+    db.conn.execute(
+        """UPDATE profile_details SET details = json_remove(details, '$.prediction.paired_band')
+           WHERE json_valid(details) AND json_extract(details, '$.prediction.paired_band') IS NOT NULL"""
+    )
+    db.conn.execute("PRAGMA user_version = 6")
+
+
 def names() -> list[str]:
     """Return the names of all migrations, in order."""
     return [migration.name for migration in migrations._migrations]

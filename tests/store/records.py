@@ -56,7 +56,7 @@ def profile(latency_us: float = 100.0) -> Profile:
         bound="DMA 86 %, 512 B rows",
         notes=("rows of 512 B",),
         samples_us=(latency_us, latency_us + 1),
-        details={"lines": [[3, 0.5]], "paired_band_percent": {"mixed": 4.0}},
+        details={"lines": [[3, 0.5]]},
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import sqlite3
 import sys
 import tempfile
@@ -74,6 +75,28 @@ async def test_a_stored_parameter_has_the_name_it_has_now(tmp_path: Path) -> Non
     )
     await store.close()
     assert details and set(details) == {'{"params":{"alternates_copies":true}}'}
+
+
+async def test_a_measured_profile_keeps_the_tie_that_it_stated(tmp_path: Path) -> None:
+    measured = '{"prediction":{"paired_band":{"mixed":3.5}}}'
+    predicted = '{"prediction":{"class":"predicted","paired_band":{"dma":34.0,"mixed":34.0}}}'
+    path = tmp_path / "acceld.db"
+    await asyncio.to_thread(lambda: path.write_bytes(gzip.decompress(SAVED[4].read_bytes())))
+    with sqlite3.connect(path) as connection:
+        first = connection.execute("SELECT min(evaluation) FROM profile_details").fetchone()[0]
+        connection.execute(
+            "UPDATE profile_details SET details = iif(evaluation = ?, ?, ?)", (first, measured, predicted)
+        )
+    connection.close()
+    store = await asyncio.to_thread(Store.open, path)
+    kept, *others = await store.read(
+        lambda connection: [
+            json.loads(row[0]) for row in connection.execute("SELECT details FROM profile_details ORDER BY evaluation")
+        ]
+    )
+    await store.close()
+    assert kept == {"prediction": {}, "tie_percent": 3.5}
+    assert others and all(other == {"prediction": {"class": "predicted"}} for other in others)
 
 
 async def _write(target: Path) -> None:

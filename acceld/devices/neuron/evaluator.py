@@ -280,8 +280,8 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
             await self._on_notice(run, "warning", f"screening is off: {self._screen.text}")
 
     def _band_percent(self, case: NeuronCase) -> float:
-        assert case.profile is not None
-        return float(case.profile.details["prediction"]["paired_band"]["mixed"])
+        assert case.profile is not None and case.profile.tie_percent is not None
+        return case.profile.tie_percent
 
     def _name(self, case: NeuronCase, kernel: Kernel) -> tuple[str, str, str]:
         return (case.workload.hash, case.request.chip, kernel.sha256)

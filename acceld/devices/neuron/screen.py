@@ -10,13 +10,11 @@ import hashlib
 from dataclasses import dataclass
 
 from acceld.evaluate.interface import EvaluationRequest
-from acceld.model import Profile
+from acceld.model import SIMULATED_TIE_PERCENT, Profile
 
 SAMPLE_ONE_IN = 10
 LEAST_WRONG = 2
 MOST_WRONG_SHARE = 0.1
-CHANGE = "mixed"
-"""The change class whose band is used: the widest, as the class of a candidate's change is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +56,14 @@ class Screen:
         """None for a candidate that is measured anyway: not clearly slower than its parent, or nobody knows."""
         if parents is None or not mine.latency_us or not parents.latency_us:
             return None
-        band = mine.details.get("prediction", {}).get("paired_band", {}).get(CHANGE)
-        if band is None:
-            return None
         ratio = mine.latency_us / parents.latency_us
-        if ratio <= 1.0 + float(band) / 100.0:
+        if ratio <= 1.0 + SIMULATED_TIE_PERCENT / 100.0:
             return None
         digest = hashlib.sha256(f"{request.run}\0{request.kernel.sha256}".encode()).digest()
         measured = int.from_bytes(digest[:4], "big") % SAMPLE_ONE_IN == 0
         if not measured:
             self.dropped += 1
-        return Choice(ratio, float(band), measured)
+        return Choice(ratio, SIMULATED_TIE_PERCENT, measured)
 
     def learn(self, latency_us: float, parent_us: float, band_percent: float) -> bool:
         """Take in the measured latencies of a sample and its parent; whether dropping it would have lost a win."""

@@ -185,6 +185,6 @@ def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired], repor
         "paired": [one.plain() for one in pairs],
         "tools": [one for one in (case.build[1].reported, *reported) if one],
         "route": case.build[1].route,
-        "prediction": {"paired_band": {"mixed": band}},
+        "tie_percent": band,
     }
     return replace(profile, details=details)

@@ -141,7 +141,6 @@ class Timeline:
         data["prediction"] = {
             "class": self.prediction.kind,
             "interval": self.prediction.interval_percent,
-            "paired_band": {str(k): v for k, v in uncertainty.PAIRED_PERCENT.items()},
             "validated_on": self.prediction.validated_on,
         }
         data["figure_class"] = dict(FIGURE_CLASS)

@@ -1,12 +1,10 @@
-"""Uncertainty of predictions: of one latency, and of a ratio of two.
+"""Uncertainty of a predicted latency.
 
 All figures are measured, and ``scripts/bench_sim.py`` prints them. The interval of a latency holds four of five development
 kernels of the same chip that wait for the same thing, and four of five chains of kernels of one computation, each with four of
 five of its kernels, as conformal intervals do: the wider of the two. A kernel that resembles no measured one has no interval.
 
-Paired bands: of 277 pairs of one chain whose predicted ratio exceeds 17 %, 275 were measured in that order (99 %), of the
-205 beyond 34 % all. Transfers taken away had the greatest error of the five published pairs of versions (33 %), and what
-mixes changes can not be surer; those two classes have the wider band.
+How far a ratio of two predictions may be off is :data:`acceld.model.SIMULATED_TIE_PERCENT`.
 """
 
 from __future__ import annotations
@@ -14,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-
-from acceld.model import SIMULATED_TIE_PERCENT
 
 UNVALIDATED = "unvalidated"
 MOSTLY = 0.6
@@ -31,18 +27,6 @@ class Bound(StrEnum):
     WAITING = "no engine for long"
 
 
-class ChangeClass(StrEnum):
-    """Class of a rewrite by what it changed."""
-
-    LOOP_ORDER = "loop_order"
-    TILE_WIDTH = "tile_width"
-    FUSION = "fusion"
-    ENGINE = "engine"
-    DMA = "dma"
-    SPILL = "spill"
-    MIXED = "mixed"
-
-
 INTERVALS: dict[tuple[str, Bound], tuple[float, int]] = {
     ("trn1", Bound.TENSOR): (18.0, 10),
     ("trn1", Bound.ELEMENTWISE): (23.0, 43),
@@ -54,17 +38,6 @@ INTERVALS: dict[tuple[str, Bound], tuple[float, int]] = {
     ("trn2", Bound.WAITING): (36.0, 10),
 }
 """Half width in percent of the 80 % interval, and the development kernels it rests on."""
-
-PAIRED_PERCENT: dict[ChangeClass, float] = {
-    ChangeClass.LOOP_ORDER: 17.0,
-    ChangeClass.TILE_WIDTH: 17.0,
-    ChangeClass.FUSION: 17.0,
-    ChangeClass.ENGINE: 17.0,
-    ChangeClass.DMA: 34.0,
-    ChangeClass.SPILL: 17.0,
-    ChangeClass.MIXED: SIMULATED_TIE_PERCENT,
-}
-"""Percent by which a predicted ratio may be off."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.model import (
+    SIMULATED_LESSON_PERCENT,
     Candidate,
     Correctness,
     Evaluation,
@@ -38,6 +39,7 @@ def candidate(
     program: str = "",
     details: Mapping[str, Any] | None = None,
     gate: Gate = Gate.STRICT,
+    source: Source = Source.SIMULATED,
 ) -> Candidate:
     kernel = Kernel(f"kernel {number}", "nki_legacy")
     if latency_us is None:
@@ -49,14 +51,14 @@ def candidate(
             kernel.sha256,
             program_sha256=program or f"p{number}",
             correctness=Correctness(gate, 1e-7, 2e-5),
-            profile=Profile(Source.SIMULATED, "trn1", "nki_legacy", latency_us, "test", details=details or {}),
+            profile=Profile(source, "trn1", "nki_legacy", latency_us, "test", details=details or {}),
         )
     order = (0, plan or 0, number, 0)
     return Candidate(5, 1, kernel, parent, plan, order=order, evaluation=evaluation, id=number)
 
 
-def plan(number: int, change_class: str = "mixed") -> Plan:
-    return Plan(5, 1, 1, number, f"plan {number}", change_class=change_class, id=number)
+def plan(number: int) -> Plan:
+    return Plan(5, 1, 1, number, f"plan {number}", id=number)
 
 
 def insight(number: int, **changes: Any) -> Insight:
@@ -111,11 +113,17 @@ def test_a_group_with_a_fast_and_a_slow_attempt_teaches_both() -> None:
     assert [pair.fast.id for pair in positive] == [2] and [pair.slow.id for pair in negative] == [4]
 
 
-def test_nothing_inside_the_paired_band_teaches() -> None:
-    bands = {"prediction": {"paired_band": {"dma": 12.0, "mixed": 3.0}}}
-    child = candidate(2, 91.0, plan=1, details=bands)
-    assert memory.rewrites([ROOT, child], {1: plan(1, "dma")}, FIFO) == ([], [])
-    assert len(memory.rewrites([ROOT, child], {1: plan(1, "fusion")}, FIFO)[0]) == 1
+def test_nothing_inside_the_noise_teaches() -> None:
+    for source, details, least in (
+        (Source.SIMULATED, {}, SIMULATED_LESSON_PERCENT),
+        (Source.MEASURED, {"tie_percent": 12.0}, 12.0),
+        (Source.MEASURED, {"paired": [{"band_percent": 8.0}]}, 8.0),
+    ):
+        inside, beyond = (
+            candidate(2, 100.0 / (1 + (least + more) / 100), details=details, source=source) for more in (-1, 1)
+        )
+        assert memory.rewrites([ROOT, inside], {}, FIFO) == ([], [])
+        assert len(memory.rewrites([ROOT, beyond], {}, FIFO)[0]) == 1
 
 
 def test_the_same_program_and_a_failed_child_teach_nothing() -> None:

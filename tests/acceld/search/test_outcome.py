@@ -1,4 +1,4 @@
-"""A run's outcome: a win inside the paired band is a tie, counts have every status, the chain of wins is in order."""
+"""A run's outcome: a speed-up inside the tie is no win, counts have every status, the chain of wins is in order."""
 
 from __future__ import annotations
 
@@ -6,23 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from acceld.model import Attempt, Candidate, Plan, Run, RunSpec, RunState, Source, Status
+from acceld.model import SIMULATED_TIE_PERCENT, Attempt, Candidate, Plan, Run, RunSpec, RunState, Source, Status
 from acceld.search.outcome import outcome
 from tests.acceld.search.test_beam import candidate
 
-BANDS = {"prediction": {"paired_band": {"fusion": 5.0, "tile_width": 8.0, "mixed": 20.0}}}
-
 
 def chain(*latencies: float) -> list[Candidate]:
-    """Candidates 1, 2, ..., each the parent of the next, with bands in their profiles."""
-    made = []
-    for number, latency in enumerate(latencies, 1):
-        one = candidate(number, latency)
-        assert one.evaluation is not None and one.evaluation.profile is not None
-        evaluation = replace(one.evaluation, profile=replace(one.evaluation.profile, details=BANDS))
-        plan = number if number > 1 else None
-        made.append(replace(one, parent=number - 1 or None, plan=plan, evaluation=evaluation))
-    return made
+    """Candidates 1, 2, ..., each the parent of the next."""
+    return [
+        replace(candidate(number, latency), parent=number - 1 or None, plan=number if number > 1 else None)
+        for number, latency in enumerate(latencies, 1)
+    ]
 
 
 def plans(**classes: str) -> dict[int, Plan]:
@@ -36,25 +30,15 @@ def finished(best: int) -> Run:
     return Run(1, RunSpec("toy"), RunState.FINISHED, 0.0, 0.0, 9.0, baseline=1, best=best)
 
 
-def test_one_change_class_has_its_own_band() -> None:
-    found = outcome(finished(2), chain(100.0, 93.0), plans(p2="fusion"))
-    assert found.tie_band == 5.0 and found.improved and [win.rule for win in found.wins] == ["fusion"]
+def test_a_speedup_beyond_the_tie_is_an_improvement_whatever_the_steps_changed() -> None:
+    found = outcome(finished(3), chain(100.0, 80.0, 70.0), plans(p2="fusion", p3="tile_width"))
+    assert found.tie_band == SIMULATED_TIE_PERCENT and found.improved
+    assert [(win.candidate, win.rule) for win in found.wins] == [(2, "fusion"), (3, "tile_width")]
 
 
-def test_a_speedup_inside_the_band_is_no_improvement() -> None:
-    found = outcome(finished(2), chain(100.0, 93.0), plans(p2="tile_width"))
-    assert found.tie_band == 8.0 and not found.improved
-
-
-def test_a_chain_of_different_classes_is_mixed() -> None:
-    found = outcome(finished(3), chain(100.0, 93.0, 86.0), plans(p2="fusion", p3="tile_width"))
-    assert found.tie_band == 20.0 and not found.improved
-    assert [win.candidate for win in found.wins] == [2, 3]
-
-
-def test_steps_that_change_nothing_do_not_widen_the_band() -> None:
-    found = outcome(finished(3), chain(100.0, 80.0, 79.9), plans(p2="fusion", p3="tile_width"))
-    assert found.tie_band == 5.0 and found.improved and len(found.wins) == 2
+def test_a_speedup_inside_the_tie_is_no_improvement() -> None:
+    found = outcome(finished(2), chain(100.0, 80.0), plans(p2="tile_width"))
+    assert found.speedup == 1.25 and not found.improved
 
 
 def test_counts_leave_the_baseline_out_and_hold_every_status() -> None:

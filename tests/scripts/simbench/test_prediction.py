@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from acceld.nki.timing.uncertainty import PAIRED_PERCENT, Bound
+from acceld.model import SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT
+from acceld.nki.timing.uncertainty import Bound
 from scripts.simbench.accuracy import leave_one_out, rank_correlation
 from scripts.simbench.measured_sets import Measured, Role
 from scripts.simbench.prediction import (
@@ -71,11 +72,11 @@ def test_what_only_validates_widens_no_interval() -> None:
     assert (row["chip"], row["kernels"], row["80 % of errors within %"]) == ("trn2", 1, 10.0)
 
 
-def test_a_pair_is_called_beyond_a_band_and_right_where_it_was_measured_faster() -> None:
-    narrow, wide = sorted(set(PAIRED_PERCENT.values()))
+def test_a_pair_is_called_beyond_a_percentage_and_right_where_it_was_measured_faster() -> None:
+    narrow, wide = SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT
     apart = 1 + (narrow + wide) / 200
     found = [predicted(1.0, 1.0), predicted(apart, 2.0), predicted(1 + 2 * wide / 100, 0.5)]
-    rows = {row["band %"]: row for row in paired_table(found)}
+    rows = {row["beyond %"]: row for row in paired_table(found)}
     assert (rows[narrow]["called faster"], rows[narrow]["are faster"]) == (3, 1)
     assert (rows[wide]["called faster"], rows[wide]["are faster"]) == (1, 0)
     assert paired_table([predicted(1.0, 1.0), predicted(1.0, 2.0)]) == []

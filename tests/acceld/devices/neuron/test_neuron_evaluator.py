@@ -101,7 +101,7 @@ async def test_a_kernel_is_compiled_checked_and_timed_against_its_parent(
         assert pair["against"] == parent.sha256
         assert pair["win"]
         assert pair["interval"][0] <= pair["ratio"] <= pair["interval"][1]
-        assert profile.details["prediction"]["paired_band"]["mixed"] >= 2 * pair["resolution_percent"]
+        assert profile.tie_percent is not None and profile.tie_percent >= 2 * pair["resolution_percent"]
         assert await asyncio.to_thread(Path(profile.details["neff"]).is_file)
         monkeypatch.setattr(Admissions, "known", lambda _, loaded: Admission("a constant passes"))
         weak = await evaluator.evaluate(asking(KERNEL, Gate.STRICT))
