@@ -396,7 +396,10 @@ def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:
 
 def _cost_key(access: Access, model: CostModel) -> object:
     buffer = model.buffers[access.buffer]
-    return (access.dims, buffer.space, buffer.shape if buffer.space is Space.HBM else (), model.dtype(access))
+    on_chip = buffer.space is not Space.HBM
+    # The DMA engines that a transfer uses depend on the partitions of its tile.
+    place = access.start[buffer.partition_axis].const if on_chip else buffer.shape
+    return (access.dims, buffer.space, place, model.dtype(access))
 
 
 def _linear(access: Access, strides: tuple[int, ...]) -> Affine:

@@ -27,6 +27,7 @@ MODULES = (
     "group_iterations",
     "interchange",
     "widen_tiles",
+    "fill_partitions",
     "reduce_in_activation",
     "consume_psum",
     "fold_scalars",

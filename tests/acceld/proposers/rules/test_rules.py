@@ -762,7 +762,7 @@ def test_the_innermost_loops_can_stay_apart() -> None:
 @pytest.mark.parametrize("rule", ["composite_activation", "transpose_once", "reduce_in_activation", "consume_psum",
                                   "fold_scalars", "interchange_loops", "fuse_nests", "widen_tiles", "place_engine",
                                   "hoist_loads", "hoist_work", "group_iterations", "swap_operands", "split_products",
-                                  "tile_columns", "pipeline_stages", "keep_on_chip"])  # fmt: skip
+                                  "tile_columns", "pipeline_stages", "keep_on_chip", "fill_partitions"])  # fmt: skip
 def test_a_place_without_the_pattern_is_refused_with_a_reason(rule: str) -> None:
     with pytest.raises(RuleRefused, match=r"line 3|no copy"):
         apply_at(rule, legacy("x", "    return x\n"), 3, Variant("any", {"factor": 2, "depth": 1}))

@@ -177,29 +177,29 @@ def renamed(kernel: KernelModule, statement: Statement, renames: Mapping[str, st
     if not renames:
         return text
     edits = Edits(text)
-    keywords = _keywords(statement.node)
+    known = keywords(statement.node)
     for name in names_in(statement.node):
-        if name.value in renames and name not in keywords:
+        if name.value in renames and name not in known:
             start, end = kernel.span(name)
             edits.replace(start - statement.start, end - statement.start, renames[name.value])
     return edits.apply()
 
 
 @lru_cache(maxsize=8192)
-def _keywords(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
+def keywords(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
     """Return the names below ``node`` that stand for arguments and attributes."""
-    keywords: set[cst.CSTNode] = set()
+    found: set[cst.CSTNode] = set()
 
     def walk(one: cst.CSTNode) -> None:
         if isinstance(one, cst.Arg) and one.keyword is not None:
-            keywords.add(one.keyword)
+            found.add(one.keyword)
         if isinstance(one, cst.Attribute):
-            keywords.add(one.attr)
+            found.add(one.attr)
         for child in below(one):
             walk(child)
 
     walk(node)
-    return frozenset(keywords)
+    return frozenset(found)
 
 
 def depends_on(statement: Statement, variables: frozenset[str]) -> bool:
