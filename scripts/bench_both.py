@@ -4,7 +4,8 @@
 
 ``ANSWERS/WORKLOAD/*.py`` are kernels that somebody, or somebody's models, wrote for a workload. A scripted model answers each
 attempt with one of them, drawn from the attempt's seed: its skill is theirs, and it costs nothing. Everything else is real: loop,
-rules, polishing, jails, gates, SQLite. Every run may judge the same number of candidates, polished kernels included.
+rules, polishing, jails, gates, SQLite. Every run may judge the same number of candidates, polished kernels included. Rules tune
+sequences, alone and beside models, as ``--strategy tune`` does; kernels that are only timed to find these are no candidates.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules
 
-from acceld.daemon.build import problem_of
+from acceld.daemon.build import TIMED_A_PLAN, problem_of
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import PROPOSERS, Attempt, Gate, Insight, Kernel, Plan, RunSpec, SearchParameters
 from acceld.proposers.both import BothProposer
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Proposer, SummaryRequest
-from acceld.proposers.rules.proposer import RulesProposer, TunedRules
+from acceld.proposers.rules.proposer import TunedRules
 from acceld.proposers.rules.tuner import Timed
 from acceld.search.loop import Search, SearchParts
 from acceld.search.outcome import outcome
@@ -92,10 +93,13 @@ async def run(
         )
         spec = RunSpec(found.name, chip=arguments.chip, proposer=kind, search=parameters, root=root)
         record = await store.change(create_run, spec)
-        models, rules = ScriptedModels(answers), RulesProposer()
-        proposers: dict[str, Proposer] = {"rules": rules, "llm": models, "both": BothProposer(models, rules)}
         clock = partial(_timed, evaluator, found, arguments.chip)
-        polisher = TunedRules(clock, "promise", limit=parameters.polish) if kind == "both" else None
+        tuned = partial(TunedRules, clock, "promise")
+        limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
+        models = ScriptedModels(answers)
+        both = BothProposer(models, tuned(limit=limit, most=1))
+        proposers: dict[str, Proposer] = {"rules": tuned(limit=limit), "llm": models, "both": both}
+        polisher = tuned(limit=parameters.polish) if kind == "both" else None
         problem = problem_of(found, arguments.chip, root.api)
         await Search(record, SearchParts(store, evaluator, proposers[kind], problem, root, polisher=polisher)).run()
         record, candidates = await store.read(load_run, record.id), await store.read(load_candidates, record.id)

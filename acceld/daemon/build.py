@@ -253,7 +253,7 @@ class Builder:
             from acceld.proposers.both import BothProposer
 
             asked = replace(spec, proposer="llm", search=replace(parameters, strategy="beam"))
-            return BothProposer(self._proposer(asked, found, run), self._rules(spec))
+            return BothProposer(self._proposer(asked, found, run), self._rules_beside_models(spec))
         noise = Floors(self._home.path / "floors")
 
         def accuracy_asked() -> str:
@@ -299,19 +299,25 @@ class Builder:
             return self._tuner(spec, TUNING[parameters.strategy], limit)
         return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
 
+    def _rules_beside_models(self, spec: RunSpec) -> RulesProposer:
+        """Return rules that propose one sequence for a parent, the fastest; single rewrites where nothing can be timed."""
+        parameters = spec.search
+        if parameters.strategy in TUNING or spec.backend != SIMULATOR:
+            return self._rules(spec)
+        return self._tuner(spec, "promise", TIMED_A_PLAN * parameters.plans * parameters.attempts, most=1)
+
     def _polisher(self, spec: RunSpec) -> Proposer | None:
         """Return the rules that polish models' kernels, if both propose and the simulator takes the run's API and chip."""
         if spec.proposer != "both" or not spec.search.polish or not _is_simulated(spec):
             return None
         return self._tuner(spec, "promise", spec.search.polish)
 
-    def _tuner(self, spec: RunSpec, strategy: str, limit: int) -> TunedRules:
+    def _tuner(self, spec: RunSpec, strategy: str, limit: int, most: int | None = None) -> TunedRules:
         from acceld.proposers.rules.proposer import TunedRules
 
         parameters = spec.search
-        return TunedRules(
-            partial(self._timed, spec), strategy, limit=limit, seed=parameters.seed, within_s=parameters.time_limit_s
-        )
+        seed, within_s = parameters.seed, parameters.time_limit_s
+        return TunedRules(partial(self._timed, spec), strategy, limit=limit, most=most, seed=seed, within_s=within_s)
 
     async def _timed(self, spec: RunSpec, kernel: Kernel) -> Timed | None:
         """Return the simulated latency of a kernel, without running it on data; None if it is not a legal program."""

@@ -16,6 +16,8 @@ TOLD = 6
 class BothProposer:
     """Plans 0, 2, 4 ... of a parent are models', the others rules'; where rules have no more, models plan.
 
+    Rules that tune whole sequences have one plan for a parent: what its next ones would gain, they gain too.
+
     What rules would do, and where they refuse and why, are notes for the planner and stand below the executor's plan.
     Repairs, first kernels and insights are models'.
     """

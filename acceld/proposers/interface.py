@@ -63,6 +63,8 @@ class PlanRequest:
     """Outcomes of the earlier plans in words, by plan id."""
     lineage: tuple[Step, ...] = ()
     """The steps from the baseline to the parent, oldest first."""
+    below_us: float | None = None
+    """The latency below which a kernel may still enter the beam; None where any may."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,6 +327,7 @@ class Search:
                     earlier=past.plans,
                     outcomes=past.outcomes,
                     lineage=past.lineage,
+                    below_us=self._useful_below_us,
                 )
             )
             if proposed is None:
@@ -416,7 +417,9 @@ class Search:
         if plan is None:
             seed = derived_seed(self.parameters.seed, self.iteration, place, index, number, step)
             run = self.run_record.id
-            proposed = await polisher.plan(PlanRequest(self.parts.problem, run, self.iteration, model, place, 0, seed))
+            below_us = self._useful_below_us
+            asked = PlanRequest(self.parts.problem, run, self.iteration, model, place, 0, seed, below_us=below_us)
+            proposed = await polisher.plan(asked)
             if proposed is None:
                 return
             plan = await store.change(write_plan, proposed)

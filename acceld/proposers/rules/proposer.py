@@ -199,29 +199,38 @@ class TunedRules(RulesProposer):
         strategy: str,
         *,
         limit: int,
+        most: int | None = None,
         seed: int = 0,
         within_s: float | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
         """``limit`` kernels are timed for each parent, by one of the tuner's strategies.
 
+        A parent gets at most ``most`` plans, all in one iteration; None for as many as were found.
         ``within_s`` is the time that the run has from now on. Tuning a parent takes half of what is left of it at most,
         so that what was found is still evaluated.
         """
         super().__init__()
-        self._time, self._strategy, self._limit, self._seed = time, strategy, limit, seed
+        self._time, self._strategy, self._limit, self._most, self._seed = time, strategy, limit, most, seed
         self._now = now
         self._ends = None if within_s is None else now() + within_s
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the fastest sequence from the parent that no earlier plan took, ``index`` places further on."""
+        """Return the fastest sequence from the parent that no earlier plan took, ``index`` places further on.
+
+        One that is too slow for the beam is no plan.
+        """
+        taken = {tuple(plan.data["steps"]) for plan in request.earlier if "steps" in plan.data}
+        if self._most is not None and len(taken) + request.index >= self._most:
+            return None
         kernel, shapes = request.parent.kernel, self._shapes_of(request.problem.arguments)
         async with self._reading:
             if (kernel.api, kernel.text) not in self._tuned:
                 self._tuned[kernel.api, kernel.text] = await self._tune(kernel, shapes)
-        taken = {tuple(plan.data.get("steps", ())) for plan in request.earlier}
-        found = [one for one in self._tuned[kernel.api, kernel.text] if one.steps not in taken]
+        below_us = float("inf") if request.below_us is None else request.below_us
+        tuned = self._tuned[kernel.api, kernel.text]
+        found = [one for one in tuned if one.steps not in taken and one.latency_us < below_us]
         if request.index >= len(found):
             return None
         one = found[request.index]

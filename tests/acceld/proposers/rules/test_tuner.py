@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -115,6 +116,31 @@ async def test_plans_are_the_fastest_sequences_and_their_attempts_repeat_the_ste
     assert again is None or again.data["steps"] != plan.data["steps"]
     assert await proposer.plan(request(500)) is None
     assert await proposer.attempt(AttemptRequest(asked.problem, plan, asked.parent, 1, 0)) is None
+
+
+async def test_a_sequence_too_slow_for_the_beam_is_no_plan() -> None:
+    proposer = tuned()
+    plans = [plan for index in range(20) if (plan := await proposer.plan(request(index))) is not None]
+    latencies = []
+    for plan in plans:
+        attempt = await proposer.attempt(AttemptRequest(request(0).problem, plan, request(0).parent, 0, 0))
+        assert attempt is not None and attempt.text is not None
+        timed = await simulated(Kernel(attempt.text, "nki_legacy"))
+        assert timed is not None
+        latencies.append(timed.latency_us)
+    limit_us = latencies[len(latencies) // 2]
+    expected = [plan.data["steps"] for plan, us in zip(plans, latencies, strict=True) if us < limit_us]
+    made = [await proposer.plan(replace(request(index), below_us=limit_us)) for index in range(20)]
+    assert [plan.data["steps"] for plan in made if plan is not None] == expected != []
+
+
+async def test_beside_models_a_parent_has_one_sequence() -> None:
+    proposer = TunedRules(simulated, "promise", limit=20, most=1)
+    plan = await proposer.plan(request(0))
+    assert plan is not None and await proposer.plan(request(1)) is None
+    assert await proposer.plan(request(0, earlier=[plan])) is None
+    single = replace(plan, data={"key": ""})
+    assert await proposer.plan(request(0, earlier=[single])) is not None, "a single rewrite is no sequence"
 
 
 async def test_a_run_with_little_time_is_given_what_was_tuned_in_half_of_it() -> None:
