@@ -33,7 +33,7 @@ class Optimized:
     improved: bool
     """True if the best kernel is faster than the baseline beyond what the model or the measurement can resolve."""
     speedup: float | None
-    """Baseline over best; None where nothing passed."""
+    """Baseline over best; None if nothing passed."""
     baseline_latency_us: float | None
     best_latency_us: float | None
     interval_percent: float | None

@@ -1,4 +1,4 @@
-"""Drafts of workload folders from what a person gives: a kernel, argument shapes, a reference, sample inputs."""
+"""Draft workload folders from a kernel, argument shapes, a reference, or sample inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DraftArgument:
 
 @dataclass(frozen=True, slots=True)
 class DraftOutput:
-    """An output: the reference's shape, and the kernel's where it differs."""
+    """An output: the reference's shape, and the kernel's if it differs."""
 
     name: str
     shape: tuple[int, ...]
@@ -45,11 +45,11 @@ class ReferenceFacts:
     arguments: tuple[DraftArgument, ...]
     outputs: tuple[DraftOutput, ...]
     drawn: bool = False
-    """It has no ``get_inputs``: its arrays were drawn as they were described."""
+    """True if the reference has no ``get_inputs``, so that its arrays were drawn from the given shapes."""
 
 
 def parse_argument(text: str, place: int) -> DraftArgument:
-    """``x=128x512:bfloat16`` or ``128x512:float32``. UsageError for anything else."""
+    """Read ``x=128x512:bfloat16`` or ``128x512:float32``. UsageError for anything else."""
     match = _ARGUMENT.match(text)
     if match is None:
         raise UsageError(f"argument {text!r} is not NAME=SHAPE:DTYPE", hint="for example x=4096x8192:bfloat16")
@@ -63,7 +63,7 @@ def parse_argument(text: str, place: int) -> DraftArgument:
 
 
 def parse_scalar(text: str) -> DraftArgument:
-    """``eps=1e-6``. UsageError for anything else."""
+    """Read ``eps=1e-6``. UsageError for anything else."""
     name, _, value = text.partition("=")
     try:
         number = float(value)
@@ -109,9 +109,9 @@ print(json.dumps({"inputs": [facts(v) for v in inputs], "kernel": [facts(v) for 
 
 
 def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> ReferenceFacts:
-    """Run a reference (a person's own file) once in a child process. WorkloadError where it raises or is none.
+    """Run a reference (a person's own file) once in a child process. WorkloadError if it raises or lacks ``forward``.
 
-    ``given`` names its arguments, and says what they are where the file has no ``get_inputs``.
+    ``given`` names the arguments. It also gives their shapes if the file has no ``get_inputs``.
     """
     names = [argument.name for argument in given]
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
@@ -155,7 +155,9 @@ def workload_toml(
     sample: str = "",
     drawn: bool = False,
 ) -> str:
-    """Return the commented text of workload.toml; ``drawn`` says that no ``get_inputs`` makes its arrays."""
+    """Return the commented text of workload.toml. ``drawn``: there is no ``get_inputs``, so arrays are drawn from the
+    shapes.
+    """
     tolerance = 2e-5 if all(a.dtype in ("", "float32") for a in arguments) else 2e-2
     lines = [
         f'name = "{name}"',

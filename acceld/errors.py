@@ -28,7 +28,7 @@ from collections.abc import Iterable
 
 
 class AcceldError(Exception):
-    """Base of all. ``message`` says what is wrong and where, ``hint`` what to do about it."""
+    """Base of all errors. ``message`` says what is wrong and where, ``hint`` what to do about it."""
 
     exit_code = 1
 
@@ -52,7 +52,7 @@ class ConfigError(UsageError):
 
 
 class WorkloadError(UsageError):
-    """A workload folder that can not be used."""
+    """A workload folder is invalid."""
 
 
 class PromptError(UsageError):
@@ -72,7 +72,7 @@ class CredentialError(AcceldError):
 
 
 class BudgetError(AcceldError):
-    """Going on would exceed a cap."""
+    """The next step would exceed a cap."""
 
     exit_code = 5
 
@@ -94,6 +94,6 @@ class StoreError(AcceldError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`` Did you mean 'x'?`` for the nearest known name, empty where none is near."""
+    """Return `` Did you mean 'x'?`` for the nearest known name; empty if none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"Did you mean {near[0]!r}?" if near else ""

@@ -206,7 +206,7 @@ class LlmCallStarted:
 
 @dataclass(frozen=True, slots=True)
 class LlmCallFinished:
-    """A model answered or failed. ``cost_usd`` is None where no price is known."""
+    """A model answered or failed. ``cost_usd`` is None if no price is known."""
 
     kind: ClassVar = EventKind.LLM_CALL_FINISHED
     call: int

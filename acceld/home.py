@@ -91,7 +91,7 @@ class Home:
     def prepare(self) -> Path:
         """Make the folder, see that it can be used, and return its path.
 
-        Raises UsageError where it can not be written or lies on a network file system.
+        Raises UsageError if it can not be written or lies on a network file system.
         """
         kind = file_system(self.path)
         if kind in NETWORK_FILE_SYSTEMS:
@@ -125,7 +125,7 @@ class Home:
         return record if self.is_served() else None
 
     def is_served(self) -> bool:
-        """Return whether a daemon holds the lock."""
+        """Return True if a daemon holds the lock."""
         try:
             descriptor = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -139,7 +139,7 @@ class Home:
         return False
 
     def token(self) -> str:
-        """Return the token that clients show. DaemonError where it can not be read."""
+        """Return the token that clients show. DaemonError if it can not be read."""
         try:
             return self.token_file.read_text().strip()
         except OSError as error:
@@ -165,7 +165,7 @@ def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | Non
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether it is a folder of this user: one that a stranger left in a shared place is not used."""
+    """Return True if it is a folder of this user: one that a stranger left in a shared place is not used."""
     try:
         info = folder.lstat()
     except OSError:
@@ -239,7 +239,7 @@ def _recorded(home: Home) -> dict[str, Any] | None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file by one that only its owner may read, never half written. UsageError where the disk refuses."""
+    """Replace a file by one that only its owner may read, never half written. UsageError if the disk refuses."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -257,7 +257,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def process_start(pid: int) -> int | None:
-    """Return a process's start in clock ticks since boot; None where there is none. Distinguishes a reused pid."""
+    """Return a process's start in clock ticks since boot; None if there is none. Distinguishes a reused pid."""
     try:
         stat_line = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -273,7 +273,7 @@ def _runtime_folders() -> list[Path]:
 
 
 def _private(folder: Path) -> bool:
-    """Create ``folder`` with access for its owner alone; return False where that fails."""
+    """Create ``folder`` with access for its owner alone; return False if that fails."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         info = folder.lstat()
@@ -287,7 +287,7 @@ def _private(folder: Path) -> bool:
 
 
 def file_system(path: Path, mounts: str | None = None) -> str:
-    """Return the kind of file system that holds ``path`` (or will); empty where it is unknown.
+    """Return the kind of file system that holds ``path`` (or will); empty if it is unknown.
 
     ``mounts`` is the text of a ``mountinfo`` file, this process's own where it is not given.
     """

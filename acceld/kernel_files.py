@@ -27,7 +27,7 @@ def load_kernel(
     """Return the kernel in ``path`` with its import closure, as a person gives it.
 
     The closure holds the modules below the kernel's folder (or its package's root) that it imports, directly or not,
-    by path relative to that root, as then is its own file name. UsageError where the file can not be read or is not text.
+    by path relative to that root, as then is its own file name. UsageError if the file can not be read or is not text.
     """
     text = read(path)
     root = package_root(path)
@@ -45,7 +45,7 @@ def load_kernel(
 
 
 def api_of_file(path: Path) -> str | None:
-    """Return the API a kernel file is written for; None where its name and imports leave it open or it can not be read."""
+    """Return the API a kernel file is written for; None if its name and imports leave it open or it can not be read."""
     if path.suffix == ".c":
         return "c"
     try:
@@ -67,7 +67,7 @@ def api_of_text(text: str) -> str | None:
 
 
 def read(path: Path) -> str:
-    """Return the file's text. UsageError where there is none."""
+    """Return the file's text. UsageError if there is none."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise UsageError(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; that is not a kernel")

@@ -111,7 +111,7 @@ class RunState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Return whether the run will not go on."""
+        """Return True if the run will not go on."""
         return self in (RunState.FINISHED, RunState.CANCELLED, RunState.FAILED)
 
 
@@ -120,12 +120,12 @@ BUDGET_PREFIX = "budget: "
 
 
 def waits_for_budget(state: str, message: str) -> bool:
-    """Return whether a run goes on only once its cap is raised."""
+    """Return True if a run goes on only once its cap is raised."""
     return state == RunState.PAUSED and message.startswith(BUDGET_PREFIX)
 
 
 STOPPED = "stopped"
-"""State of a run that was under way when its daemon ended. The next daemon goes on with it."""
+"""State of a run that was under way when its daemon ended. The next daemon continues it."""
 UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
 
 
@@ -198,11 +198,11 @@ class Correctness:
     worst_row: float | None = None
     checks: tuple[Check, ...] = ()
     accelopt_passed: bool | None = None
-    """Result of the published gate (its seeds, its tolerance); None where it was not asked."""
+    """Result of the published gate (its seeds, its tolerance); None if it was not asked."""
 
     @property
     def passed(self) -> bool:
-        """Return whether every check passed."""
+        """Return True if every check passed."""
         return all(check.passed for check in self.checks)
 
     @property
@@ -219,7 +219,7 @@ class Profile:
     chip: str
     api: str
     latency_us: float | None
-    """None where the time depends on data whose distribution is unknown."""
+    """None if the time depends on data whose distribution is unknown."""
     method: str
     """Method that gave the latency, such as ``compiler_legacy`` or ``neuron-profile total_time``."""
     sdk: str = ""
@@ -229,7 +229,7 @@ class Profile:
     driver: str = ""
     resolution_us: float = 0.0
     interval_percent: float | None = None
-    """Absolute uncertainty, plus or minus; None where it is not known (``unvalidated``)."""
+    """Absolute uncertainty, plus or minus; None if it is not known (``unvalidated``)."""
     engines_us: Mapping[str, float] = field(default_factory=dict)
     """Busy time by engine."""
     counters: Mapping[str, float] = field(default_factory=dict)

@@ -11,7 +11,7 @@ _ONE_AT_A_TIME = threading.Lock()
 def parse(text: str, filename: str = "<unknown>") -> ast.Module:
     """Return the tree of a module. SyntaxError and ValueError as :func:`ast.parse`.
 
-    CPython up to 3.12 counts the depth of nested nodes once for all threads, and ends in SystemError where two parse at
+    CPython up to 3.12 counts the depth of nested nodes once for all threads, and ends in SystemError if two parse at
     the same time.
     """
     with _ONE_AT_A_TIME:

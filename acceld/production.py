@@ -74,7 +74,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """A kernel to call. ``stored`` is None where it is the fallback, and ``why`` then says why."""
+    """A kernel to call. ``stored`` is None if it is the fallback, and ``why`` then says why."""
 
     function: Callable[..., Any]
     stored: Stored | None
@@ -109,7 +109,7 @@ def best(
 
     ``shapes`` are those of the arrays the program will pass, in order; a workload of other shapes is not taken. ``chip`` and
     ``sdk`` (the version of neuronx-cc) default to what this machine says. Only measured kernels count, and with ``simulated``
-    those of the simulator too. Kernels that ``acceld verify --all`` has marked are left out. UsageError where nothing fits
+    those of the simulator too. Kernels that ``acceld verify --all`` has marked are left out. UsageError if nothing fits
     and there is no fallback.
     """
     try:
@@ -156,7 +156,7 @@ def this_chip() -> str:
 
 
 def this_sdk() -> str:
-    """Return the version of neuronx-cc in this environment; empty where there is none."""
+    """Return the version of neuronx-cc in this environment; empty if there is none."""
     try:
         return importlib.metadata.version("neuronx-cc")
     except importlib.metadata.PackageNotFoundError:
@@ -257,7 +257,7 @@ def _fits(one: Stored, shapes: Sequence[Sequence[int]]) -> bool:
 
 
 def _workload(one: Stored) -> Workload | None:
-    """Return the workload as it is now; None where it is gone."""
+    """Return the workload as it is now; None if it is gone."""
     try:
         folder = Path(one.workload_folder)
         return load_workload(folder) if folder.is_dir() else workload(one.workload.rpartition("/")[2])

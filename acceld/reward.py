@@ -52,7 +52,7 @@ class Score:
     """Reward of one answer, with what it follows from."""
 
     reward: float | None
-    """None where the result says nothing about the kernel, such as a call that the simulator lacks."""
+    """None if the result says nothing about the kernel, such as a call that the simulator lacks."""
     status: str
     """A status of an evaluation, or ``no_code``."""
     latency_us: float | None = None
@@ -113,7 +113,7 @@ class Scorer:
     def score(self, answers: Sequence[str], workloads: Sequence[str] | None = None) -> list[Score]:
         """Evaluate answers, each a kernel's text or a model's answer with a code block; scores in their order.
 
-        WorkloadError or UsageError where a workload can not be used.
+        WorkloadError or UsageError if a workload can not be used.
         """
         names = [self._workload] * len(answers) if workloads is None else list(workloads)
         if len(names) != len(answers):
@@ -134,7 +134,7 @@ class Scorer:
         return [one.reward for one in self.score([_text_of(one) for one in completions], workload)]
 
     def baseline(self, name: str = "") -> tuple[Kernel, float | None]:
-        """Return a workload's own kernel and its latency in microseconds; None where it does not pass."""
+        """Return a workload's own kernel and its latency in microseconds; None if it does not pass."""
         found, api, chip = self._place(name or self._workload)
         return baseline_kernel(found, api), self._run(self._baseline_us(found, api, chip))
 
@@ -210,7 +210,7 @@ class Scorer:
         return found, where.api, where.chip
 
     def _baseline_us(self, found: Workload, api: str, chip: str) -> Coroutine[Any, Any, float | None]:
-        """Return a baseline's latency, asked for once; None where it does not pass."""
+        """Return a baseline's latency, asked for once; None if it does not pass."""
 
         async def ask() -> float | None:
             request = self._request(baseline_kernel(found, api), found, chip, Priority.BASELINE)

@@ -9,7 +9,7 @@
   in the fastest mode the tolerance allows, element-wise work on all engines at once, each instruction doing as many
   operations on an element as the ISA reference documents.
 
-All are None where a workload declares no work or a chip has no figure; nothing is guessed. All rates are for one
+All are None if a workload declares no work or a chip has no figure; nothing is guessed. All rates are for one
 NeuronCore.
 """
 
@@ -172,7 +172,7 @@ class Floor:
 
 
 def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
-    """Return the least times of the declared work on a chip; None where either is not known."""
+    """Return the least times of the declared work on a chip; None if either is not known."""
     peaks, wire = ATTAINABLE_PEAKS.get(chip), WIRE_BYTES_PER_S.get(chip)
     if evaluated.work is None or peaks is None or wire is None:
         return None

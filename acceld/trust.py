@@ -30,7 +30,7 @@ def trusted_folders(environ: Mapping[str, str] | None = None) -> frozenset[Path]
 
 
 def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """Trust the acceld.toml in ``folder`` as it is now; its path. UsageError where there is none."""
+    """Trust the acceld.toml in ``folder`` as it is now; its path. UsageError if there is none."""
     folder = folder.resolve()
     digest = _digest(folder)
     if digest is None:

@@ -69,13 +69,13 @@ def refuse_emptied(path: Path) -> None:
 
 
 def _logged(path: Path) -> bool:
-    """Return whether there are changes in the write-ahead log."""
+    """Return True if there are changes in the write-ahead log."""
     log = path.with_name(path.name + "-wal")
     return log.exists() and log.stat().st_size > 0
 
 
 def refuse_damaged(path: Path) -> None:
-    """StoreError where the log that a killed process left does not fit the file: one was put in its place, or torn.
+    """StoreError if the log that a killed process left does not fit the file: one was put in its place, or torn.
 
     Looked at read-only, because a writer that closes would write the log into the file.
     """
@@ -93,7 +93,7 @@ def refuse_damaged(path: Path) -> None:
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """The one read-write connection. StoreError where the file can not be opened or is not a database."""
+    """The one read-write connection. StoreError if the file can not be opened or is not a database."""
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
         os.chmod(path, 0o600)
@@ -135,7 +135,7 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = NEWE
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Return a connection that can only read. StoreError where there is no database, or one that this acceld can not
+    """Return a connection that can only read. StoreError if there is no database, or one that this acceld can not
     read.
     """
     if not path.exists():
@@ -161,7 +161,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def damage(path: Path, error: sqlite3.Error) -> StoreError | None:
-    """Return the error for a damaged file; None where ``error`` means something else."""
+    """Return the error for a damaged file; None if ``error`` means something else."""
     text = str(error)
     if "not a database" not in text and "malformed" not in text:
         return None

@@ -57,7 +57,7 @@ class Store:
         """Open (or make) the database and bring it to this acceld's schema. Blocks; call it off the event loop.
 
         ``reserve_bytes`` of disk are kept beside it, to be given up when the disk is full. ``redact`` is applied to
-        every text that is written. StoreError where it can not be opened, is newer, or is written by another process.
+        every text that is written. StoreError if it can not be opened, is newer, or is written by another process.
         """
         path = Path(path).absolute()
         refuse_emptied(path)

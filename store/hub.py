@@ -85,7 +85,7 @@ class Hub:
                 self._wakers.pop(waker, None)
 
     def _from_memory(self, seq: int) -> list[Event] | None:
-        """At most a page of events after ``seq``; None where they are no longer in memory."""
+        """At most a page of events after ``seq``; None if they are no longer in memory."""
         with self._lock:
             if seq >= self._last_seq:
                 return []

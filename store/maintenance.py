@@ -49,7 +49,7 @@ class CheckReport:
 
 
 def check(path: Path, quick: bool = False) -> CheckReport:
-    """Integrity, references, totals, gaps in the events. StoreError where there is no database."""
+    """Integrity, references, totals, gaps in the events. StoreError if there is no database."""
     started = time.monotonic()
     connection = connect_reader(path)
     try:
@@ -97,7 +97,7 @@ def backup(path: Path, target: Path) -> int:
 
 
 def restore(path: Path, copy: Path) -> Path | None:
-    """Put a copy in the database's place; the folder where what was there is kept, None where nothing was.
+    """Put a copy in the database's place; the folder where what was there is kept, None if nothing was.
 
     A log that a killed daemon left belongs to the old file, and would damage the copy: it goes with it. StoreError for
     a copy that is not whole, and while a daemon writes.

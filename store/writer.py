@@ -59,7 +59,7 @@ class Transaction:
         return row
 
     def update(self, table: str, row_id: int, **values: Any) -> None:
-        """Change columns of one row. StoreError where there is no such row."""
+        """Change columns of one row. StoreError if there is no such row."""
         sets = ", ".join(f"{name} = ?" for name in values)
         if self.execute(f"UPDATE {table} SET {sets} WHERE id = ?", (*values.values(), row_id)).rowcount != 1:
             raise StoreError(f"there is no row {row_id} in {table}")

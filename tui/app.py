@@ -220,7 +220,7 @@ class ConsoleApp(App[None]):
             self._driver.write(announcement(last, self._manner, in_tmux="TMUX" in os.environ))
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        # Without color, Textual's filter wants a style on every segment; those of plots have none where nothing is drawn.
+        # Without color, Textual's filter wants a style on every segment; those of plots have none if nothing is drawn.
         return [Styled(), *super().get_line_filters()] if self.no_color else super().get_line_filters()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:

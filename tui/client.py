@@ -9,7 +9,7 @@ from acceld.events import Event
 
 
 class Client(Protocol):
-    """Requests by path. DaemonError where nobody answers or the answer is an error."""
+    """Requests by path. DaemonError if nobody answers or the answer is an error."""
 
     read_only: bool
     """True if nothing can be changed, as without a daemon."""

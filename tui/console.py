@@ -138,7 +138,7 @@ class ConsoleView:
         self.now = max(self.now, event.at)
 
     def apply(self, event: Event) -> bool:
-        """Take one event in; False where it had been before."""
+        """Take one event in; False if it had been before."""
         if event.seq <= self.seq:
             return False
         self.seq = event.seq

@@ -1,4 +1,4 @@
-"""Estimate of a run from earlier runs of the same workload. Pure; empty where nothing is known."""
+"""Estimate of a run from earlier runs of the same workload. Pure; empty if nothing is known."""
 
 from __future__ import annotations
 

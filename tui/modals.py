@@ -47,7 +47,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Ask(ModalScreen[str | None]):
-    """One line of text; None where it was given up."""
+    """One line of text; None if it was given up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Back", id="ask.back")]
 

@@ -35,7 +35,7 @@ class Session:
         self.candidate: int | None = None
         """The candidate in view."""
         self.banner = ""
-        """The state of the connection in words; empty where all is well."""
+        """The state of the connection in words; empty if all is well."""
         self.hello: Mapping[str, Any] = {}
         """The daemon's first answer."""
         self._clock = clock
@@ -80,7 +80,7 @@ class Session:
         return [alert for event in fresh if (alert := alert_of(event)) is not None]
 
     async def connect(self) -> None:
-        """Read the list of runs and the newest events. DaemonError where nobody answers."""
+        """Read the list of runs and the newest events. DaemonError if nobody answers."""
         self.hello = await self.client.get("/v1/hello")
         seq = int(self.hello.get("last_seq") or 0)
         answer = await self.client.get("/v1/runs", limit=500)
@@ -125,7 +125,7 @@ class Session:
 
 
 def _roof(folder: str | None, name: str | None, chip: str) -> Roof | None:
-    """Return the roof over a run's workload; None where its folder is on another machine or it declares no work."""
+    """Return the roof over a run's workload; None if its folder is on another machine or it declares no work."""
     peaks = PAPER_PEAKS.get(chip)
     try:
         loaded = load_workload(folder) if folder else workload(name or "")

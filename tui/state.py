@@ -211,7 +211,7 @@ class RunView:
     _levels: dict[int, list[int]] = field(default_factory=dict)
     """Ids by iteration, ascending."""
     roof: Roof | None = None
-    """Peak rates and declared work; None where the workload declares none or the chip has no peak."""
+    """Peak rates and declared work; None if the workload declares none or the chip has no peak."""
 
     # -- what the screens ask ------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class RunView:
         return len(self.candidates) - self.counts.total()
 
     def doing(self, now: float) -> str:
-        """Return what a run that goes on waits for, and for how long; empty where nothing is known to be under way.
+        """Return what a run that goes on waits for, and for how long; empty if nothing is known to be under way.
 
         Such as ``evaluating 3 of 9, 40 s`` for first results, ``checking c12 on data, 9 s`` for one that was only timed,
         ``verifying c12, 9 s`` for the strict gate, ``2 model calls``.

@@ -41,7 +41,7 @@ class Places:
         return path
 
     def workload(self, name: str) -> Workload:
-        """Return a workload by name, or the one in a folder below a root. UsageError where there is neither."""
+        """Return a workload by name, or the one in a folder below a root. UsageError if there is neither."""
         folders = workload_folders(self.config.paths.workloads)
         if name in folders:
             return load_workload(folders[name])

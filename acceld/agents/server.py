@@ -194,7 +194,7 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
     ) -> Json:
         """Search for a faster version of a kernel (default: the workload's baseline). Takes seconds to hours.
 
-        Reports progress. Cancelling the call pauses the run; resume_run goes on with it. A new best kernel has passed
+        Reports progress. Cancelling the call pauses the run; resume_run continues it. A new best kernel has passed
         the strict gate.
         """
         return await _answered(

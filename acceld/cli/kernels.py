@@ -35,7 +35,7 @@ def workload_of(path: Path, name: str | None, settings: config.Config) -> Worklo
 
 
 def baseline_of(found: Workload, api: str) -> Path:
-    """Return the file of a workload's baseline. UsageError where there is none for ``api``."""
+    """Return the file of a workload's baseline. UsageError if there is none for ``api``."""
     if api not in found.baselines:
         known = ", ".join(sorted(found.baselines)) or "none"
         raise UsageError(f"workload {found.name} has no baseline for API {api}; it has {known}")

@@ -16,8 +16,8 @@ def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) 
     """Return a workload folder under ``place`` for the reference in ``path``. Equal references and arguments share a
     folder.
 
-    :raises UsageError: there is no such file, or the folder can not be written. :raises WorkloadError: the reference
-    does not run.
+    :raises UsageError: there is no such file, or the folder can not be written.
+    :raises WorkloadError: the reference does not run.
     """
     try:
         text = path.read_bytes()

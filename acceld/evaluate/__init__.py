@@ -1,1 +1,1 @@
-"""Evaluating candidates: three kinds of process, cheap checks first."""
+"""Evaluate candidates with three kinds of process, cheap checks first."""

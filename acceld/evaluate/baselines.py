@@ -1,4 +1,4 @@
-"""A workload's own kernels as the evaluator runs them."""
+"""Provide a workload's own kernels to the evaluator."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from acceld.model import Kernel
 from acceld.workloads import Workload
 
 TARGETS = {"nki_legacy": "trn1", "nki": "trn2"}
-"""A chip for each API, where only what a kernel computes matters."""
+"""A chip for each API, for cases where only a kernel's results matter."""
 
 
 def baseline_kernel(found: Workload, api: str) -> Kernel:
-    """Return the workload's own kernel for an API, with its import closure. WorkloadError where it has none."""
+    """Return the workload's own kernel for an API, with its import closure. WorkloadError if it has none."""
     path = found.baselines.get(api)
     if path is None:
         known = ", ".join(sorted(found.baselines)) or "none"
@@ -23,9 +23,7 @@ def baseline_kernel(found: Workload, api: str) -> Kernel:
 
 
 def oracle_kernel(found: Workload) -> tuple[Kernel, str]:
-    """Return the kernel that stands in for a missing reference, and the chip to trace it for. WorkloadError without
-    one.
-    """
+    """Return the kernel in place of a missing reference, and the chip to trace it for. WorkloadError if there is none."""
     for api, chip in TARGETS.items():
         if api in found.baselines:
             return baseline_kernel(found, api), chip

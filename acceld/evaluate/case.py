@@ -1,4 +1,4 @@
-"""One evaluation under way, and the stage at which a kernel failed."""
+"""Hold the state of one evaluation, and the stage at which a kernel failed."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ class Failed:
     failure: Failure
     correctness: Correctness | None = None
     log: str = ""
-    """All that the tools said of it."""
+    """The output of all tools."""
 
 
 @dataclass(slots=True)
 class Case:
-    """One evaluation under way and what it has gathered so far. ``loaded`` is None where a kernel is only timed."""
+    """State of one evaluation. ``loaded`` is None if a kernel is only timed."""
 
     request: EvaluationRequest
     loaded: Workload | None
     program_sha256: str = ""
-    """Hash of what the kernel was built into."""
+    """Hash of the built program."""
     profile: Profile | None = None
     checks: list[Check] = field(default_factory=list)
-    """In the order in which they ended, until :meth:`order`."""
+    """Checks in the order in which they ended; in the order of their trials after :meth:`order`."""
     tried: dict[Trial, Check] = field(default_factory=dict)
-    """The check that came of each trial."""
+    """The check of each trial."""
     worst_row: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     published: bool | None = None
-    """Result of the published gate; None where it was not asked."""
+    """Result of the published gate; None if it was not run."""
     log: str = ""
     reused: bool = False
-    """Nothing was run: the same program was evaluated before."""
+    """True if nothing was run because the same program was evaluated before."""
 
     @property
     def workload(self) -> Workload:
-        """The workload of a kernel that is more than timed."""
+        """The workload. Only valid for a kernel that is more than timed."""
         assert self.loaded is not None
         return self.loaded
 
     @property
     def program(self) -> tuple[str, str, str]:
         """Key of evaluations that may be shared: workload, chip and built program."""
-        # Two sources may make one program at this shape and differ at a hidden one.
+        # Two sources may make one program at this shape, and differ at a hidden one.
         source = self.request.kernel.sha256 if self.workload.hidden else ""
         return self.workload.hash, self.request.chip, self.program_sha256 + source
 
@@ -83,11 +83,11 @@ class Case:
             self.spend({name: time.monotonic() - began})
 
     def refused(self, name: str, reason: str, trial: Trial | None = None) -> None:
-        """Record a variant that decides nothing for the workload."""
+        """Record a variant that is not used because the workload can not be checked on it."""
         self._add(Check(f"{name} (not tried: {reason})", True), trial)
 
     def checked(self, result: TrialResult, gate: Gate, hint: str = "", trial: Trial | None = None) -> Failed | None:
-        """Record the result of one data set; return the failure where it is beyond tolerance."""
+        """Record the result of one data set. Return the failure if it is beyond the tolerance."""
         check = bounded(result.check)
         self._add(check, trial)
         self.worst_row = max(self.worst_row, worst_row(result.errors))
@@ -97,7 +97,7 @@ class Case:
         return Failed(Status.INCORRECT_NUMERICAL, failure, self.correctness(gate))
 
     def order(self, trials: Sequence[Trial]) -> None:
-        """Put the checks in the order of their trials, of which two may have run at the same time."""
+        """Sort the checks by the order of their trials, two of which may have run at the same time."""
         self.checks = [self.tried[trial] for trial in trials if trial in self.tried]
 
     def _add(self, check: Check, trial: Trial | None) -> None:
@@ -107,7 +107,7 @@ class Case:
 
 
 class Recent(OrderedDict[K, V]):
-    """A mapping of the ``most`` entries used last."""
+    """A mapping that keeps the ``most`` entries used last."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -121,6 +121,6 @@ class Recent(OrderedDict[K, V]):
             self.popitem(last=False)
 
     def keep(self, key: K, make: Callable[[], V]) -> V:
-        """Return the entry of a key; the first call makes it."""
+        """Return the entry of a key, made by the first call."""
         self[key] = value = self[key] if key in self else make()
         return value

@@ -1,7 +1,8 @@
-"""Estimate a latency from samples, and compare two kernels that were timed interleaved: one bootstrap, one rule for a win.
+"""Estimate a latency from samples, and compare two kernels that were timed interleaved. One bootstrap and one rule for
+a win.
 
-A session is one process of each kernel. Its pages, caches and neighbours stay with it, so calls of one session agree
-better with each other than with those of the next. The bootstrap draws sessions first and then calls of each.
+A session is one process of each kernel. Its pages, caches and neighbors stay the same, so calls of one session agree
+better than calls of two. The bootstrap draws sessions first and then calls of each.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SESSIONS = 5
-"""Fewest sessions that a win is measured in: of five medians, the true one lies outside their range in one case of sixteen."""
+"""Fewest sessions for a win. With five medians, the true one lies outside their range in one case of sixteen."""
 _RESAMPLES = 2000
 _LOW, _HIGH = 2.5, 97.5
 
@@ -33,7 +34,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A candidate compared with a competitor. ``speedup`` is competitor : candidate, above 1 where the candidate is faster."""
+    """Comparison of a candidate with a competitor. ``speedup`` is competitor over candidate, above 1 if the candidate
+    is faster.
+    """
 
     competitor_sha256: str
     speedup: Estimate
@@ -44,12 +47,12 @@ class Paired:
 
     @property
     def band_percent(self) -> float:
-        """Half width inside which the two are a tie: the interval's, or twice the resolution where that is more."""
+        """Half width of the ratio inside which the two tie: the interval's, or twice the resolution if that is more."""
         return max(self.speedup.half_percent, 2 * self.resolution_percent)
 
     @property
     def win(self) -> bool:
-        """True where the whole interval lies above 1, the ratio beyond the band, and there were enough sessions to know."""
+        """True if the whole interval lies above 1, the ratio lies beyond the band, and there were enough sessions."""
         beyond = self.speedup.low > 1 and self.speedup.middle > 1 + self.band_percent / 100
         return beyond and self.sessions >= SESSIONS
 
@@ -68,7 +71,7 @@ class Paired:
 
 
 def median(sessions: Sequence[Sequence[float]]) -> Estimate:
-    """Return the median of the medians of at least one session of samples. The same samples give the same interval."""
+    """Return the median of the medians of at least one session of samples. Equal samples give an equal interval."""
     rng = np.random.default_rng(0)
     count = len(sessions)
     within = np.empty((count, _RESAMPLES, count))
@@ -88,10 +91,10 @@ def paired(
     resolution: float,
     competitor_sha256: str = "",
 ) -> Paired:
-    """Compare sessions of interleaved samples pair by pair, so that what drifts with time drifts in both.
+    """Compare sessions of interleaved samples pair by pair, so that drift over time affects both.
 
-    All samples are positive and in the resolution's unit; those of the longer series of a session without a partner are
-    left out. ValueError where the numbers of sessions differ.
+    All samples are positive and in the resolution's unit. Samples of a session's longer series without a partner are
+    left out. ValueError if the numbers of sessions differ.
     """
     ratios = []
     for mine, other in zip(candidate, competitor, strict=True):
@@ -102,6 +105,6 @@ def paired(
 
 
 def spread(samples: Sequence[float]) -> float:
-    """Return the distance between the quartiles."""
+    """Return the interquartile range."""
     low, high = np.percentile(np.asarray(samples, np.float64), (25, 75))
     return float(high - low)

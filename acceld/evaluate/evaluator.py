@@ -1,7 +1,8 @@
-"""The order of evaluation, the same on every device; a device fills in the steps.
+"""Evaluate in the same order on every device; a device fills in the steps.
 
-policy -> build from shapes, in a jail -> hash, and reuse of what is known of the same program -> measure -> physical
-floor -> worth data? -> search gate -> strict gate. A failure ends it at once.
+The order: policy; build from shapes, in a jail; hash, and reuse of an earlier result of the same program; measure;
+compare with the physical floor; decide whether data is needed; search gate; strict gate. A failure ends the evaluation
+at once.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from acceld.workloads import Workload, load_workload, workload
 C = TypeVar("C", bound=Case)
 T = TypeVar("T")
 Ended = Failed | Status
-"""End of an evaluation before its last stage: a failure, or a status that is none."""
+"""End of an evaluation before its last stage: a failure, or a status that is not a failure."""
 Started = Callable[[EvaluationRequest, str], Awaitable[None]]
 """Called with each evaluation that gets a slot, and the slot's name."""
 
@@ -40,8 +41,8 @@ Started = Callable[[EvaluationRequest, str], Awaitable[None]]
 class OrderedEvaluator(ABC, Generic[C]):
     """Evaluates candidates one stage after another. Implements :class:`acceld.evaluate.interface.Evaluator`.
 
-    A device fills in ``open`` and ``close``, ``case``, ``build``, ``measure`` and ``check``; the other hooks have an answer
-    that serves most. A hook returns the failure that ends the evaluation, or None to go on.
+    A device fills in ``open`` and ``close``, ``case``, ``build``, ``measure`` and ``check``; the other hooks have
+    defaults. A hook returns the failure that ends the evaluation, or None to go on.
     """
 
     backend: str
@@ -67,12 +68,12 @@ class OrderedEvaluator(ABC, Generic[C]):
         self._running: set[asyncio.Task[Any]] = set()
         self.report: SandboxReport | None = None
 
-    # Life.
+    # Starting and stopping.
 
     async def start(self) -> None:
         """Find the device and the sandbox level, and start the child processes.
 
-        DeviceError where something is missing here, or the level is below the one that the configuration demands.
+        DeviceError if something is missing, or the level is below the configured one.
         """
         slots = await self.find()
         self.report = report = await probe_level(self._highest)
@@ -91,7 +92,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             raise
 
     async def stop(self, grace_s: float) -> None:
-        """Let nothing new begin, give what runs ``grace_s``, then end every child and its tree."""
+        """Start nothing new, give running evaluations ``grace_s``, then end every child and its tree."""
         self._queue.close()
         running = [task for task in self._running if task is not asyncio.current_task()]
         if running:
@@ -108,8 +109,8 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Wait for a slot, evaluate, and return the result.
 
-        WorkloadError for a workload that can not be used, DeviceError where something is missing here or the sandbox
-        forbids it, SandboxError where the harness broke.
+        WorkloadError for a workload that can not be used, DeviceError if something is missing or the sandbox does not
+        suffice, SandboxError if the sandbox itself failed.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -133,7 +134,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     # The order.
 
     async def run_stages(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Evaluation:
-        """Evaluate one candidate, to the first stage that it does not pass."""
+        """Evaluate a candidate up to the first stage that it does not pass."""
         case = await self.case(request, loaded, slot)
         try:
             ended: Ended | None = await self._refuse(request.kernel) or await self.build(case)
@@ -155,7 +156,9 @@ class OrderedEvaluator(ABC, Generic[C]):
             await self.release(case)
 
     async def _refuse(self, kernel: Kernel) -> Failed | None:
-        """Return why the kernel's code is not run at all. DeviceError where nothing holds it here."""
+        """Return the reason why the kernel's code is not run at all; None if it may run. DeviceError if there is no
+        sandbox for it.
+        """
         assert self.report is not None
         if kernel.trusted:
             return None
@@ -191,33 +194,33 @@ class OrderedEvaluator(ABC, Generic[C]):
         )
 
     async def weakness(self, case: Case, admit: Admit) -> Failure | None:
-        """Return what is wrong with the workload itself; asked only of what may be shown as a win."""
+        """Return what is wrong with the workload itself. Only needed for a result that may be shown as a win."""
         return await self._admissions.refuse(case.workload, admit) if case.request.needs_proof else None
 
     # Hooks.
 
     async def find(self) -> int:
-        """Find the devices; return how many evaluations may run at the same time. DeviceError where there is none."""
+        """Find the devices. Return the number of evaluations at the same time. DeviceError if there is no device."""
         return slots_of(self._config)
 
     @abstractmethod
     async def open(self, report: SandboxReport) -> None:
-        """Start the child processes and prove the devices."""
+        """Start the child processes, and test the devices."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End what ``open`` began, also where it failed half way."""
+        """Undo ``open``, also if it failed half way."""
 
     def slot_name(self, slot: int) -> str:
-        """Return what people call a slot."""
+        """Return the name of a slot for people."""
         return str(slot)
 
     @abstractmethod
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> C:
-        """Return the record of a new evaluation; raises where this request can not be served here."""
+        """Return the record of a new evaluation. Raises if the request can not be served on this device."""
 
     def policy(self, kernel: Kernel) -> Failure | None:
-        """Return the first thing in the source that a candidate may not hold."""
+        """Return the first forbidden construct in the source; None if there is none."""
         return policy.check(kernel.text, kernel.filename)
 
     @abstractmethod
@@ -230,15 +233,17 @@ class OrderedEvaluator(ABC, Generic[C]):
 
     @abstractmethod
     async def measure(self, case: C) -> Failed | None:
-        """Give the case its profile."""
+        """Measure the kernel, and store its profile in the case."""
 
     def suspicion(self, case: C) -> Failed | None:
-        """Return why the latency can not be true; by default, where it is below what the declared work takes at least."""
+        """Return the reason why the latency can not be true; by default, that it is below the least time of the
+        declared work.
+        """
         latency_us = case.profile.latency_us if case.profile else None
         least_us = floor_us(case.workload, case.request.chip)
         if latency_us is None or least_us is None:
             return None
-        least_us /= case.request.kernel.lnc  # of one core
+        least_us /= case.request.kernel.lnc  # rates of one core
         if latency_us >= least_us:
             return None
         return Failed(
@@ -246,12 +251,12 @@ class OrderedEvaluator(ABC, Generic[C]):
         )
 
     def is_enough(self, case: C) -> bool:
-        """Return True where the latency is all that was asked for, or makes data pointless."""
+        """Return True if nothing more than the latency was asked for, or the latency makes running on data pointless."""
         return case.request.gate is Gate.TIMING
 
     @abstractmethod
     async def check(self, case: C, gate: Gate) -> Failed | None:
-        """Run the program on data, as one gate demands."""
+        """Run the program on the data that one gate demands. Return the failure, or None."""
 
     def correctness(self, case: C) -> Correctness:
         """Return the record of a kernel that passed."""
@@ -263,7 +268,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         return percent_of_peak(loaded, latency_us, chip), percent_of_attainable(loaded, latency_us, chip)
 
     async def learn(self, case: C, evaluation: Evaluation) -> None:
-        """Take in what became of a program that was measured."""
+        """Learn from the result of a measured program."""
         return
 
     async def release(self, case: C) -> None:
@@ -272,14 +277,14 @@ class OrderedEvaluator(ABC, Generic[C]):
 
 
 def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
-    """Return the failure of a latency that no kernel can reach."""
+    """Return the failure for a latency below the physical floor."""
     message = f"{latency_us:.4g} us is less than the {least_us:.4g} us that {work} at least"
     hint = "Either work is missing, or the workload declares too much. Check it by another method."
     return Failure("below_floor", message, hint=hint)
 
 
 def running(part: T | None) -> T:
-    """Return a part of an evaluator that exists between start and stop. DeviceError outside of these."""
+    """Return a part that exists between start and stop. DeviceError at any other time."""
     if part is None:
         raise DeviceError("the evaluator is not running", hint="start() it first")
     return part

@@ -91,7 +91,7 @@ class Workplace:
     on_device: Callable[[str, str, str], Awaitable[object]] | None = None
     """Called when a device changes: its name, its state, and why."""
     simulator: Callable[[], Awaitable[Evaluator]] | None = None
-    """Returns the started evaluator that predicts; None where there is none."""
+    """Returns the started evaluator that predicts; None if there is none."""
     highest: Level | None = None
     """The strictest sandbox level to use; None: the strictest that works."""
 

@@ -128,7 +128,7 @@ def canonical(text: str) -> str:
     """Return the source without comments, formatting and docstrings' places: equal for sources that differ in those
     only.
 
-    ValueError where it is no Python.
+    ValueError if it is no Python.
     """
     try:
         return ast.dump(parse(text), include_attributes=False)

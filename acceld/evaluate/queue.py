@@ -44,7 +44,7 @@ class Occupancy:
 
     @property
     def share(self) -> float | None:
-        """Busy share of the slots' time while something waited, from 0 to 1; None where nothing ever waited."""
+        """Busy share of the slots' time while something waited, from 0 to 1; None if nothing ever waited."""
         self.note(self._used, waiting=self._waited_for)
         return self._busy_s / self._whole_s if self._whole_s else None
 

@@ -32,7 +32,7 @@ class Router:
         await self.ready(self._first)
 
     async def ready(self, backend: str) -> Evaluator:
-        """Return the backend's evaluator, started. UsageError for one that is not built in; DeviceError where it can
+        """Return the backend's evaluator, started. UsageError for one that is not built in; DeviceError if it can
         not work here.
         """
         if backend in self._started:

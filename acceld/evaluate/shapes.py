@@ -164,7 +164,7 @@ def _correctness(shapes: Sequence[WeightedShape], found: Sequence[Correctness]) 
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """Return the weighted geometric mean; None where a value is missing or not positive."""
+    """Return the weighted geometric mean; None if a value is missing or not positive."""
     known = [value for value in values if value is not None and value > 0]
     if len(known) < len(values):
         return None

@@ -129,7 +129,7 @@ def run_filter(request: web.Request) -> int | None:
 
 
 async def body(request: web.Request) -> dict[str, Any]:
-    """Return the JSON object that a request carries. NotJsonError where it is none."""
+    """Return the JSON object that a request carries. NotJsonError if it is none."""
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType
     try:

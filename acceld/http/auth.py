@@ -35,7 +35,7 @@ def authorize(token: str, hosts: frozenset[str]) -> Handler:
 
 
 def _stranger(request: web.Request, hosts: frozenset[str]) -> str:
-    """Return the reason to refuse the sender; empty where there is none."""
+    """Return the reason to refuse the sender; empty if there is none."""
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is None:
         return "the sender can not be identified"

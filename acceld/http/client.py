@@ -67,7 +67,7 @@ class HttpClient:
 
     def _begin(self, fixed: Address | None, home: Home | None, timeout_s: float) -> None:
         self.read_only = fixed is not None and fixed.read_only
-        """True where nothing can be changed; known after the first answer of :meth:`hello`."""
+        """True if nothing can be changed; known after the first answer of :meth:`hello`."""
         self.where = fixed.where if fixed else str(home.path) if home else ""
         self._fixed, self._home, self._timeout_s = fixed, home, timeout_s
         self._find: Callable[[], Address] | None = None

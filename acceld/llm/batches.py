@@ -40,7 +40,7 @@ class OpenBatch:
     began_at: float
     """Seconds since the epoch."""
     batch: str = ""
-    """The provider's id; empty where it may or may not have been sent."""
+    """The provider's id; empty if it may or may not have been sent."""
 
 
 class BatchJournal(Protocol):
@@ -71,7 +71,7 @@ class BatchProvider(Protocol):
         ...
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
-        """Return the provider's id of a batch that was perhaps sent since a time (epoch seconds); None where it was
+        """Return the provider's id of a batch that was perhaps sent since a time (epoch seconds); None if it was
         not.
         """
         ...
@@ -182,7 +182,7 @@ class Batcher:
             return replace(self._provider.read(request, raw[key]), latency_s=time.monotonic() - started_s)
 
     def holds(self, key: str) -> bool:
-        """Return whether a question is in a batch that was or may have been sent: its answer can be fetched later."""
+        """Return True if a question is in a batch that was or may have been sent: its answer can be fetched later."""
         return self._followed is not None and key in self._followed
 
     async def settled(self, key: str) -> None:
@@ -265,7 +265,7 @@ class Batcher:
         self._follow(replace(batch, batch=number))
 
     async def _answers(self, followed: _Followed) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return the raw answers of a batch once it has ended; None where the provider never got it."""
+        """Return the raw answers of a batch once it has ended; None if the provider never got it."""
         if followed.answers is None:
             if not followed.known.batch and not await self._found(followed):
                 return None

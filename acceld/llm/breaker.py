@@ -52,7 +52,7 @@ class Breaker:
         self._settled = asyncio.Event()
 
     async def enter(self) -> bool:
-        """Return when a request may be sent: True where it is the probe that decides for all others.
+        """Return when a request may be sent: True if it is the probe that decides for all others.
 
         :raises LLMCircuitOpen: after ``probes_to_give_up`` failed probes.
         """

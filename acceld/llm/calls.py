@@ -33,7 +33,7 @@ class Reservation(Protocol):
     """Money set aside for one call."""
 
     def settle(self, cost_usd: Decimal | None) -> None:
-        """The call cost so much; None where nobody knows."""
+        """The call cost so much; None if nobody knows."""
         ...
 
 
@@ -69,7 +69,7 @@ class Calls:
         self._prices = prices or PriceBook()
 
     def price(self, name: str, input_tokens: int = 0) -> Price | None:
-        """Return the price of a call to one model; None where nobody knows it."""
+        """Return the price of a call to one model; None if nobody knows it."""
         settings, _ = self._model(name)
         return settings.price_in(self._prices, input_tokens)
 

@@ -35,7 +35,7 @@ class Received:
     model: str = ""
     request_id: str = ""
     stopped: str = ""
-    """``stop``, ``length`` or ``content_filter``; empty where the stream just ended."""
+    """``stop``, ``length`` or ``content_filter``; empty if the stream just ended."""
 
     @property
     def begun(self) -> bool:

@@ -34,7 +34,7 @@ class Watch:
 
     @property
     def started(self) -> bool:
-        """Return whether anything of the answer has arrived."""
+        """Return True if anything of the answer has arrived."""
         return self.first_token_s is not None
 
     @property

@@ -59,13 +59,13 @@ class LLMError(AcceldError):
         self.started = bool(partial)
         """True once the answer, or its reasoning, had begun: from then on it may have to be paid for."""
         self.sent = False
-        """True where the request reached the provider although no answer came: it may have been billed."""
+        """True if the request reached the provider although no answer came: it may have been billed."""
         self.tries = 1
         """Number of requests sent for this call."""
 
     @property
     def may_be_retried(self) -> bool:
-        """Return whether the same request may be sent again: a passing fault before the answer began."""
+        """Return True if the same request may be sent again: a passing fault before the answer began."""
         return self.retryable and not self.started
 
 

@@ -26,13 +26,13 @@ class CallIntent:
     user: str
     max_output_tokens: int
     reserved_usd: float | None
-    """The worst case; None where the price is unknown."""
+    """The worst case; None if the price is unknown."""
     tags: Mapping[str, int | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """Outcome of a call. ``cost_usd`` is None where the price is unknown."""
+    """Outcome of a call. ``cost_usd`` is None if the price is unknown."""
 
     outcome: str
     """``answered``, ``cancelled``, or an LLMError's ``outcome``."""

@@ -22,7 +22,7 @@ class Meter:
         """Requests that have left this machine."""
         self._on_send = on_send
         self.booked = False
-        """True where the newest request's failure has been counted."""
+        """True if the newest request's failure has been counted."""
         self._answer: Received | None = None
         self._lost = Usage()
 

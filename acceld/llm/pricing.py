@@ -117,7 +117,7 @@ class PriceBook:
             self._source = f"genai-prices {version('genai-prices')}"
 
     def price(self, provider: str, model: str, input_tokens: int = 0) -> Price | None:
-        """Return the price of a call with a prompt of ``input_tokens`` tokens, or None where nobody knows it.
+        """Return the price of a call with a prompt of ``input_tokens`` tokens, or None if nobody knows it.
 
         Some providers charge another rate for the whole call above a prompt size; ``input_tokens`` picks it.
         """
@@ -142,7 +142,7 @@ def _lookup(provider: str, model: str) -> ModelPrice | None:
 
 
 def _flat(table: ModelPrice, input_tokens: int, source: str) -> Price | None:
-    """Return the rates that hold for one prompt size; None where the table has no rate for input or output."""
+    """Return the rates that hold for one prompt size; None if the table has no rate for input or output."""
     from genai_prices.types import TieredPrices
 
     def rate(name: str) -> Decimal | None:

@@ -143,11 +143,11 @@ class ModelSettings:
 
     @property
     def pricing_provider(self) -> str:
-        """Whose price list applies; empty where only the configuration could know."""
+        """Whose price list applies; empty if only the configuration could know."""
         return self.price_provider or (self.provider if self.base_url is None else "")
 
     def price_in(self, book: PriceBook, input_tokens: int = 0) -> Price | None:
-        """Return the price of a call with a prompt of ``input_tokens`` tokens; None where nobody knows it."""
+        """Return the price of a call with a prompt of ``input_tokens`` tokens; None if nobody knows it."""
         if self.price is not None or not self.pricing_provider:
             return self.price
         return book.price(self.pricing_provider, self.model, input_tokens)

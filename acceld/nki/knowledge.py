@@ -170,7 +170,7 @@ def chip_lines(api: str, chip: str) -> list[str]:
 
 
 def operation_of(call: str) -> str | None:
-    """Return the operation that a call becomes; None where it becomes several, or none."""
+    """Return the operation that a call becomes; None if it becomes several, or none."""
     module, _, name = call.partition(".")
     if module == "nl":
         return LANGUAGE_OPERATIONS.get(name)

@@ -54,7 +54,7 @@ COSTS = ("total_cost_usd", "cost_usd")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a program: its exit code, None where it was stopped; what it printed; the seconds it took."""
+    """The end of a program: its exit code, None if it was stopped; what it printed; the seconds it took."""
 
     code: int | None
     output: str
@@ -62,7 +62,7 @@ class Ended:
 
 
 def command_words(configured: str) -> list[str]:
-    """Return the words of a template's or a person's command line. ConfigError where it can not be used."""
+    """Return the words of a template's or a person's command line. ConfigError if it can not be used."""
     line = TEMPLATES.get(configured.strip(), configured)
     try:
         words = shlex.split(line)
@@ -98,7 +98,7 @@ class CommandProposer:
         plans: int,
         accuracy: Callable[[], str] = lambda: "",
     ) -> None:
-        """``plans`` is N; ``accuracy`` says what the gate asks of a result. ConfigError where no command is configured."""
+        """``plans`` is N; ``accuracy`` says what the gate asks of a result. ConfigError if no command is configured."""
         self._words = command_words(settings.run)
         self._settings, self._ledger, self._purse = settings, ledger, purse
         self._plans, self._accuracy = plans, accuracy
@@ -172,7 +172,7 @@ class CommandProposer:
         return None
 
     async def _called(self, question: CompletionRequest, key: str, files: Mapping[str, str], kernel: Kernel) -> str:
-        """Run the program and book it; the kernel it left, empty where there is none to use."""
+        """Run the program and book it; the kernel it left, empty if there is none to use."""
         run = question.tags["run"]
         cap = None if self._settings.usd is None else Decimal(str(self._settings.usd))
         reservation = await self._purse.reserve(run if isinstance(run, int) else None, cap, question.role)
@@ -281,7 +281,7 @@ class CommandProposer:
 async def run_program(words: list[str], folder: Path, limit_s: float) -> Ended:
     """Run a program in a folder, without input; its whole process group is ended after ``limit_s``, and when it has ended.
 
-    ConfigError where there is no such program.
+    ConfigError if there is no such program.
     """
     started = time.monotonic()
     printed = await asyncio.to_thread(tempfile.TemporaryFile)
@@ -317,7 +317,7 @@ async def run_program(words: list[str], folder: Path, limit_s: float) -> Ended:
 
 
 def reported_usd(output: str) -> Decimal | None:
-    """Return what a program says that it cost: of the last JSON object it printed; None where it says nothing."""
+    """Return what a program says that it cost: of the last JSON object it printed; None if it says nothing."""
     for line in reversed(output.strip().splitlines()[-200:]):
         try:
             reported = json.loads(line)

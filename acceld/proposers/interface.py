@@ -37,7 +37,7 @@ class Step:
     title: str
     text: str
     speedup: float | None
-    """Speed-up over the step before; None where that is not known."""
+    """Speed-up over the step before; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,21 +142,21 @@ class Proposer(Protocol):
     abilities: Abilities
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Return the text of a first kernel, or None where this proposer writes none or the model gave no code."""
+        """Return the text of a first kernel, or None if this proposer writes none or the model gave no code."""
         ...
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the plan (id 0), or None where this proposer has no further one for the parent."""
+        """Return the plan (id 0), or None if this proposer has no further one for the parent."""
         ...
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the attempt, or None where the plan has no further variant."""
+        """Return the attempt, or None if the plan has no further variant."""
         ...
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return a repaired kernel, or None where this proposer does not repair."""
+        """Return a repaired kernel, or None if this proposer does not repair."""
         ...
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Return an insight, or None where this proposer does not teach or the model had none."""
+        """Return an insight, or None if this proposer does not teach or the model had none."""
         ...

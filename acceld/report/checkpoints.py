@@ -89,12 +89,12 @@ class Checkpoint:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Return whether a folder is a case, or holds cases."""
+    """Return True if a folder is a case, or holds cases."""
     return any(_cases(folder))
 
 
 def checkpoints(folder: Path, chip: str) -> Iterator[Checkpoint]:
-    """Yield the cases in a folder, or the folder as one case. UsageError where a file is not as AccelOpt writes it."""
+    """Yield the cases in a folder, or the folder as one case. UsageError if a file is not as AccelOpt writes it."""
     for case in _cases(folder):
         try:
             found = _checkpoint(case, chip)
@@ -111,7 +111,7 @@ def _cases(folder: Path) -> Iterator[Path]:
 
 
 def _checkpoint(case: Path, chip: str) -> Checkpoint | None:
-    """Return the case; None where no iteration has come to results."""
+    """Return the case; None if no iteration has come to results."""
     names = [line.strip() for line in (case / "log.txt").read_text("utf-8").splitlines() if line.strip()]
     folders = [case / name for name in dict.fromkeys(names) if (case / name / RESULTS).is_file()]
     iterations, first = [], None

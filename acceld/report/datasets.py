@@ -47,7 +47,7 @@ class Material:
     plans: Mapping[int, Plan]
     attempts: Sequence[Attempt]
     reference: str
-    """Text of the workload's numpy reference; empty where it is not known."""
+    """Text of the workload's numpy reference; empty if it is not known."""
     calls: Sequence[AnsweredCall] = ()
     insights: Mapping[tuple[int, int], float] = field(default_factory=dict)
     """By slow and fast candidate: wins less losses, of the times an insight was cited."""
@@ -58,7 +58,7 @@ class Material:
 
 
 def reward(candidate: Candidate, parent: Candidate) -> float | None:
-    """Return the reward of an answer; None where its result says nothing about it."""
+    """Return the reward of an answer; None if its result says nothing about it."""
     evaluation = candidate.evaluation
     if evaluation is None:
         return None
@@ -66,7 +66,7 @@ def reward(candidate: Candidate, parent: Candidate) -> float | None:
 
 
 def worth(status: Status, before_us: float | None, after_us: float | None) -> float | None:
-    """Return the reward of a result against an earlier latency; None where it says nothing about the kernel."""
+    """Return the reward of a result against an earlier latency; None if it says nothing about the kernel."""
     if status is not Status.PASSED:
         return REWARDS.get(status)
     if not before_us or not after_us:
@@ -198,7 +198,7 @@ def roles(material: Material) -> Iterator[dict[str, Any]]:
     """Yield every answered call of every role as it was: system and user text, reasoning, answer, reward.
 
     An executor's or fixer's answer is worth what its kernel is, a planner's what the best kernel of its plan is, a
-    summarizer's how much oftener its insight led to a win than to a loss. None where nothing is known.
+    summarizer's how much oftener its insight led to a win than to a loss. None if nothing is known.
     """
     of_attempt: dict[int, float] = {}
     of_plan: dict[int, float] = {}

@@ -61,7 +61,7 @@ class Case:
 
 
 def cases(summary: Path) -> Iterator[Case]:
-    """Yield the cases of NKIBench's summary.json; paths in it are relative to it. UsageError where it is none."""
+    """Yield the cases of NKIBench's summary.json; paths in it are relative to it. UsageError if it is none."""
     found = _load(summary)
     if not isinstance(found, dict):
         raise UsageError(f"{summary} is not a summary of NKIBench", hint="it maps operators to their cases")
@@ -76,7 +76,7 @@ def cases(summary: Path) -> Iterator[Case]:
 
 
 def write_workload(case: Case, folder: Path) -> Path:
-    """Return a workload folder for a case: workload.toml, reference.py and the kernel. UsageError where there is one."""
+    """Return a workload folder for a case: workload.toml, reference.py and the kernel. UsageError if there is one."""
     place = folder / case.name
     if place.exists():
         raise UsageError(f"{place} exists", hint="import into a new folder: --into DIR")

@@ -134,7 +134,7 @@ def shares(counts: Mapping[str, int]) -> str:
 def tree(nodes: Sequence[tuple[int, int | None, int, float | None]], best: int | None) -> str:
     """Return candidates as dots, an iteration a column, speed-up upwards; failed ones stand on the bottom line.
 
-    ``nodes`` are id, parent, iteration and speed-up (None where it did not pass).
+    ``nodes`` are id, parent, iteration and speed-up (None if it did not pass).
     """
     known = {number: (parent, iteration, speedup) for number, parent, iteration, speedup in nodes}
     values = [speedup for *_, speedup in nodes if speedup]

@@ -56,7 +56,7 @@ def _declared(workload: Workload) -> dict[str, bytes]:
 
 
 def definition_of(workload: Workload) -> dict[str, Any]:
-    """Return the workload's public definition. ValueError where it names none."""
+    """Return the workload's public definition. ValueError if it names none."""
     public = workload.definition
     if public is None:
         raise ValueError(f"workload {workload.name} names no public definition")

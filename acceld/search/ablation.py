@@ -74,7 +74,7 @@ class Result:
     name: str
     runs: tuple[int, ...]
     speedup: float | None
-    """Geometric mean of the runs' speed-ups; None where one has none."""
+    """Geometric mean of the runs' speed-ups; None if one has none."""
     low: float | None
     high: float | None
     candidates: float

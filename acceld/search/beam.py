@@ -44,7 +44,7 @@ def _band_us(candidate: Candidate) -> float:
 
 
 def is_selectable(candidate: Candidate) -> bool:
-    """Return whether it passed at least the search gate and has a latency."""
+    """Return True if it passed at least the search gate and has a latency."""
     evaluation = candidate.evaluation
     return evaluation is not None and evaluation.status is Status.PASSED and evaluation.latency_us is not None
 
@@ -73,7 +73,7 @@ def select(
 
 
 def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -> bool:
-    """Return whether the candidate's latency would win it a place beside ``beam`` (already passed, best first)."""
+    """Return True if the candidate's latency would win it a place beside ``beam`` (already passed, best first)."""
     latency = candidate.evaluation.latency_us if candidate.evaluation else None
     if latency is None:
         return False
@@ -81,7 +81,7 @@ def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -
 
 
 def is_untested(candidate: Candidate) -> bool:
-    """Return whether it was only timed."""
+    """Return True if it was only timed."""
     return candidate.evaluation is not None and candidate.evaluation.status is Status.UNTESTED
 
 

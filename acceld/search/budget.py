@@ -48,11 +48,11 @@ class Account:
     reported: set[int] = field(default_factory=set)
 
     def fits(self, amount: int) -> bool:
-        """Return whether a call with this worst case may be made now."""
+        """Return True if a call with this worst case may be made now."""
         return self.cap is None or self.spent + self.reserved + amount <= self.cap
 
     def could_fit(self, amount: int) -> bool:
-        """Return whether it may be made once other calls have returned what they do not use."""
+        """Return True if it may be made once other calls have returned what they do not use."""
         return self.cap is None or self.spent + amount <= self.cap
 
 
@@ -66,7 +66,7 @@ class BudgetReservation:
     open: bool = True
 
     def settle(self, cost_usd: Decimal | None) -> None:
-        """The call cost so much; None where nobody knows. RuntimeError the second time."""
+        """The call cost so much; None if nobody knows. RuntimeError the second time."""
         if not self.open:
             raise RuntimeError("a reservation is settled once")
         self.open = False

@@ -52,7 +52,7 @@ class Compared:
 
     @property
     def usd_per_percent(self) -> float | None:
-        """USD for each percent of speed-up; None where the price is unknown or nothing was gained."""
+        """USD for each percent of speed-up; None if the price is unknown or nothing was gained."""
         speedup = self.outcome.speedup
         if self.cost_usd is None or speedup is None or speedup <= 1:
             return None
@@ -60,7 +60,7 @@ class Compared:
 
 
 def compared(connection: sqlite3.Connection, run: int) -> Compared:
-    """Read one run's column. StoreError where there is no such run."""
+    """Read one run's column. StoreError if there is no such run."""
     record = records.load_run(connection, run)
     candidates = records.load_candidates(connection, run, None, True)
     plans = records.load_plans(connection, run)
@@ -116,6 +116,6 @@ def _unruled(wins: Sequence[Win]) -> float | None:
 
 
 def comparable(runs: Sequence[Compared]) -> bool:
-    """Return whether their latencies may be set against each other."""
+    """Return True if their latencies may be set against each other."""
     kinds = {(r.outcome.workload, r.outcome.chip, r.outcome.api, r.outcome.source) for r in runs}
     return len(kinds) <= 1

@@ -48,7 +48,7 @@ class Habits:
 
 @dataclass(frozen=True, slots=True)
 class RoleForecast:
-    """One role's share. ``cost_usd`` is None where a price is unknown."""
+    """One role's share. ``cost_usd`` is None if a price is unknown."""
 
     role: Role
     calls: int
@@ -75,13 +75,13 @@ class Forecast:
 
     @property
     def cost_usd(self) -> float | None:
-        """Expected USD for models; None where a price is unknown."""
+        """Expected USD for models; None if a price is unknown."""
         costs = [role.cost_usd for role in self.roles if role.calls]
         return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
 
     @property
     def worst_usd(self) -> float | None:
-        """USD for models if every answer were as long as allowed; None where a price is unknown."""
+        """USD for models if every answer were as long as allowed; None if a price is unknown."""
         costs = [role.worst_usd for role in self.roles if role.calls]
         return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
 
@@ -176,7 +176,7 @@ def _cost(
     *,
     highest: bool,
 ) -> float | None:
-    """Return USD of a role's calls: by the models' weights, or all by the most expensive of them; None where a price is
+    """Return USD of a role's calls: by the models' weights, or all by the most expensive of them; None if a price is
     unknown.
     """
     models = roles.of(role).models
@@ -196,7 +196,7 @@ def _cost(
 def next_percent_usd(iterations: Sequence[Spent], device_usd_per_hour: float | None = None) -> float | None:
     """Return what the next percent of speed-up costs in USD if it goes on as in the last ``WINDOW`` iterations.
 
-    Infinity where money was spent and nothing gained. None where nobody can say: too few iterations, an unknown
+    Infinity where money was spent and nothing gained. None if nobody can say: too few iterations, an unknown
     price, or nothing spent.
     """
     if len(iterations) < WINDOW:

@@ -50,7 +50,7 @@ def _outcome(plan: Plan, made: Sequence[Candidate], candidates: Mapping[int, Can
 
 
 def _ratio(before: Candidate, after: Candidate) -> float | None:
-    """Return the speed-up of ``after`` over ``before``; None where either has no trusted latency."""
+    """Return the speed-up of ``after`` over ``before``; None if either has no trusted latency."""
     if before.evaluation is None or after.evaluation is None or after.evaluation.status is not Status.PASSED:
         return None
     old, new = before.evaluation.latency_us, after.evaluation.latency_us

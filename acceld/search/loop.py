@@ -277,7 +277,7 @@ class Search:
         return Allowance(None if limit is None else limit - self._made, parents * plan.plans * plan.attempts, more)
 
     def _useful(self, parents: tuple[Candidate, ...]) -> float | None:
-        """Return the latency above which a candidate can not enter the beam whatever else comes; None where there is
+        """Return the latency above which a candidate can not enter the beam whatever else comes; None if there is
         none.
 
         What is slower is not run on data now; selection and teaching do so where they need it after all.

@@ -128,7 +128,7 @@ def quota(top_k: int, positives: int) -> tuple[int, int]:
 
 
 def applies(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
-    """Return whether an insight may be shown there."""
+    """Return True if an insight may be shown there."""
     if insight.muted or insight.withdrawn or (settings.own and insight.run != where.run):
         return False
     if insight.chip not in ("", where.chip) or insight.api not in ("", where.api):
@@ -139,7 +139,7 @@ def applies(insight: Insight, where: Applicability, settings: MemorySettings) ->
 
 
 def unverified(insight: Insight, where: Applicability) -> bool:
-    """Return whether it must be marked: simulated knowledge in a measured run, or measured under another SDK."""
+    """Return True if it must be marked: simulated knowledge in a measured run, or measured under another SDK."""
     if insight.source is not where.source:
         return insight.source is Source.SIMULATED
     return bool(insight.sdk and where.sdk and insight.sdk != where.sdk)

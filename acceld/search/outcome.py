@@ -81,13 +81,13 @@ class Outcome:
     """Interval of the best latency, plus or minus."""
     baseline_interval_percent: float | None
     speedup: float | None
-    """None where nothing passed."""
+    """None if nothing passed."""
     improved: bool
     """The best is faster than the baseline by more than a tie."""
     paired: PairedSpeedup | None
-    """Speed-up of the best over the baseline; None where they were not measured, or a step was not interleaved."""
+    """Speed-up of the best over the baseline; None if they were not measured, or a step was not interleaved."""
     tie_band: float | None
-    """Half width, in percent, inside which the speed-up would be a tie; None where it is not known."""
+    """Half width, in percent, inside which the speed-up would be a tie; None if it is not known."""
     percent_of_peak_before: float | None
     percent_of_peak_after: float | None
     percent_of_attainable_before: float | None
@@ -106,7 +106,7 @@ class Outcome:
     """True where a reference gave the expected values, False where the workload's own kernel in float64 did, None where nothing ran."""
     screened: Mapping[str, int] | None = None
     """Candidates the simulator found clearly slower than their parent: dropped, measured all the same, and of these
-    faster than their parent (wrong). None where nothing was screened."""
+    faster than their parent (wrong). None if nothing was screened."""
     shapes: tuple[ShapeSpeedup, ...] = ()
     """Speed-ups of a workload that lists several; latencies and speed-up above are their weighted geometric means then."""
 

@@ -68,7 +68,7 @@ class Checked:
 
 
 def recording(connection: sqlite3.Connection, run: int) -> Recording:
-    """Read a run. StoreError where there is none."""
+    """Read a run. StoreError if there is none."""
     record = records.load_run(connection, run)
     events = records.load_events(connection, 0, run, EVENTS)
     wanted = [event.data.evaluation for event in events if isinstance(event.data, CandidateEvaluated)]

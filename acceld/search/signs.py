@@ -46,7 +46,7 @@ def signs(
     beam: Sequence[int],
     insights: Sequence[Insight],
 ) -> list[Sign]:
-    """Return the signs that a run goes wrong; empty where there are none. ``beam`` holds the ids of the last beam."""
+    """Return the signs that a run goes wrong; empty if there are none. ``beam`` holds the ids of the last beam."""
     found = [
         one_lineage(candidates, beam),
         uncited(plans),

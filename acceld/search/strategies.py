@@ -90,7 +90,7 @@ class Allowance:
     """
 
     room: int | None
-    """Candidates left; None where the run has no limit."""
+    """Candidates left; None if the run has no limit."""
     places: int
     repairs: int
     """At most so many after a place's first candidate."""

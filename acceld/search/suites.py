@@ -65,7 +65,7 @@ def read_suite(path: Path) -> Suite:
 
 
 def family(name: str, workloads: Mapping[str, Workload]) -> Suite:
-    """Return the suite of all workloads of a family. UsageError where there is none."""
+    """Return the suite of all workloads of a family. UsageError if there is none."""
     members = sorted(one.name for one in workloads.values() if one.family == name)
     if not members:
         known = ", ".join(sorted({one.family for one in workloads.values()}))
@@ -122,7 +122,7 @@ class Row:
 
 
 def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str]) -> str | None:
-    """Return the entry that the next slice goes to; None where no slice is worth it.
+    """Return the entry that the next slice goes to; None if no slice is worth it.
 
     One without a slice comes first, in order; then the one whose last slice gained most a second.
     """

@@ -21,7 +21,7 @@ NO_KERNEL = "the file has no kernel of that name"
 
 
 def seen(path: Path) -> str:
-    """Return the sha256 of a file as it is now. UsageError where there is none."""
+    """Return the sha256 of a file as it is now. UsageError if there is none."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError as error:
@@ -31,7 +31,7 @@ def seen(path: Path) -> str:
 
 
 def check_drop_in(path: Path, kernel: Kernel) -> None:
-    """UsageError where callers of the file could not use ``kernel`` in its place the same way."""
+    """UsageError if callers of the file could not use ``kernel`` in its place the same way."""
     own = Path(kernel.filename).suffix or (".c" if kernel.api == "c" else ".py")
     if path.suffix != own:
         raise UsageError(f"{path} is no {own} file, as the kernel is", hint="to write a new file: -o FILE")
@@ -48,7 +48,7 @@ def check_drop_in(path: Path, kernel: Kernel) -> None:
 
 
 def apply(path: Path, text: str, expected_sha256: str) -> Path:
-    """Replace ``path`` by ``text``; returns the backup. UsageError where the file is no longer what it was made from."""
+    """Replace ``path`` by ``text``; returns the backup. UsageError if the file is no longer what it was made from."""
     path = path.resolve()  # where it is a link, what it points to is written
     if seen(path) != expected_sha256:
         raise UsageError(

@@ -121,7 +121,7 @@ class SavedFiles:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return device and inode of a folder; None where there is none."""
+    """Return device and inode of a folder; None if there is none."""
     try:
         found = folder.stat()
     except OSError:
@@ -130,7 +130,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def digest(file: Path) -> str:
-    """Return the hash of a file's bytes; empty where there is none."""
+    """Return the hash of a file's bytes; empty if there is none."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:

@@ -31,7 +31,7 @@ def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, 
     """Return the hashes of a kernel with its import closure; ``contract`` is the text it is evaluated by.
 
     Of a kernel in C (not ``python``) only comments and spacing are left out.
-    SyntaxError where ``text`` is no Python; a module of the closure that is none counts by its bytes.
+    SyntaxError if ``text`` is no Python; a module of the closure that is none counts by its bytes.
     """
     if not python:
         meaning_of_c = " ".join(without_comments(text).split())

@@ -83,7 +83,7 @@ class Tiers:
         self._predictor, self._device, self._simulated = predict, device, simulated
 
     async def evaluated(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:
-        """Return the last result that was come to; None where it is not legal, or nothing could evaluate it."""
+        """Return the last result that was come to; None if it is not legal, or nothing could evaluate it."""
         found = await self._predict(watched, kernel, report) if self._simulated else None
         if self._device is None or (self._simulated and found is None):
             return found
@@ -94,7 +94,7 @@ class Tiers:
         return await (self._device or self._predictor)(watched, kernel, Gate.SEARCH)
 
     async def _predict(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:
-        """Return the tiers that need no chip: legality, changes, prediction, correctness. None where it is not legal."""
+        """Return the tiers that need no chip: legality, changes, prediction, correctness. None if it is not legal."""
         timed = await self._predictor(watched, kernel, Gate.TIMING)
         if timed.profile is None:
             _report_failure(timed, report)
@@ -111,7 +111,7 @@ class Tiers:
     async def _measure(
         self, watched: Watched, kernel: Kernel, predicted: Evaluation | None, report: Report
     ) -> Evaluation | None:
-        """Return the tiers on the chip: compiled, right there, measured. None where the device can not be used."""
+        """Return the tiers on the chip: compiled, right there, measured. None if the device can not be used."""
         assert self._device is not None
         if predicted is not None and predicted.status not in (Status.PASSED, Status.UNSUPPORTED):
             return predicted
@@ -207,7 +207,7 @@ def noise_percent(one: Evaluation, other: Evaluation) -> float:
 
 
 def gain(before: Evaluation, after: Evaluation) -> float | None:
-    """Return the speed-up; None where one did not pass, or the latencies come from different sources."""
+    """Return the speed-up; None if one did not pass, or the latencies come from different sources."""
     if before.status is not Status.PASSED or after.status is not Status.PASSED:
         return None
     if before.profile is None or after.profile is None or before.profile.source is not after.profile.source:

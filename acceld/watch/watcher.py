@@ -23,7 +23,7 @@ from acceld.watch.tiers import Evaluate, Step, Tiers, Watched, gain, latency_tex
 
 
 class Optimizer(Protocol):
-    """Starts searches. AcceldError where it can not."""
+    """Starts searches. AcceldError if it can not."""
 
     def reachable(self) -> bool:
         """Return True if a search could be started now."""

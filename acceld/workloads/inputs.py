@@ -96,7 +96,7 @@ def _own(workload: Workload, seed: int) -> Sequence[Any]:
 def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any] | None = None) -> NDArray[Any]:
     """Return an array for ``argument`` from its declared distribution; ``earlier`` are the arguments before it.
 
-    Raises WorkloadError where the distribution can not be met (more distinct indices than there are numbers).
+    Raises WorkloadError if the distribution can not be met (more distinct indices than there are numbers).
     """
     import numpy as np
 

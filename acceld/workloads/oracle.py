@@ -59,7 +59,7 @@ def _module(path: Path) -> ModuleType:
 
 
 def reference_of(workload: Workload) -> Reference:
-    """Return the workload's reference. Raises WorkloadError where it has none."""
+    """Return the workload's reference. Raises WorkloadError if it has none."""
     if workload.reference is None:
         raise WorkloadError(f"workload {workload.name!r} has no reference")
     return load_reference(workload.reference)
@@ -68,7 +68,7 @@ def reference_of(workload: Workload) -> Reference:
 def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool = True) -> list[NDArray[Any]]:
     """Return the reference's outputs for ``inputs``, in its own layout; in float64 throughout where ``float64``.
 
-    Raises WorkloadError where the reference raises or returns other shapes than the workload declares.
+    Raises WorkloadError if the reference raises or returns other shapes than the workload declares.
     """
     import numpy as np
 
@@ -106,7 +106,7 @@ def kernel_inputs(workload: Workload, inputs: Sequence[Any]) -> list[Any]:
 
 
 def outputs_in_reference_layout(workload: Workload, result: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return a kernel's outputs reshaped to the reference's shapes. Raises ValueError where an output does not fit."""
+    """Return a kernel's outputs reshaped to the reference's shapes. Raises ValueError if an output does not fit."""
     if len(result) != len(workload.outputs):
         raise ValueError(f"{len(result)} outputs instead of {len(workload.outputs)}")
     return [one.reshape(output.shape) for output, one in zip(workload.outputs, result, strict=True)]

@@ -115,7 +115,7 @@ class Argument:
 
     @property
     def is_scalar(self) -> bool:
-        """Return whether the argument is a number rather than an array."""
+        """Return True if the argument is a number rather than an array."""
         return self.value is not None
 
 
@@ -235,7 +235,7 @@ class Workload:
     tags: frozenset[str]
     metamorphic: tuple[Metamorphic, ...]
     reference: Path | None
-    """The file of the numpy reference; None where the baseline's own float64 execution is the oracle."""
+    """The file of the numpy reference; None if the baseline's own float64 execution is the oracle."""
     hash: str
     """sha256 over workload.toml and the reference."""
     entry: str | None = None

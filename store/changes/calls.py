@@ -27,7 +27,7 @@ class NewCall:
     system: str
     user: str
     reserved_usd: float | None
-    """The worst case; None where the price is unknown."""
+    """The worst case; None if the price is unknown."""
     run: int | None = None
     iteration: int = 0
     parent: int | None = None
@@ -39,7 +39,7 @@ class NewCall:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """Outcome of a call. ``cost_usd`` is None where the price is unknown."""
+    """Outcome of a call. ``cost_usd`` is None if the price is unknown."""
 
     outcome: str
     """``answered``, ``cancelled``, ``interrupted`` or the name of a failure."""
@@ -146,7 +146,7 @@ def end_call(tx: Transaction, number: int, result: CallResult) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """A batch of calls in the journal. ``batch`` is the provider's id, empty where it may not have been sent."""
+    """A batch of calls in the journal. ``batch`` is the provider's id, empty if it may not have been sent."""
 
     token: str
     keys: tuple[str, ...]

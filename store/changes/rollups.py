@@ -26,7 +26,7 @@ def add(tx: Transaction, table: str, key: Mapping[str, Any], amounts: Mapping[st
 
 
 def is_win(row: Mapping[str, Any] | sqlite3.Row) -> bool:
-    """Return whether a row of ``candidates`` passed and is faster than its parent."""
+    """Return True if a row of ``candidates`` passed and is faster than its parent."""
     return row["status"] == "passed" and (row["parent_speedup"] or 0.0) > 1.0
 
 

@@ -224,7 +224,7 @@ class Spent:
     """Cost and time of one finished iteration."""
 
     cost_usd: float | None
-    """Models' calls; None where a price is unknown."""
+    """Models' calls; None if a price is unknown."""
     evaluation_s: float
     """Seconds that candidates were on devices."""
     speedup: float

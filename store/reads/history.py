@@ -159,7 +159,7 @@ def query(
 
 
 def _bounded(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
-    """Return up to ``most`` rows. UsageError where they hold more than an answer may."""
+    """Return up to ``most`` rows. UsageError if they hold more than an answer may."""
     found: list[tuple[Any, ...]] = []
     room_bytes = _ANSWER_BYTES
     for row in cursor:

@@ -66,7 +66,7 @@ def run_rows(
 
 
 def run_row(connection: sqlite3.Connection, run: int) -> Json:
-    """One run with its parameters, statuses and iterations. StoreError where there is none."""
+    """One run with its parameters, statuses and iterations. StoreError if there is none."""
     row = connection.execute(f"{_RUN} WHERE r.id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -227,7 +227,7 @@ def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
 
 
 def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:
-    """Return one evaluation with its checks, profile, counters, timeline and samples. StoreError where there is none."""
+    """Return one evaluation with its checks, profile, counters, timeline and samples. StoreError if there is none."""
     row = connection.execute("SELECT * FROM evaluations WHERE id = ?", (evaluation,)).fetchone()
     if row is None:
         raise unknown("evaluation", evaluation)
@@ -305,7 +305,7 @@ def call_rows(
 
 
 def call_row(connection: sqlite3.Connection, call: int) -> Json:
-    """Return one model call with prompt and raw answer. StoreError where there is none."""
+    """Return one model call with prompt and raw answer. StoreError if there is none."""
     row = connection.execute("SELECT * FROM llm_calls WHERE id = ?", (call,)).fetchone()
     if row is None:
         raise unknown("call", call)
@@ -319,7 +319,7 @@ def call_row(connection: sqlite3.Connection, call: int) -> Json:
 
 
 def insight_row(connection: sqlite3.Connection, insight: int) -> Json:
-    """Return one insight with the plans that saw it. StoreError where there is none."""
+    """Return one insight with the plans that saw it. StoreError if there is none."""
     row = connection.execute("SELECT * FROM insights WHERE id = ?", (insight,)).fetchone()
     if row is None:
         raise unknown("insight", insight)
@@ -361,7 +361,7 @@ _SUMMED = ("calls", "failed_calls", "unpriced_calls", "input_tokens", "cached_to
 
 
 def costs(connection: sqlite3.Connection, run: int | None = None) -> Json:
-    """Money: totals, by role and model, and by iteration. ``cost_usd`` is None where no price is known."""
+    """Money: totals, by role and model, and by iteration. ``cost_usd`` is None if no price is known."""
     cap = None
     if run is not None:
         row = connection.execute(

@@ -69,7 +69,7 @@ def texts(connection: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, st
 
 
 def load_run(connection: sqlite3.Connection, run: int) -> Run:
-    """One run. StoreError where there is none."""
+    """One run. StoreError if there is none."""
     row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -237,7 +237,7 @@ def load_candidates(
 def load_candidates_by_id(
     connection: sqlite3.Connection, numbers: Sequence[int], details: bool = True
 ) -> list[Candidate]:
-    """Return candidates by id, in the order asked for. StoreError where one is missing."""
+    """Return candidates by id, in the order asked for. StoreError if one is missing."""
     found: dict[int, Candidate] = {}
     for start in range(0, len(numbers), 500):
         part = list(numbers[start : start + 500])
@@ -250,7 +250,7 @@ def load_candidates_by_id(
 
 
 def load_candidate(connection: sqlite3.Connection, candidate: int) -> Candidate:
-    """Return one candidate with everything. StoreError where there is none."""
+    """Return one candidate with everything. StoreError if there is none."""
     return load_candidates_by_id(connection, [candidate])[0]
 
 

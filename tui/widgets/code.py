@@ -44,7 +44,7 @@ def diff_lines(
 ) -> list[Text]:
     """Return the difference, one Text a line, changed words underlined; in two columns of together ``width`` cells, where given.
 
-    It is empty where the two are the same.
+    It is empty if the two are the same.
     """
     if before == after:
         return []

@@ -2,10 +2,12 @@
 
 ``regressions.toml`` names the kernels and how much slower each may become::
 
-most_percent = 5.0              # of every kernel below
+    most_percent = 5.0              # of every kernel below
 
-[[kernel]] path = "kernels/*.py"           # a glob from the repository's top workload = "workloads/silu"     # a folder
-from there, or a name; default: the folder the file is in most_percent = 10.0
+    [[kernel]]
+    path = "kernels/*.py"           # a glob from the repository's top
+    workload = "workloads/silu"     # a folder from there, or a name; default: the folder the file is in
+    most_percent = 10.0
 """
 
 from __future__ import annotations

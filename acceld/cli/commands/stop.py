@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
-    """Stop the daemon of ``home``; the pid it had. DaemonError where none runs or it does not end."""
+    """Stop the daemon of ``home``; the pid it had. DaemonError if none runs or it does not end."""
     reported = home.daemon()
     if reported is None:
         raise not_running(home)

@@ -253,7 +253,7 @@ def file_case(
 
 
 def _at_revision(path: Path, revision: str) -> str:
-    """Return the file's text in a git revision. UsageError where there is none."""
+    """Return the file's text in a git revision. UsageError if there is none."""
     command = ["git", "show", f"{revision}:./{path.name}"]
     done = subprocess.run(command, cwd=path.resolve().parent, capture_output=True, text=True, check=False)
     if done.returncode:

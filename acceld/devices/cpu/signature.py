@@ -1,7 +1,7 @@
-"""The C function a kernel must define, made from its workload's arguments.
+"""Derive the C signature of a kernel from its workload's arguments.
 
 ``void kernel(const float *a, const float *b, float *out)``: arrays in C order as pointers (inputs const, unless the
-workload lets the kernel change them), numbers by value, outputs last. Arrays do not overlap, so ``restrict`` is true.
+workload lets the kernel change them), numbers by value, outputs last. Arrays do not overlap, so ``restrict`` is valid.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from acceld.evaluate.hosted.driver import BuildRefused
 
 ENTRY = "kernel"
-"""The function's name where nobody gives another."""
+"""Name of the function by default."""
 _TYPES: Mapping[str, str] = {
     "float32": "float",
     "int32": "int32_t",
@@ -27,7 +27,7 @@ _TYPES: Mapping[str, str] = {
 
 
 def prototype(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]], entry: str = ENTRY) -> str:
-    """Return the declaration, for a job's arguments and outputs. BuildRefused for a dtype that C has no name for."""
+    """Return the declaration for a job's arguments and outputs. BuildRefused for a dtype without a C type."""
     parameters = [
         f"{_number(one['value'])} {one['name']}" if "value" in one else f"const {_type(one)} *{one['name']}"
         for one in arguments
@@ -48,5 +48,5 @@ def _number(value: float | bool) -> str:
 
 
 def converted(value: float | bool) -> Any:
-    """Return a number as ctypes passes it."""
+    """Return a number as the ctypes value to pass."""
     return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int(value)

@@ -1,4 +1,7 @@
-"""NVIDIA GPUs: a Triton kernel's host code becomes a plan of launches, which a runner of our own replays and times."""
+"""Run Triton kernels on NVIDIA GPUs.
+
+A kernel's host code becomes a plan of launches, which acceld's own runner replays and times.
+"""
 
 from acceld.device import Device, Target
 

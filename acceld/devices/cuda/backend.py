@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as acceld uses them: their evaluator and their lines of ``acceld doctor``."""
+"""Provide the evaluator of NVIDIA GPUs, and their lines of ``acceld doctor``."""
 
 from __future__ import annotations
 

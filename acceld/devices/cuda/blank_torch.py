@@ -1,7 +1,7 @@
-"""A stand-in for torch that allocates, views and hands over, and has no data: what host code of a kernel may use.
+"""Stand in for torch while a kernel's host code runs: allocate and make views, without any data.
 
-Tensors know shape, strides, dtype and which allocation they lie in. Anything that would compute raises BuildRefused:
-a kernel computes in its device code.
+Tensors know shape, strides, dtype and their allocation. Anything that would compute raises BuildRefused, because a
+kernel has to compute in its device code.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _SIZES = {
 }
 _ALIASES = {"float": "float32", "half": "float16", "double": "float64", "int": "int32", "long": "int64"}
 _SPACING = 1 << 40
-"""Distance of the addresses that allocations pretend to have: Triton asks whether they are multiples of 16."""
+"""Distance between the made-up addresses of allocations. Triton checks whether they are multiples of 16."""
 
 
 def refused(what: str) -> BuildRefused:
-    """Return the error for something that computes, or that needs data."""
+    """Return the error for a call that computes, or that needs data."""
     return BuildRefused(
         f"{what} is not available to host code: it may allocate, view and launch, without seeing data",
         rule="library",
@@ -43,7 +43,7 @@ def refused(what: str) -> BuildRefused:
 
 
 class dtype:
-    """A type of elements, printed as torch prints it."""
+    """An element type, printed as torch prints it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,7 +66,7 @@ def _dtype(name: str) -> dtype:
 
 
 class device:
-    """The one device there is."""
+    """The only device."""
 
     type, index = "cuda", 0
 
@@ -98,19 +98,19 @@ class Size(tuple[int, ...]):
 
 
 class Allocation:
-    """Memory of one input, or of one call that allocates."""
+    """Memory of an input, or of one allocating call."""
 
     def __init__(self, kind: str, number: int, size_bytes: int, fill: int | None = None) -> None:
         self.kind, self.number, self.size_bytes, self.fill = kind, number, size_bytes, fill
 
     @property
     def address(self) -> int:
-        """Address it pretends to have."""
+        """Made-up address."""
         return _SPACING * (1 + self.number + (1 << 12 if self.kind == "buffer" else 0))
 
 
 class Tensor:
-    """A view of an allocation; ``place`` is its first element."""
+    """A view of an allocation. ``place`` is the index of its first element."""
 
     is_cuda, requires_grad, layout = True, False, "strided"
 
@@ -299,7 +299,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class _Nothing:
-    """Stands for ``torch.no_grad`` and its like: a decorator and a context that do nothing."""
+    """Stand in for ``torch.no_grad`` and similar decorators and contexts, which do nothing here."""
 
     def __call__(self, function: Any = None) -> Any:
         return self if function is None else function
@@ -312,7 +312,7 @@ class _Nothing:
 
 
 class BlankTorch(ModuleType):
-    """The module itself. ``allocations`` is what the host code asked for, in order."""
+    """Stand in for the module torch. ``allocations`` are those that the host code made, in order."""
 
     tensor_class = Tensor
     allocation_class = Allocation
@@ -342,23 +342,23 @@ class BlankTorch(ModuleType):
         )
 
     def empty(self, *shape: Any, dtype: Any = None, device: object = None, **_: Any) -> Tensor:
-        """Return the memory that holds whatever it held before."""
+        """Return uninitialized memory."""
         return self._allocate(shape, dtype, None)
 
     def zeros(self, *shape: Any, dtype: Any = None, device: object = None, **_: Any) -> Tensor:
-        """Return the memory filled with zeros before the first launch."""
+        """Return memory that is filled with zeros before the first launch."""
         return self._allocate(shape, dtype, 0)
 
     def empty_like(self, tensor: Tensor, dtype: Any = None, **_: Any) -> Tensor:
-        """As :meth:`empty`, in the shape of ``tensor``."""
+        """Return uninitialized memory in the shape of ``tensor``."""
         return self._allocate(tuple(tensor.shape), dtype or tensor.dtype, None)
 
     def zeros_like(self, tensor: Tensor, dtype: Any = None, **_: Any) -> Tensor:
-        """As :meth:`zeros`, in the shape of ``tensor``."""
+        """Return memory filled with zeros, in the shape of ``tensor``."""
         return self._allocate(tuple(tensor.shape), dtype or tensor.dtype, 0)
 
     def is_tensor(self, one: object) -> bool:
-        """Return True if it is one of these tensors."""
+        """Return True if the value is one of these tensors."""
         return isinstance(one, Tensor)
 
     def _allocate(self, shape: Sequence[Any], kind: Any, fill: int | None) -> Tensor:

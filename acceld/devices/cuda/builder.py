@@ -1,4 +1,4 @@
-"""The builder: runs a kernel's host code once, without data, and writes down what it launches. Runs in a jail."""
+"""Run a kernel's host code once, without data, and record its launches. Runs in a jail."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from acceld.devices.cuda.plan import SCALARS, Buffer, Code, Launch, Plan, Pointe
 from acceld.evaluate.hosted.driver import BuildRefused, Built, Job
 
 ENTRIES = ("run", "kernel", "optimized_kernel", "forward")
-"""Names of the launching function, where the workload says none."""
+"""Names of the launching function that are tried, if the workload gives none."""
 
 
 def build(job: Job) -> Built:
-    """Return the launch plan of the job's kernel. BuildRefused where Triton or the stand-in for torch refuses it."""
+    """Return the launch plan of the job's kernel. BuildRefused if Triton or the stand-in for torch refuses it."""
     settings, scratch = job["settings"], Path(job["scratch"])
     os.environ.update(
         TRITON_CACHE_DIR=str(scratch / "cache"), HOME=str(scratch), TRITON_INTERPRET="0", TRITON_DEFAULT_FP_FUSION="1"
@@ -37,7 +37,7 @@ def build(job: Job) -> Built:
         returned = _entry(path, job)(*_arguments(job))
     except BuildRefused as refusal:
         raise _located(refusal, refusal, path) from refusal
-    except Exception as error:  # Triton raises errors of many classes for a kernel it can not compile
+    except Exception as error:  # Triton raises many error classes for a kernel that it can not compile
         raise _located(BuildRefused(_message(error), rule=type(error).__name__), error, path) from error
     plan = _plan(torch, recorder, returned, job)
     used = max((one.shared_bytes for one in plan.kernels), default=0)
@@ -106,7 +106,7 @@ def _pointer(tensor: Tensor) -> Pointer:
 
 
 class _Recorder:
-    """Takes the place of Triton's driver: compiles for the GPU that settings name, and writes launches down."""
+    """Replace Triton's driver: compile for the GPU in the settings, and record launches."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.capability: int = settings["capability"]
@@ -118,7 +118,7 @@ class _Recorder:
 
     @staticmethod
     def is_active() -> bool:
-        """Always: there is no other."""
+        """Return True: there is no other driver."""
         return True
 
     def get_current_target(self) -> Any:
@@ -132,7 +132,7 @@ class _Recorder:
         return 0
 
     def set_current_device(self, _: int) -> None:
-        """There is one."""
+        """Do nothing: there is only one device."""
 
     def get_current_stream(self, _: int = 0) -> int:
         """Return the default stream."""
@@ -155,15 +155,15 @@ class _Recorder:
         }
 
     def load_binary(self, name: str, binary: bytes, shared: int, _: int) -> tuple[None, int, int, int, int]:
-        """Return the device code's number as its handle; registers and spills are known to the GPU's driver only."""
+        """Return the device code's number as its handle. Registers and spills are known only to the GPU's driver."""
         self.kernels.append(Code(name, bytes(binary), shared, 1))
         return None, len(self.kernels) - 1, 0, 0, 1024
 
     def unload_module(self, _: object) -> None:
-        """Nothing is loaded."""
+        """Do nothing: no module is loaded."""
 
     def get_benchmarker(self) -> Any:
-        """Autotuning would measure, here and now."""
+        """Refuse autotuning, which would measure while the plan is built."""
         raise BuildRefused(
             "triton.autotune measures by itself",
             rule="autotune",
@@ -203,7 +203,7 @@ def _argument(name: str, kind: Any, value: Any) -> Pointer | Scalar:
 
 
 def _message(error: BaseException) -> str:
-    """Return Triton's own message, without the code frame it draws around it."""
+    """Return Triton's message without its code frame."""
     inner: BaseException | None = error
     while inner is not None and inner.__cause__ is not None:
         inner = inner.__cause__
@@ -212,7 +212,9 @@ def _message(error: BaseException) -> str:
 
 
 def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRefused:
-    """With the last line of the kernel's file that the error came through, or that Triton names."""
+    """Return the refusal with the line in the kernel's file: the last one in the traceback, or the one that Triton
+    names.
+    """
     line = 0
     node: Any = getattr(error, "node", None)
     trace = error.__traceback__

@@ -1,4 +1,4 @@
-"""The driver of the GPU backend: one lease a GPU, Triton in the builder, our own replay of the plan in the worker."""
+"""Drive the GPU backend: lease whole GPUs, run Triton in the builder, replay the plan in the worker."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from acceld.roofline import Peaks
 
 _BUILD_BYTES, _BUILD_PROCESSES = 12 << 30, 64
 _RUN_BYTES, _RUN_PROCESSES = 1 << 46, 64
-"""CUDA maps address space for all memory of all GPUs and the host, of which it uses little."""
+"""CUDA maps address space for all memory of the host and all GPUs, but uses little of it."""
 _FLUSH = 4
-"""Times the L2 cache that is written before each timed launch."""
+"""Number of L2 sizes that are written before each timed launch."""
 _LEAST_FLUSH_BYTES = 256 << 20
 _BATCH_BYTES = 4 << 30
 _HEADROOM = 1.02
-"""Boost clocks and rounding of datasheets: what a kernel may exceed a peak by before it is suspect."""
+"""Factor by which a kernel may exceed a datasheet's peak before it is suspect: boost clocks and rounding."""
 
 
 class CudaDriver:
@@ -40,14 +40,14 @@ class CudaDriver:
     worker = "acceld.devices.cuda.runner:prepare"
     reference = "acceld.devices.cuda.reference:reference"
     batch_bytes = _BATCH_BYTES
-    """Inputs and outputs of all calls of one session together."""
+    """Bytes of the inputs and outputs of all calls of one session."""
 
     def __init__(self, ask: Ask = ask_nvidia_smi) -> None:
         self._ask = ask
 
     @cached_property
     def gpus(self) -> tuple[Installed, ...]:
-        """The machine's GPUs of the first one's kind. DeviceError where there is none."""
+        """Return the machine's GPUs of the same kind as the first. DeviceError if there is none."""
         found = installed(self._ask)
         if not found:
             raise DeviceError("nvidia-smi lists no GPU", hint="Is one visible to this machine or container?")
@@ -55,11 +55,11 @@ class CudaDriver:
 
     @property
     def gpu(self) -> Gpu | None:
-        """The facts of this kind of GPU, where known."""
+        """Return the facts of this kind of GPU; None if unknown."""
         return gpu_called(self.gpus[0].name)
 
     def check(self, api: str | None = None) -> None:
-        """DeviceError where there is no GPU, or Triton is missing."""
+        """Raise DeviceError if there is no GPU, or Triton is missing."""
         if sys.platform != "linux":
             raise DeviceError("Triton kernels are evaluated on Linux only")
         first = self.gpus[0]
@@ -75,27 +75,27 @@ class CudaDriver:
         return tuple(Lease(one.index, f"GPU {one.index} ({one.name})") for one in self.gpus)
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the policy for candidates in Triton."""
+        """Return the reason why the policy for Triton candidates refuses a kernel; None if it does not."""
         return refused_triton(kernel.text, kernel.filename)
 
     def building(self, api: str) -> Rights:
-        """Return Triton's folder with the assembler it starts; no device."""
+        """Return the rights to read Triton's folder and run its assembler; no device."""
         return Rights(_BUILD_BYTES, _BUILD_PROCESSES, execute=True, read_paths=_roots())
 
     def running(self, api: str, artefact: str, lease: Lease) -> Rights:
-        """Return the one GPU and the plan."""
+        """Return the rights to use one GPU and to read the plan."""
         devices = (f"/dev/nvidia{lease.index}", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
         present = tuple(path for path in devices if os.path.exists(path))
         # CUDA names its threads in /proc; the worker runs none of the candidate's code on the host.
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (artefact,), (*present, "/proc"), own_code=True)
 
     def referring(self) -> Rights:
-        """Return every GPU of the kind: torch takes the first it may open."""
+        """Return the rights to use every GPU of the kind, because torch takes the first one that it may open."""
         found = [path for lease in self.leases() for path in self.running("triton", "", lease).device_paths]
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (), tuple(dict.fromkeys(found)), own_code=True)
 
     def settings(self, api: str) -> Mapping[str, Any]:
-        """Return the GPU to compile for, Triton's version, and how much is written to empty the cache."""
+        """Return the GPU to compile for, Triton's version, and the number of bytes that empty the cache."""
         first, known = self.gpus[0], self.gpu
         l2_bytes = known.l2_bytes if known else 0
         return {
@@ -109,7 +109,7 @@ class CudaDriver:
         }
 
     def learn(self, folder: Path) -> None:
-        """Datasheets say what is needed."""
+        """Do nothing, because datasheets have the rates."""
 
     def peaks(self, chip: str) -> Peaks | None:
         """Return datasheet rates."""
@@ -117,7 +117,7 @@ class CudaDriver:
         return gpu.peaks() if gpu else None
 
     def limits(self, chip: str) -> Peaks | None:
-        """Return datasheet rates with room for boost clocks."""
+        """Return datasheet rates with a margin for boost clocks."""
         peaks = self.peaks(chip)
         if peaks is None:
             return None
@@ -126,14 +126,14 @@ class CudaDriver:
         return Peaks(memory, matmul, vector, peaks.source)
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return clocks of the lease's GPU in MHz, None where the tool does not say, and what throttles it."""
+        """Return the clocks of the lease's GPU in MHz (None if the tool gives none), and the reasons of throttling."""
         now = next((one for one in installed(self._ask) if one.index == lease.index), None)
         if now is None:
             raise DeviceError(f"{lease.name} is gone: nvidia-smi does not list it any more")
         return {"sm_mhz": now.sm_mhz, "memory_mhz": now.memory_mhz, "throttled": now.throttled}
 
     def sdk(self, api: str) -> str:
-        """Return Triton's and the driver's versions, and the clocks as they are now."""
+        """Return Triton's and the driver's versions, and the current clocks."""
         self.__dict__.pop("gpus", None)
         first = self.gpus[0]
         return f"Triton {_version('triton')}, driver {first.driver}, {first.clocks}"
@@ -141,7 +141,7 @@ class CudaDriver:
 
 def _roots() -> tuple[str, ...]:
     spec = importlib.util.find_spec("triton")
-    # The folder it was installed into: Triton finds its own backends by what packages say beside it.
+    # The folder that it was installed into, because Triton finds its backends by the package metadata there.
     own = [os.path.realpath(Path(spec.origin).parents[1])] if spec is not None and spec.origin else []
     listed = (*own, sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin")
     return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path)))

@@ -1,7 +1,7 @@
-"""GPUs as data: what the datasheets say, by the names acceld uses for them.
+"""Record what datasheets say about GPUs, by acceld's names for them.
 
-Dense rates, without sparsity; of the SXM form where there are several. ``l2_bytes`` decides how much is written to
-empty the cache. Peaks are what a percentage is of; nothing here is measured. docs/gpu.md has the same figures.
+Rates are dense, without sparsity, and of the SXM form if there are several. ``l2_bytes`` decides how much is written to
+empty the cache. Percentages of peak use these figures; none of them is measured. docs/gpu.md has the same figures.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ class Gpu:
 
     name: str
     words: tuple[str, ...]
-    """Words of the driver's name for it, lower case."""
+    """Lower-case words that occur in the driver's name of the GPU."""
     capability: int
     multiprocessors: int
     l2_bytes: int
     shared_bytes: int
-    """Shared memory one program may use."""
+    """Bytes of shared memory that one program may use."""
     hbm_bytes_per_s: float
     matmul_tflops: Mapping[str, float]
     vector_tflops: float
-    """float32, outside of tensor cores."""
+    """Rate of float32 outside of tensor cores."""
     source: str
 
     def peaks(self) -> Peaks:
@@ -38,7 +38,7 @@ class Gpu:
 
 
 def _rates(half: float, eighth: float | None, single: float) -> Mapping[str, float]:
-    """Return tensor-core rates: float16 and bfloat16, float8 where there is any, and float32 by TF32."""
+    """Return tensor-core rates: float16 and bfloat16, float8 if supported, and float32 by TF32."""
     rates = {"float16": half, "bfloat16": half, "float32": single}
     if eighth is not None:
         rates |= {"float8_e4m3fn": eighth, "float8_e5m2": eighth}
@@ -130,7 +130,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
 
 
 def gpu_called(name: str) -> Gpu | None:
-    """Return the GPU by the name that the driver has for it, such as ``NVIDIA H100 80GB HBM3``; None for another."""
+    """Return the GPU with the driver's name ``name``, such as ``NVIDIA H100 80GB HBM3``; None if it is unknown."""
     padded = f"{name.lower()} "
     for gpu in sorted(GPUS.values(), key=lambda one: -len(one.words[0])):
         if any(f"{word} " in padded.replace("-", " ") or f"{word}" in padded.split() for word in gpu.words):
@@ -139,7 +139,7 @@ def gpu_called(name: str) -> Gpu | None:
 
 
 def figures(chip: str) -> list[str]:
-    """Return the figures of a GPU that kernels are shaped by, a line each."""
+    """Return a GPU's sizes and rates as lines."""
     gpu = GPUS[chip]
     rates = ", ".join(f"{dtype} {rate:g}" for dtype, rate in gpu.matmul_tflops.items())
     return [

@@ -1,4 +1,4 @@
-"""The few calls of NVIDIA's driver library that replaying a plan takes, by ctypes. Errors become DriverError."""
+"""Call NVIDIA's driver library by ctypes, as far as the replay of a plan needs. Errors become DriverError."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
 class DriverError(RuntimeError):
-    """A call of the driver failed: its name, the error's name and what the driver says."""
+    """A call of the driver failed. Holds the call, the error's name and the driver's text."""
 
 
 class Driver:
-    """One context on one GPU. Pointers are numbers."""
+    """A context on one GPU. Pointers are numbers."""
 
     def __init__(self, device: int, library: str = LIBRARY) -> None:
         try:
             self._library = ctypes.CDLL(library)
         except OSError as error:
             raise DriverError(f"{library} can not be loaded: {error}") from error
-        # Device code that is loaded when it is first launched would be loaded between two events.
+        # Otherwise device code would be loaded at its first launch, between two events.
         os.environ["CUDA_MODULE_LOADING"] = "EAGER"
         self._call("cuInit", 0)
         handle = ctypes.c_int()
@@ -52,7 +52,7 @@ class Driver:
         return pointer.value
 
     def fill(self, pointer: int, byte: int, size_bytes: int) -> None:
-        """Every byte the same."""
+        """Set every byte to ``byte``."""
         if size_bytes:
             self._call("cuMemsetD8_v2", ctypes.c_uint64(pointer), ctypes.c_ubyte(byte), ctypes.c_size_t(size_bytes))
 
@@ -69,7 +69,7 @@ class Driver:
             self._call("cuMemcpyDtoH_v2", host, ctypes.c_uint64(pointer), count)
 
     def no_heap(self) -> None:
-        """Device code gets as little memory of its own as the driver allows."""
+        """Set the heap of device code to the least size that the driver allows."""
         self._call("cuCtxSetLimit", _HEAP, ctypes.c_size_t(0))
 
     def load(self, binary: bytes) -> ctypes.c_void_p:
@@ -83,7 +83,7 @@ class Driver:
         self._call("cuModuleUnload", module)
 
     def function(self, module: ctypes.c_void_p, name: str, shared_bytes: int) -> ctypes.c_void_p:
-        """Return a device function, allowed as much shared memory as it wants."""
+        """Return a device function, with permission for the shared memory it needs."""
         found = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(found), module, name.encode())
         if shared_bytes > _STATIC_SHARED_BYTES:
@@ -91,7 +91,7 @@ class Driver:
         return found
 
     def registers(self, function: ctypes.c_void_p) -> tuple[int, int]:
-        """Return registers of a thread, and bytes it spills to local memory."""
+        """Return the registers of a thread, and the bytes it spills to local memory."""
         found = []
         for attribute in (_REGISTERS, _LOCAL):
             value = ctypes.c_int()
@@ -107,7 +107,9 @@ class Driver:
         shared_bytes: int,
         arguments: Sequence[bytes],
     ) -> Callable[[], None]:
-        """Return a call that starts a device function on the default stream; ``arguments`` as the function reads them."""
+        """Return a function that launches a device function on the default stream. ``arguments`` are packed as the
+        function reads them.
+        """
         values = [ctypes.create_string_buffer(one, len(one)) for one in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(one) for one in values))
         given = (function, *grid, threads, 1, 1, shared_bytes, None, pointers, None)
@@ -118,28 +120,28 @@ class Driver:
         return launch
 
     def wait(self) -> None:
-        """Until everything is done; raises what device code did wrong."""
+        """Wait until all work is done. Raises DriverError for a fault of device code."""
         self._call("cuCtxSynchronize")
 
     def event(self) -> ctypes.c_void_p:
-        """Return a point in time on the device."""
+        """Return a new event."""
         made = ctypes.c_void_p()
         self._call("cuEventCreate", ctypes.byref(made), 0)
         return made
 
     def record(self, event: ctypes.c_void_p) -> None:
-        """Now, in the order of the default stream."""
+        """Record an event on the default stream."""
         self._call("cuEventRecord", event, None)
 
     def happened(self, event: ctypes.c_void_p) -> bool:
-        """Return True once the device has come to a recorded event."""
+        """Return True if the device has reached a recorded event."""
         code = self._library.cuEventQuery(event)
         if code not in (0, _NOT_READY):
             self._call("cuEventQuery", event)
         return bool(code == 0)
 
     def elapsed_us(self, start: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
-        """Return the microseconds between two events that have happened."""
+        """Return the microseconds between two events that the device has reached."""
         milliseconds = ctypes.c_float()
         name = "cuEventElapsedTime_v2" if hasattr(self._library, "cuEventElapsedTime_v2") else "cuEventElapsedTime"
         self._call(name, ctypes.byref(milliseconds), start, end)

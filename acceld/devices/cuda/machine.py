@@ -23,7 +23,7 @@ Ask = Callable[[list[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """One GPU. Clocks in MHz, None where the tool does not say."""
+    """A GPU. Clocks are in MHz, None if the tool gives none."""
 
     index: int
     uuid: str
@@ -35,18 +35,18 @@ class Installed:
     most_sm_mhz: int | None
     memory_mhz: int | None
     throttled: str
-    """Reasons, as a bit mask in hexadecimal; empty where none is active or known."""
+    """Reasons of throttling as a hexadecimal bit mask; empty if none is active or known."""
     mig: bool
 
     @property
     def clocks(self) -> str:
-        """For records: ``SM 1980 of 1980 MHz, memory 2619 MHz``."""
+        """The clocks as text: ``SM 1980 of 1980 MHz, memory 2619 MHz``."""
         shown = f"SM {self.sm_mhz or '?'} of {self.most_sm_mhz or '?'} MHz, memory {self.memory_mhz or '?'} MHz"
         return shown + (f", throttled {self.throttled}" if self.throttled else "")
 
 
 def ask_nvidia_smi(arguments: list[str]) -> str:
-    """Return the output of ``nvidia-smi``. DeviceError where it is missing or fails."""
+    """Return the output of ``nvidia-smi``. DeviceError if it is missing or fails."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         raise DeviceError(
@@ -64,7 +64,7 @@ def ask_nvidia_smi(arguments: list[str]) -> str:
 
 
 def installed(ask: Ask = ask_nvidia_smi) -> tuple[Installed, ...]:
-    """Return the machine's GPUs. DeviceError where there is no driver or it fails."""
+    """Return the machine's GPUs. DeviceError if there is no driver, or it fails."""
     text = ask([f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"])
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
     return tuple(_gpu(dict(zip(FIELDS, row, strict=True))) for row in rows if len(row) == len(FIELDS))

@@ -1,8 +1,8 @@
-"""A launch plan: what a kernel's host code does, as plain data with compiled device code.
+"""Encode and decode launch plans: what a kernel's host code does, as plain data with compiled device code.
 
-Host code runs once, in a jail, with the shapes of its arguments and without their data. What it allocates and launches
-is written down; replaying that needs none of the candidate's Python. The bytes are a little-endian length, a JSON
-header of that length, and the device code of each kernel one after the other. :func:`decode` believes nothing.
+Host code runs once, in a jail, with the shapes of its arguments and without their data. Its allocations and launches
+are recorded; replaying them needs none of the candidate's Python. The bytes are a little-endian length, a JSON header
+of that length, and the device code of each kernel one after the other. :func:`decode` trusts nothing.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ SCALARS = {
     "fp64": "<d",
     "f64": "<d",
 }
-"""Layout of a launch's numbers, by Triton's name of their type."""
+"""Layout of a launch's scalars, by Triton's name of their type."""
 
 
 class PlanRefused(ValueError):
-    """Bytes that are no plan."""
+    """The bytes are not a valid plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory that host code allocates. ``fill`` is the byte it is filled with; None: whatever is there."""
+    """Memory that host code allocates. ``fill`` is the byte it is filled with; None leaves it uninitialized."""
 
     size_bytes: int
     fill: int | None = None
@@ -78,7 +78,7 @@ class Scalar:
     value: int | float
 
     def packed(self) -> bytes:
-        """As the device function reads it. PlanRefused where the value does not fit."""
+        """Return the bytes that the device function reads. PlanRefused if the value does not fit."""
         try:
             return struct.pack(SCALARS[self.type], float(self.value) if "f" in self.type else int(self.value))
         except (struct.error, OverflowError) as error:
@@ -87,7 +87,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of kernel number ``kernel``. ``scratch_bytes`` is what each program needs beside its arguments."""
+    """A launch of kernel number ``kernel``. ``scratch_bytes`` is what each program needs in addition to its arguments."""
 
     kernel: int
     grid: tuple[int, int, int]
@@ -97,10 +97,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything a call does. ``outputs`` are what it returns: whole arrays in buffers."""
+    """All allocations and launches of a call. ``outputs`` are the returned arrays, each a whole buffer."""
 
     capability: int
-    """Compute capability of the GPU it was compiled for: 90 is 9.0."""
+    """Compute capability of the GPU that it was compiled for: 90 is 9.0."""
     buffers: tuple[Buffer, ...]
     kernels: tuple[Code, ...]
     launches: tuple[Launch, ...]
@@ -113,7 +113,7 @@ class Plan:
 
 
 def encode(plan: Plan) -> bytes:
-    """Return the plan as bytes; the same plan gives the same bytes."""
+    """Return the plan as bytes. Equal plans give equal bytes."""
     header = {
         "version": VERSION,
         "capability": plan.capability,
@@ -130,7 +130,7 @@ def encode(plan: Plan) -> bytes:
 
 
 def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> Plan:
-    """Return the plan in ``data``, for arrays of these sizes. PlanRefused for anything that is not one in every
+    """Return the plan in ``data``, for arrays of these sizes. PlanRefused for anything that is not valid in every
     respect.
     """
     try:

@@ -1,4 +1,6 @@
-"""Refuse Triton sources by their syntax tree: early and clearly, never as the only wall."""
+"""Refuse forbidden Triton sources by their syntax tree, early and with a clear message. The jail is the actual
+protection.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ MAX_CHARACTERS = 1_000_000
 
 
 def refused_triton(text: str, filename: str = "kernel_triton.py") -> Failure | None:
-    """Return the first thing in the source that a candidate may not hold; rule ``syntax`` where it is no Python."""
+    """Return the first forbidden construct of a source; rule ``syntax`` if it does not parse as Python."""
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
     try:

@@ -1,6 +1,6 @@
-"""Compute expected outputs: the workload's reference in float64, on the GPU where torch finds one.
+"""Compute expected outputs by the workload's reference in float64, on the GPU if torch finds one.
 
-Runs in a child that never sees a candidate, once the worker is dead.
+Runs in a child that never sees a candidate, after the worker has ended.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from acceld.workloads import Workload, load_reference, reference_outputs
 
 
 def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
-    """Return outputs in the reference's layout; on the host where there is no torch, no GPU, or too little memory on
-    it.
+    """Return the outputs in the reference's layout. Runs on the host if there is no torch, no GPU, or too little GPU
+    memory.
     """
     forward = load_reference(workload.reference).forward_torch if workload.reference is not None else None
     if forward is None:
@@ -37,7 +37,7 @@ def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
 
 
 def _tensor(torch: Any, value: Any, device: str) -> Any:
-    """Return an array on the device, in float64 unless it holds whole numbers; anything else as it is."""
+    """Return an array on the device, in float64 unless it holds whole numbers. Other values are returned unchanged."""
     if not isinstance(value, np.ndarray):
         return value
     whole = value.dtype.kind in "iub"

@@ -1,13 +1,13 @@
-"""The worker: replays a launch plan on fresh inputs and times it. Runs none of the candidate's Python.
+"""Replay a launch plan on fresh inputs, and time it. Runs none of the candidate's Python.
 
-Before every launch sequence that is timed, everything device code could have kept something in is made worthless: the
-module is loaded anew (which resets variables of the device code), the allocations of the plan are filled with a byte
-that no earlier launch left there, and a buffer of several times the L2 cache is written. Device memory outside the
-plan holds nothing but the inputs of this one call, which never come back.
+Before each timed sequence of launches, everything that could carry data from an earlier call is reset. The module is
+loaded anew, which resets variables of the device code. The plan's allocations are filled with a byte that no earlier
+launch left there. A buffer of several times the L2 cache is written. Device memory outside the plan holds only the
+inputs of this call, which no later call sees.
 
-The device works through a queue. All launches are in it, behind the writing of that buffer, before the device comes to the
-first event: else what the host takes to put them there would count. That is asked after each sequence, and one for which
-the device was too fast is repeated behind more writing.
+The device works through a queue. All launches are queued behind the write of that buffer, before the device reaches the
+first event. Otherwise the time of the host to queue them would count. After each sequence this is checked. If the
+device was faster than the host, the sequence is repeated behind more writes.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from acceld.evaluate.hosted.driver import BuildRefused, Call, Job
 from acceld.workloads.records import ArraySpec
 
 REPEATS = 5
-"""Launch sequences timed in one call; the call's time is their median."""
+"""Number of launch sequences timed in one call; the call's time is their median."""
 MOST_FLUSHES = 64
-"""Writes of the buffer before a sequence; one for which so many are too few keeps the host's time in its own."""
+"""Limit on writes of the buffer before a sequence. If they are too few, the time includes the host's."""
 _WARP = 32
 
 
 def prepare(job: Job, artefact: str) -> Call:
-    """Load the plan for the job's arrays. BuildRefused where it is not a plan, or device code can not be loaded."""
+    """Load the plan for the job's arrays. BuildRefused if it is invalid, or its device code can not be loaded."""
     input_bytes = [_size_bytes(one) for one in job["arguments"] if "value" not in one]
     output_bytes = [_size_bytes(one) for one in job["outputs"]]
     try:
@@ -48,7 +48,7 @@ def prepare(job: Job, artefact: str) -> Call:
 
 
 class Replay:
-    """A plan on one GPU, with memory for everything it touches."""
+    """A plan on one GPU, with memory for all its arrays."""
 
     def __init__(
         self, plan: Plan, input_bytes: Sequence[int], output_bytes: Sequence[int], settings: dict[str, Any]
@@ -70,7 +70,9 @@ class Replay:
             driver.unload(module)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
-        """Run on ``inputs``, leave the results in ``outputs``; microseconds of the launches, the median of REPEATS."""
+        """Run on ``inputs``, and write the results to ``outputs``. Return the microseconds of the launches, the median
+        of REPEATS.
+        """
         arrays = [one for one in inputs if isinstance(one, np.ndarray)]
         for pointer, array in zip(self._inputs, arrays, strict=True):
             self._driver.write(pointer, _address(array), array.nbytes)
@@ -86,7 +88,7 @@ class Replay:
         return statistics.median(took)
 
     def _timed(self) -> tuple[float, bool]:
-        """Return microseconds of one sequence, and whether the device was never waiting for the host in it."""
+        """Return the microseconds of one sequence, and True if the device never waited for the host during it."""
         driver, (start, end) = self._driver, self._events
         functions, modules = self._load()
         launches = [self._launching(functions, one) for one in self._plan.launches]
@@ -108,7 +110,7 @@ class Replay:
     def _launching(self, functions: list[Any], launch: Launch) -> Callable[[], None]:
         code = self._plan.kernels[launch.kernel]
         arguments = [self._packed(one) if isinstance(one, Pointer) else one.packed() for one in launch.arguments]
-        # Two more: Triton's scratch memory and its profiler's, in the order its launchers pass them.
+        # Two more arguments: pointers to Triton's scratch memory and its profiler's, in its launchers' order.
         arguments += [struct.pack("<Q", self._scratch), struct.pack("<Q", 0)]
         threads = code.warps * _WARP
         return self._driver.launching(functions[launch.kernel], launch.grid, threads, code.shared_bytes, arguments)

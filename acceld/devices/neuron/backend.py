@@ -1,4 +1,4 @@
-"""Trainium as acceld uses it: its evaluator and its lines of ``acceld doctor``."""
+"""Provide the evaluator of Trainium, and its lines of ``acceld doctor``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from acceld.workloads import find_workloads, workload
 
 
 def evaluator(workplace: Workplace, backend: str) -> Evaluator:
-    """Return the evaluator of one of the Neuron backends. DeviceError where no simulator stands beside it."""
+    """Return the evaluator of a Neuron backend. DeviceError if it has no simulator."""
     if workplace.simulator is None:
         raise DeviceError(f"backend {backend} needs the simulator beside it, to predict and to verify")
     return NeuronEvaluator(
@@ -38,7 +38,7 @@ def evaluator(workplace: Workplace, backend: str) -> Evaluator:
 
 
 def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
-    """Yield the Neuron software and chips of this machine. Nothing is compiled."""
+    """Yield the Neuron software and chips of this machine. Compiles nothing."""
     settings = config.devices
     named = tuple({p: None for p in (settings.compile_python, settings.runner_python) if p})
     found = find_neuron(named or (sys.executable,)) if named else find_neuron()
@@ -64,7 +64,7 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
 
 
 def _compatible(found: NeuronTools, config: Config) -> Iterator[Finding]:
-    """Yield what can run with the compiler, the chip (or each chip, where the firmware names none) and the workloads here."""
+    """Yield which workloads run with the compiler and the chip; with each chip, if the firmware names none."""
     versions = {one.version: None for one in found.packages if one.name == "neuronx-cc"}
     known = [workload(name, config.paths.workloads) for name in find_workloads(config.paths.workloads)]
     for version in versions:
@@ -76,7 +76,7 @@ def _compatible(found: NeuronTools, config: Config) -> Iterator[Finding]:
 
 
 def _backend(target: Target, settings: DevicesConfig) -> Finding:
-    """Return what a backend would work with here, or what it lacks."""
+    """Return what a backend would use here, or what it lacks."""
     backend = target.backend
     try:
         found = asyncio.run(

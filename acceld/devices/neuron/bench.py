@@ -1,4 +1,4 @@
-"""Work on a leased core, and on another one where the first is lost under a kernel."""
+"""Run work on a leased core, and on another core if the first is lost during it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from acceld.evaluate.correctness.datasets import DataSet
 from acceld.model import Failure, Status
 
 TRIES = 3
-"""Cores a kernel is tried on when the runner or the device is lost under it."""
+"""Number of cores that a kernel is tried on if the runner or the device is lost."""
 CHECK_S = 60.0
-"""Deadline of one execution with its data where the configuration names none; the first one loads the runtime too."""
+"""Deadline in seconds of one execution with its data, unless configured. The first execution also loads the runtime."""
 RECOVER_S = 300.0
-"""Time that a core stays out of service before canaries are tried on it again."""
+"""Seconds that a core stays out of service before canaries are tried on it again."""
 T = TypeVar("T")
 
 
 class Bench:
-    """Leases cores and puts kernels on them."""
+    """Lease cores, and run kernels on them."""
 
     def __init__(self, machine: Machine, config: EvaluateConfig) -> None:
         self._machine = machine
@@ -42,9 +42,9 @@ class Bench:
     async def on_core(
         self, case: NeuronCase, *, timing: bool, work: Callable[[NeuronRunner], Awaitable[T]]
     ) -> T | Failed:
-        """Do ``work`` with a runner on a leased core; on another core where the first is lost.
+        """Do ``work`` with a runner on a leased core, and on another core if the first is lost.
 
-        DeviceError where no core can be had, and where nothing proves that a core ran, not even for a known-good kernel.
+        DeviceError if no core can be had, or if nothing proves that a core ran, not even for a known-good kernel.
         """
         machine, request = self._machine, case.request
         await self._recover()
@@ -76,7 +76,7 @@ class Bench:
         return Failed(Status.RUNTIME_ERROR, Failure("device_lost", f"the device was lost under it {on}"))
 
     async def _recover(self) -> None:
-        """Try canaries again, now and then, on cores that are out of service."""
+        """From time to time, try canaries again on cores that are out of service."""
         if self._machine.leases.sick and time.monotonic() - self._recovered > RECOVER_S:
             self._recovered = time.monotonic()
             await self._machine.leases.check_again()

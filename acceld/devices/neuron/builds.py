@@ -1,4 +1,4 @@
-"""Compile requests from kernels and workloads, a bounded number of them at a time."""
+"""Compile kernels of workloads, a limited number at the same time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from acceld.workloads import ArraySpec, Workload
 
 
 class Builds:
-    """Compiles a workload's kernels; ``at_once`` of them at the same time."""
+    """Compile a workload's kernels, ``at_once`` of them at the same time."""
 
     def __init__(self, machine: Machine, at_once: int) -> None:
         self._machine = machine
         self._places = asyncio.Semaphore(at_once)
 
     async def build(self, case: NeuronCase, kernel: Kernel) -> Build | Failed:
-        """Return the kernel's NEFF, or why it has none. DeviceError where the toolchain is at fault."""
+        """Return the kernel's NEFF, or the reason why it has none. DeviceError if the toolchain is at fault."""
         try:
             request = await asyncio.to_thread(compile_request, self._machine, kernel, case.workload)
         except (KernelFailure, UsageError) as error:
@@ -38,9 +38,9 @@ class Builds:
 
 
 def compile_request(machine: Machine, kernel: Kernel, loaded: Workload) -> CompileRequest:
-    """Return the request for a kernel of a workload; UsageError and KernelFailure for a file that has no such function.
+    """Return the request for a kernel of a workload. UsageError or KernelFailure if the file has no such function.
 
-    Names of the kernel's own parameters are those of the NEFF's inputs; arguments go by position.
+    The NEFF's inputs have the names of the kernel's own parameters. Arguments go by position.
     """
     entry = find_entry(kernel.text, kernel.entry or None)
     names = _parameters(kernel.text, entry)
@@ -59,7 +59,7 @@ def compile_request(machine: Machine, kernel: Kernel, loaded: Workload) -> Compi
 
 
 def _parameters(text: str, entry: str) -> list[str]:
-    """Return names of a kernel function's parameters; none where the file does not define it by ``def``."""
+    """Return the names of a kernel function's parameters; none if the file does not define it by ``def``."""
     for node in parse(text).body:
         if isinstance(node, ast.FunctionDef) and node.name == entry:
             return [one.arg for one in (*node.args.posonlyargs, *node.args.args)]

@@ -1,4 +1,4 @@
-"""One evaluation on Trainium under way."""
+"""Hold the state of one evaluation on Trainium."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Build = tuple[CompileRequest, Compiled]
 
 @dataclass(slots=True, kw_only=True)
 class NeuronCase(Case):
-    """A case with its run's seeds, what it was compiled into and what the simulator predicts."""
+    """A case with its run's seeds, its compiled kernel and the simulator's prediction."""
 
     seeds: Seeds
     compiled: Build | None = None
@@ -25,11 +25,11 @@ class NeuronCase(Case):
 
     @property
     def build(self) -> Build:
-        """The compiled kernel; there is one from the stage after building."""
+        """The compiled kernel, which exists after the stage of building."""
         assert self.compiled is not None
         return self.compiled
 
     @property
     def identity(self) -> str:
-        """The name that leases know the kernel by: canaries that fail after it count against it."""
+        """Name of the kernel for leases. Canaries that fail after the kernel count against this name."""
         return self.request.kernel.sha256

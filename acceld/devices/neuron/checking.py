@@ -1,4 +1,4 @@
-"""The gates on a device: outputs of a core against the reference, data set by data set."""
+"""Apply the gates on a device: compare a core's outputs with the reference, data set by data set."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from acceld.workloads.inputs import numpy_dtype
 
 
 class Checker:
-    """Tries kernels on data sets. ``backend`` names the floors of what its baselines are off by."""
+    """Try kernels on data sets. ``backend`` names the noise floors of the baselines."""
 
     def __init__(self, backend: str, bench: Bench, builds: Builds, children: Children, floors: Floors) -> None:
         self._backend = backend
@@ -36,12 +36,12 @@ class Checker:
         self._floors = floors
 
     async def pass_gates(self, case: NeuronCase) -> Failed | None:
-        """Return every trial of the gates asked for; None where all pass."""
+        """Run every trial of the requested gates. Return the first failure; None if all pass."""
         trials = [search_trial(case.seeds)]
         if case.request.gate is Gate.STRICT:
             cost = await asyncio.to_thread(self._floors.of_numpy, case.workload, OWN)
             expensive = cost is not None and cost.seconds > EXPENSIVE_S
-            # The order of loops is fixed in a NEFF: there is nothing to shuffle.
+            # A NEFF fixes the order of loops, so there is nothing to shuffle.
             trials += [one for one in strict_trials(case.workload, case.seeds, expensive=expensive) if not one.shuffled]
 
         async def work(runner: NeuronRunner) -> Failed | None:
@@ -57,7 +57,7 @@ class Checker:
             return await self._bench.on_core(case, timing=False, work=work)
 
     async def attempt(self, case: NeuronCase, runner: NeuronRunner, trial: Trial, name: str = "") -> Failed | None:
-        """Return one data set; None where the kernel passes or the variant is refused."""
+        """Run one data set. Return the failure; None if the kernel passes or the variant is refused."""
         loaded = case.workload
         async with self._children.data_for(case, trial) as data:
             if data is None:
@@ -78,8 +78,8 @@ class Checker:
     async def _noise_of_baseline(
         self, case: NeuronCase, runner: NeuronRunner, data: DataSet, inputs: tuple[bytes, ...], trial: Trial
     ) -> tuple[Errors, ...] | None:
-        """Return errors of the workload's baseline on this chip and variant: measured once, in another slot of the
-        runner.
+        """Return the errors of the workload's baseline on this chip and variant. They are measured once, in another
+        slot of the runner.
         """
         request, loaded = case.request, case.workload
         stored = await asyncio.to_thread(self._floors.of_kernel, loaded, self._backend, request.chip, trial.variant)
@@ -99,7 +99,7 @@ class Checker:
 
 
 def _errors(outputs: tuple[bytes, ...], data: DataSet) -> list[Errors]:
-    """Return the errors of what the bytes of the outputs hold, piece by piece."""
+    """Return the errors of the outputs, given as bytes, piece by piece."""
     dtypes = [dtype for _, dtype in datasets.read_expected(data.folder)]
     arrays = [np.frombuffer(raw, numpy_dtype(dtype)) for raw, dtype in zip(outputs, dtypes, strict=True)]
     return datasets.measure(data.folder, arrays)

@@ -1,7 +1,7 @@
-"""The compile worker inside the sandbox: AWS's interpreter, the kernel's text and an empty folder, nothing else.
+"""Run the compile worker in the sandbox, with AWS's interpreter, the kernel's text and an empty folder.
 
-The jail shows the interpreter's own folders and the system's libraries read-only and has no device, no network and no
-home. In it a small task starts the worker, hands it one record and passes the answer on unread.
+The jail shows the interpreter's own folders and the system's libraries read-only. It has no device, no network and no
+home. A small task in it starts the worker, gives it one record and returns the answer unread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TASKS = {"compile": "acceld.devices.neuron.compile_jail:run"}
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt/aws", "/etc/ld.so.cache", "/etc/ld.so.conf.d")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 PROCESSES = 512
-"""Processes and threads of one compilation."""
+"""Limit on processes and threads of one compilation."""
 OPEN_FILES = 4096
 _OUTPUT_BYTES = 8000
 _GRACE_S = 2.0
@@ -36,7 +36,7 @@ _PATHS = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.e
 
 
 def run(request: bytes, reply: int) -> None:
-    """In the jail: start the worker, write it the record, copy its answer; what it complained of where there is none."""
+    """In the jail, start the worker, send it the record, and copy its answer; if it has none, its error output."""
     raw = json.loads(request)
     try:
         done = subprocess.run(
@@ -58,7 +58,7 @@ def run(request: bytes, reply: int) -> None:
 
 
 class JailedExchange:
-    """Exchanges with compile workers in a jail; see :class:`acceld.devices.neuron.runtime.compiler.Exchange`."""
+    """Exchange records with compile workers in a jail; see :class:`acceld.devices.neuron.runtime.compiler.Exchange`."""
 
     def __init__(self, level: Level, cgroup_folder: str, *, memory_bytes: int) -> None:
         self._level = level
@@ -67,7 +67,7 @@ class JailedExchange:
         self._paths: dict[str, tuple[str, ...]] = {}
 
     async def start(self) -> None:
-        """Start the zygote. SandboxError where it does not start."""
+        """Start the zygote. SandboxError if it does not start."""
         await self._zygote.start()
 
     async def stop(self) -> None:
@@ -75,7 +75,7 @@ class JailedExchange:
         await self._zygote.stop()
 
     def exchanges(self) -> dict[CompileJail, Exchange]:
-        """Return what there is to compile in on this machine, the strictest first."""
+        """Return the ways to compile on this machine, by jail, the strictest first."""
         jails: dict[CompileJail, Exchange] = {}
         if self._level >= Level.L1:
             jails[CompileJail.STRICT] = partial(self._exchange, False)
@@ -130,8 +130,8 @@ class JailedExchange:
         return {**found, "reported": str(reported[0].get("reported", ""))}, payload
 
     async def _readable(self, python: str) -> tuple[str, ...]:
-        """Return folders a worker needs: those of its interpreter, the system's, and our scripts. DeviceError without
-        it.
+        """Return the folders that a worker needs: those of its interpreter, the system's, and our scripts. DeviceError
+        without an interpreter.
         """
         if python not in self._paths:
             self._paths[python] = await asyncio.to_thread(_paths_of, python)
@@ -151,12 +151,12 @@ def _paths_of(python: str) -> tuple[str, ...]:
 
 
 def _below(path: str, other: str) -> bool:
-    """Return True if ``path`` lies in folder ``other``, so that showing ``other`` shows it."""
+    """Return True if ``path`` lies in folder ``other``, so that showing ``other`` also shows ``path``."""
     return Path(other) in Path(path).parents
 
 
 def _open_to_the_jail(folder: Path, level: Level) -> None:
-    """Let jailed processes into their folder: where the daemon is root they have a uid of their own."""
+    """Let jailed processes enter their folder. If the daemon is root, they have a uid of their own."""
     if os.getuid() == 0:
         folder.chmod(0o777)
         if level <= Level.L2:

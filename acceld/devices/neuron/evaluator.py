@@ -1,10 +1,11 @@
-"""The evaluator of the Neuron backends: compile in the jail, run on leased cores, time in isolation groups.
+"""Evaluate on the Neuron backends: compile in the jail, run on leased cores, time in isolation groups.
 
-A kernel is compiled while the simulator predicts it, checked on one leased core (search and strict gate together: a NEFF is
-loaded once), timed interleaved with its competitors, and tried on a fresh data set once more.
+A kernel is compiled while the simulator predicts it. It is checked on one leased core, for the search and the strict
+gate together, because a NEFF is loaded once. It is timed interleaved with its competitors, and tried on a fresh data
+set once more.
 
-A core that is lost under a kernel gets a canary and the kernel another core: a loss that no known-good kernel survives is
-the device's fault, one that only this kernel does not survive is the kernel's.
+If a core is lost while a kernel runs, the core gets a canary and the kernel another core. If a known-good kernel is
+lost too, the device is at fault. If only this kernel is, the kernel is at fault.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import Workload
 
 BUILD_S = 600.0
-"""Least deadline of a compilation: the simulator's own is far too short for a compiler."""
+"""Least deadline of a compilation in seconds. The simulator's own is far too short for a compiler."""
 _REMEMBERED = 4096
 
 Notice = Callable[[int, str, str], Awaitable[object]]
-"""Called with what people should know of a run: its id, info or warning, and the text."""
+"""Called with a message on a run: the run's id, info or warning, and the text."""
 DeviceState = Callable[[str, str, str], Awaitable[object]]
-"""Called with a core that goes out of service (``sick``) or comes back (``idle``): its name, its state and the reason."""
+"""Called when a core goes out of service (``sick``) or comes back (``idle``): its name, its state and the reason."""
 
 
 class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
@@ -65,7 +66,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         on_notice: Notice | None = None,
         on_device: DeviceState | None = None,
     ) -> None:
-        """``simulator`` answers with the evaluator that predicts."""
+        """Prepare the evaluator. ``simulator`` returns the evaluator that predicts latencies."""
         super().__init__(config, state_folder, workload_folders=workload_folders, on_start=on_start)
         self.backend = backend
         self._devices = devices
@@ -82,7 +83,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._screen = Screen()
 
     async def find(self) -> int:
-        """Find toolchain and cores. DeviceError where one is missing."""
+        """Find toolchain and cores. DeviceError if one is missing."""
         devices = self._devices
         self._found = await find_machine(
             self.backend,
@@ -93,7 +94,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return slots_of(self._config) + len(self._found.cores)
 
     async def open(self, report: SandboxReport) -> None:
-        """Start the child processes, and prove toolchain and cores with a known-good kernel."""
+        """Start the child processes, and test toolchain and cores with a known-good kernel."""
         config, found = self._config, running(self._found)
         if report.level < Level.L1 and not config.allow_unsandboxed:
             raise DeviceError(
@@ -151,14 +152,14 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
             await self._on_device(f"{self.backend}:core{core.id}", "idle" if in_service else "sick", reason)
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> NeuronCase:
-        """Return the record of a new evaluation. UsageError for a chip that this machine has not."""
+        """Return the record of a new evaluation. UsageError for a chip that this machine does not have."""
         machine = running(self._machine)
         if request.chip != machine.chip:
             if machine.certain:
                 raise UsageError(
                     f"this machine is a {machine.chip}, not a {request.chip}", hint=f"--chip {machine.chip}"
                 )
-            # The firmware does not tell: the first who asks decides for as long as the backend runs.
+            # The firmware does not name the chip. The first request decides it for as long as the backend runs.
             machine.chip, machine.certain = request.chip, True
         if request.run and request.run not in self._announced:
             self._announced[request.run] = True
@@ -166,7 +167,9 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return NeuronCase(request, loaded, seeds=self._seeds.of(request.run, loaded))
 
     async def _announce(self, request: EvaluationRequest, loaded: Workload, clock: Clock) -> None:
-        """Write a notice to a run before anything is measured: the timing method, and if a win could be visible at all."""
+        """Before the first measurement of a run, send a notice with the timing method, and whether a win could be
+        visible.
+        """
         if self._on_notice is None:
             return
         await self._on_notice(request.run, "info", f"{clock.text}; {self._holds()}")
@@ -189,7 +192,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return f"compiled by {machine.compiler.route} in {jail}"
 
     async def build(self, case: NeuronCase) -> Ended | None:
-        """Compile while the simulator predicts; a forged program is rejected, a screened candidate ends here."""
+        """Compile while the simulator predicts. A forged program is rejected, and a screened candidate ends here."""
         builds, _, _ = running(self._work)
         request, kernel = case.request, case.request.kernel
         predicting = asyncio.create_task(self._predicted(request, kernel))
@@ -209,7 +212,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return None
 
     async def measure(self, case: NeuronCase) -> Failed | None:
-        """Pass the gates and then time: the isolation of a core is not spent on a wrong kernel."""
+        """Apply the gates, then time: a wrong kernel is not worth isolating a core for."""
         _, checker, stopwatch = running(self._work)
         if case.request.gate is not Gate.TIMING and (failed := await checker.pass_gates(case)) is not None:
             return failed
@@ -220,14 +223,16 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return None
 
     async def check(self, case: NeuronCase, gate: Gate) -> Failed | None:
-        """Ask at the strict gate whether the workload can tell right from wrong; the data sets came before timing."""
+        """At the strict gate, check whether the workload can tell right from wrong. Its data sets ran before the
+        timing.
+        """
         if gate is Gate.SEARCH:
             return None
         weak = await self.weakness(case, running(self._children).admit)
         return None if weak is None else Failed(Status.SUSPECT, weak, case.correctness(gate))
 
     async def learn(self, case: NeuronCase, evaluation: Evaluation) -> None:
-        """Keep the latency of a kernel that passed, and hold screening against it."""
+        """Store the latency of a kernel that passed, and compare it with the decision of screening."""
         if evaluation.status is not Status.PASSED or evaluation.latency_us is None:
             return
         if case.request.screen:
@@ -235,7 +240,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         self._measured[self._name(case, case.request.kernel)] = evaluation.latency_us
 
     async def _predicted(self, request: EvaluationRequest, kernel: Kernel) -> Evaluation | None:
-        """Return the simulator's evaluation without data; None where it does not know the chip."""
+        """Return the simulator's evaluation without data; None if it does not know the chip."""
         if request.chip not in TARGETS[SIMULATOR].chips.get(kernel.api, ()):
             return None
         simulator = await self._simulator()
@@ -243,7 +248,9 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return await simulator.evaluate(replace(asked, screen=False, useful_below_us=None))
 
     async def _screened(self, case: NeuronCase, predicted: Evaluation | None) -> bool:
-        """Return True for a candidate that is not measured: the simulator finds it clearly slower than its parent."""
+        """Return True for a candidate that is not measured because the simulator finds it clearly slower than its
+        parent.
+        """
         parents = case.request.against
         if not parents or predicted is None or predicted.profile is None or not self._screen.on:
             return False

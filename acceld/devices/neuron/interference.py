@@ -1,4 +1,4 @@
-"""Find the cores that disturb each other: time one while all is quiet, and while a neighbor of each kind is busy."""
+"""Find cores that disturb each other: time one on a quiet machine, and again while a neighbor of each kind is busy."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.workloads import Workload, workload
 
 WORKLOAD = "silu"
-"""Bound by HBM: what disturbs anything disturbs it."""
+"""A workload bound by HBM, which is sensitive to every disturbance."""
 DEADLINE_S = 300.0
 KINDS = {"the same HBM": Isolation.PAIR, "the same chip": Isolation.CHIP, "another chip": None}
-"""Kinds of neighbors, nearest first, with the group that would keep such a one still."""
+"""Kinds of neighbors, nearest first, with the isolation group that covers them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """Busy over quiet latency by kind of neighbor, and the isolation group that follows."""
+    """Ratios of busy to quiet latency by kind of neighbor, and the resulting isolation group."""
 
     slowdown: Mapping[str, float]
     isolation: Isolation
     path: Path
 
     def plain(self) -> dict[str, object]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         return {"slowdown": dict(self.slowdown), "isolation": self.isolation.value, "path": str(self.path)}
 
 
 async def learn(backend: str, config: Config, state_folder: Path, name: str = WORKLOAD) -> Interference:
-    """Measure and write what was learned. DeviceError where the machine can not be used or has one core only."""
+    """Measure, and store the result. DeviceError if the machine can not be used or has only one core."""
     devices = config.devices
     found = await find_machine(
         backend, compile_python=devices.compile_python, runner_python=devices.runner_python, wanted=devices.cores
@@ -86,9 +86,7 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
 
 
 def isolation_from(slowdown: Mapping[str, float], chip: str) -> Isolation:
-    """Return the widest group in which a busy neighbor changes latencies by more than the spread that is allowed
-    anyway.
-    """
+    """Return the widest group in which a busy neighbor changes latencies by more than the allowed spread."""
     limit = 1.0 + SPREAD.get(chip, OTHER_SPREAD)
     disturbing = [KINDS[kind] for kind, ratio in slowdown.items() if ratio > limit]
     if Isolation.CHIP in disturbing:
@@ -124,7 +122,7 @@ def _kind(core: Core, other: Core) -> str:
 
 @asynccontextmanager
 async def _loaded(machine: Machine, core: Core, known: Workload, build: Build) -> AsyncIterator[NeuronRunner]:
-    """A runner on a core with the kernel loaded and run once. DeviceError where that does not work."""
+    """Give a runner on a core, with the kernel loaded and run once. DeviceError if that does not work."""
     with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:
         runner = await machine.start(core, Path(folder), core.lnc)
         try:
@@ -139,13 +137,13 @@ async def _loaded(machine: Machine, core: Core, known: Workload, build: Build) -
 
 
 def _inputs(build: Build) -> list[bytes]:
-    """Any data will do: latencies of such kernels do not depend on it."""
+    """Return zeros or any other data: latencies of such kernels do not depend on it."""
     rng = np.random.default_rng(0)
     return [rng.standard_normal(size_of(one) // 4, np.float32).tobytes() for one in build[0].arguments]
 
 
 async def _work(runner: NeuronRunner) -> None:
-    """Keep a core busy."""
+    """Run the kernel repeatedly, to keep a core busy."""
     while True:
         await runner.time("", deadline_s=DEADLINE_S, max_rounds=1)
 

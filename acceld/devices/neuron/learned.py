@@ -1,4 +1,4 @@
-"""Keep what was learned of this machine: cores that disturb each other, and what works with a toolchain."""
+"""Store what was learned about this machine: cores that disturb each other, and how a toolchain compiles."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from acceld.devices.neuron.runtime.compiler import CompileJail, Versions
 from acceld.devices.neuron.runtime.cores import Isolation
 
 DEFAULT = Isolation.PAIR
-"""Until interference was measured: the two cores that share an HBM stack."""
+"""Group before interference was measured: the two cores that share an HBM stack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The jail, the compile route and the signatures with which a known-good kernel compiled."""
+    """The jail, the route and the signatures with which a known-good kernel was compiled."""
 
     jail: CompileJail
     route: str
@@ -30,7 +30,7 @@ def toolchain_key(python: str, versions: Versions) -> str:
 
 
 def toolchain_of(state_folder: Path, key: str) -> Learned | None:
-    """Return what was learned of a toolchain; None where nothing was."""
+    """Return what was learned about a toolchain; None if nothing was."""
     try:
         reported = _read(state_folder, "toolchains")[key]
         return Learned(CompileJail(reported["jail"]), str(reported["route"]), dict(reported["signatures"]))
@@ -39,12 +39,12 @@ def toolchain_of(state_folder: Path, key: str) -> Learned | None:
 
 
 def keep_toolchain(state_folder: Path, key: str, learned: Learned) -> Path:
-    """Write what was learned of a toolchain."""
+    """Store what was learned about a toolchain."""
     return _write(state_folder, "toolchains", {**_read(state_folder, "toolchains"), key: asdict(learned)})
 
 
 def isolation_of(state_folder: Path) -> Isolation:
-    """Return the isolation group that was learned, else the default."""
+    """Return the stored isolation group, else the default."""
     try:
         return Isolation(_read(state_folder, "interference")["isolation"])
     except (ValueError, KeyError, TypeError):
@@ -52,7 +52,7 @@ def isolation_of(state_folder: Path) -> Isolation:
 
 
 def keep_isolation(state_folder: Path, isolation: Isolation, slowdown: dict[str, float]) -> Path:
-    """Write what was learned; ``slowdown`` is the ratio of busy to quiet latency by kind of neighbor."""
+    """Store an isolation group. ``slowdown`` is the ratio of busy to quiet latency by kind of neighbor."""
     return _write(state_folder, "interference", {"isolation": isolation.value, "slowdown": slowdown})
 
 

@@ -1,4 +1,4 @@
-"""The Neuron machine: its toolchain, its compiler in the jail, its cores, and runners on them."""
+"""Combine a Neuron machine's parts: toolchain, jailed compiler, cores, and runners on them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Found:
     tools: Toolchain
     cores: tuple[Core, ...]
     chip: str
-    """Empty where the machine does not tell."""
+    """Name of the chip; empty if the machine does not report one."""
 
 
 async def find_machine(
     backend: str, *, compile_python: str = "", runner_python: str = "", wanted: Sequence[int] = ()
 ) -> Found:
-    """Return the toolchain and cores. DeviceError that says what is missing, where it was looked for and what to do."""
+    """Return the toolchain and cores. DeviceError that says what is missing, where acceld looked, and what to do."""
     (api,) = TARGETS[backend].apis
     tools = await asyncio.to_thread(find_toolchain, api, compile_python=compile_python, runner_python=runner_python)
     devices = await read_devices(tools.neuron_ls)
@@ -59,7 +59,7 @@ async def find_machine(
 
 
 class Machine:
-    """Compiles and runs on one machine. :meth:`prove` it first."""
+    """Compile and run on one machine. Call :meth:`prove` first."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class Machine:
         self.leases.doubt(chip)
 
     async def prove(self) -> None:
-        """Compile a known-good kernel in a jail, have it add two arrays on a core, and time it.
+        """Compile a known-good kernel in a jail, let it add two arrays on a core, and time it.
 
-        DeviceError where one of these does not work, ProfilerError where it is the profiler's fault.
+        DeviceError if one of these does not work, ProfilerError if the profiler is at fault.
         """
 
         def request(versions: Versions) -> CompileRequest:
@@ -122,7 +122,7 @@ class Machine:
         self.clock = Clock(timed.method, timed.resolution_us)
 
     async def compile(self, request: CompileRequest) -> Compiled | Failed:
-        """Return the kernel's NEFF, or why it has none. DeviceError where the toolchain is at fault."""
+        """Return the kernel's NEFF, or the reason why it has none. DeviceError if the toolchain is at fault."""
         return await widened(self.compiler, request, wanted=self._compile_jail)
 
     def request(self, kernel: Kernel, arguments: Sequence[Tensor], scalars: dict[str, Scalar]) -> CompileRequest:
@@ -151,7 +151,7 @@ class Machine:
         return await canary.fails(core, await self._canary(), self._start_canary)
 
     async def proves_time(self) -> bool:
-        """Return True if a known-good kernel can be timed with proof; if not, the profiler or the runtime is at fault."""
+        """Return True if a known-good kernel can be timed with proof. If not, the profiler or the runtime is at fault."""
         try:
             await self._time_canary()
         except (DeviceLostError, ProofError):
@@ -159,7 +159,7 @@ class Machine:
         return True
 
     async def _time_canary(self) -> Round:
-        """Return a round of a known-good kernel. DeviceError of the kind that says what is at fault."""
+        """Return a timed round of a known-good kernel. The class of DeviceError says what is at fault."""
         compiled, fault = await self._canary(), None
         async with self.leases.lease("canary", timing=True) as lease, self.runner(lease, self._lnc) as runner:
             bad = await runner.load(compiled, canary.INPUTS, canary.OUTPUTS)
@@ -175,7 +175,7 @@ class Machine:
         return timed
 
     async def start(self, core: Core, folder: Path, lnc: int) -> NeuronRunner:
-        """Return a runner on a core; of a larger logical core the first physical ones are used."""
+        """Return a runner on a core. It uses the first physical cores of a larger logical core."""
         return await NeuronRunner.start(
             self.tools.runner_python,
             core=core.id * core.lnc // lnc,
@@ -186,13 +186,13 @@ class Machine:
 
     @asynccontextmanager
     async def runner(self, lease: Lease, lnc: int) -> AsyncIterator[NeuronRunner]:
-        """A runner on a leased core; how it ends decides whether the core needs a canary."""
+        """Give a runner on a leased core. An unclean end means that the core needs a canary."""
         if lnc > lease.core.lnc:
             raise DeviceError(
                 f"the kernel needs {lnc} physical cores in one logical core, this machine has {lease.core.lnc}",
                 hint="set NEURON_LOGICAL_NC_CONFIG for the machine, or the kernel's LNC",
             )
-        # What the runtime started may still write there while it dies.
+        # The runtime's processes may still write there while they end.
         with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:
             runner = await self.start(lease.core, Path(folder), lnc)
             lease.owns(runner.session)

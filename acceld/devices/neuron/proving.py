@@ -1,4 +1,4 @@
-"""Find how a toolchain compiles here: the strictest jail and the first route by which a known-good kernel works."""
+"""Find how a toolchain compiles here: the strictest jail, and the first route, with which a known-good kernel works."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ RUNGS: Mapping[str, tuple[CompileJail, ...]] = {
 }
 """Jails that each value of ``devices.compile_jail`` allows, the strictest first."""
 CANARY_S = 180.0
-"""Deadline of compiling a known-good kernel: one that waits for a lock it can not have would wait for ever."""
+"""Deadline in seconds for compiling a known-good kernel. A compiler that can not get a lock would wait without end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try to compile a known-good kernel: why it did not work, empty where it did."""
+    """An attempt to compile a known-good kernel. The reason of its failure is empty if it worked."""
 
     jail: CompileJail
     route: str
@@ -46,20 +46,20 @@ class Attempt:
     missing: str = ""
     """The facility that the failure names and the jail refuses."""
     absent: bool = False
-    """This version of the compiler does not have the route."""
+    """True if this version of the compiler does not have the route."""
     hopeless: bool = False
-    """No other route would do better in this jail."""
+    """True if no other route would work in this jail either."""
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """The attempt in one line for people."""
         line = self.failure.strip().splitlines()[-1:] or ["it works"]
         missing = f" (refused there: {self.missing})" if self.missing else ""
         return f"{self.jail}, {self.route}: {line[0][:300]}{missing}"
 
 
 Accept = Callable[[Compiled], Awaitable[str]]
-"""Tries a compiled known-good kernel; returns why it does not work, empty where it does."""
+"""Tries a compiled known-good kernel. Returns the reason why it does not work, empty if it does."""
 
 
 async def prove(
@@ -70,9 +70,9 @@ async def prove(
     wanted: JailName,
     state_folder: Path,
 ) -> Versions:
-    """Set the compiler's jail and route to those by which a known-good kernel works, and remember them.
+    """Set the compiler's jail and route to the first with which a known-good kernel works, and store them.
 
-    DeviceError that names each try, and what the jail refused, where none works.
+    If none works, DeviceError that names each attempt and what the jail refused.
     """
     rungs = [jail for jail in RUNGS[wanted] if jail in compiler.exchanges]
     if not rungs:
@@ -114,13 +114,13 @@ async def prove(
 
 
 RAN = "it compiles; "
-"""Begins the failure of a kernel that compiled and then did not work: another jail would not help."""
+"""Start of the message for a kernel that compiled but did not work; another jail would not help."""
 
 
 async def attempt(
     compiler: NeuronCompiler, request: CompileRequest, accept: Accept | None, *, anew: bool = True
 ) -> Attempt:
-    """Compile by the compiler's jail and route, and try the result."""
+    """Compile with the compiler's current jail and route, and try the result."""
     jail, route, began, hopeless = compiler.jail, compiler.route, time.monotonic(), False
     try:
         found = await (compiler.compile_anew(request, deadline_s=CANARY_S) if anew else compiler.compile(request))
@@ -142,9 +142,9 @@ async def attempt(
 
 
 async def widened(compiler: NeuronCompiler, request: CompileRequest, *, wanted: JailName) -> Compiled | Failed:
-    """Compile; a trusted kernel is compiled again in the wide jail where the strict one may be at fault.
+    """Compile. If the strict jail may be at fault for a trusted kernel's failure, compile it again in the wide jail.
 
-    Where that works the compiler keeps to the wide jail.
+    If that works, the compiler keeps to the wide jail.
     """
     found = await compiler.compile(request)
     may = CompileJail.WIDE in RUNGS[wanted] and CompileJail.WIDE in compiler.exchanges
@@ -167,7 +167,9 @@ async def _nothing_works(
     *,
     outside: bool,
 ) -> DeviceError:
-    """Return the error that tells a jail at fault from a toolchain at fault: the kernel is ours, so it may be compiled outside."""
+    """Return the error that says whether a jail or the toolchain is at fault. To find out, the kernel, which is ours,
+    is compiled without a jail.
+    """
     there = [one for one in attempts if not one.absent] or attempts
     reported = "; ".join(one.text for one in there)
     if any(one.failure.startswith(RAN) for one in attempts):

@@ -1,7 +1,7 @@
-"""Screening: what the simulator finds clearly slower than its parent is not measured, save for a sample of it.
+"""Screen candidates: do not measure one that the simulator finds clearly slower than its parent, except for a sample.
 
-A tenth of what would be dropped, chosen by a hash of run and source, is measured all the same. Where such a kernel turns
-out faster than its parent beyond the measured band, screening was wrong; when that happens too often it ends by itself.
+A tenth of these, chosen by a hash of run and source, is measured all the same. Screening was wrong if such a kernel is
+faster than its parent beyond the measured band. After too many errors screening stops.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Choice:
     measured: bool
 
     def plain(self) -> dict[str, object]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         return {"predicted_ratio": self.ratio, "band_percent": self.band_percent, "measured": self.measured}
 
 
 class Screen:
-    """Counts of screening on one backend, which decide if it stays on."""
+    """Count the decisions of screening on one backend, and stop it after too many errors."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -40,7 +40,7 @@ class Screen:
 
     @property
     def on(self) -> bool:
-        """True while it may drop candidates: off once too many of the sample were wins."""
+        """True while candidates may be dropped: until too many of the sample were wins."""
         return self.wrong < LEAST_WRONG or self.wrong <= MOST_WRONG_SHARE * self.sampled
 
     @property
@@ -49,11 +49,13 @@ class Screen:
         return f"{self.dropped} dropped, {self.sampled} measured all the same, {self.wrong} of these were wins"
 
     def plain(self) -> dict[str, object]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         return {"on": self.on, "dropped": self.dropped, "sampled": self.sampled, "wrong": self.wrong}
 
     def choose(self, request: EvaluationRequest, mine: Profile, parents: Profile | None) -> Choice | None:
-        """None for a candidate that is measured anyway: not clearly slower than its parent, or nobody knows."""
+        """Return the choice for a candidate that may be dropped. None if it is not clearly slower than its parent, or
+        that is unknown.
+        """
         if parents is None or not mine.latency_us or not parents.latency_us:
             return None
         ratio = mine.latency_us / parents.latency_us
@@ -66,7 +68,7 @@ class Screen:
         return Choice(ratio, SIMULATED_TIE_PERCENT, measured)
 
     def learn(self, latency_us: float, parent_us: float, band_percent: float) -> bool:
-        """Take in the measured latencies of a sample and its parent; whether dropping it would have lost a win."""
+        """Record the measured latencies of a sample and its parent. Return True if dropping it would have lost a win."""
         self.sampled += 1
         wrong = parent_us / latency_us > 1.0 + band_percent / 100.0
         self.wrong += wrong

@@ -1,4 +1,4 @@
-"""Timing on a device: rounds of a kernel interleaved with those of its competitors."""
+"""Time kernels on a device, interleaved with their competitors."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from acceld.evaluate.simulated.children import Children
 from acceld.model import Gate, Kernel, Profile
 
 ROUNDS = 2
-"""Least number of rounds of each kernel in a session, where several are compared."""
+"""Least number of rounds of each kernel in a session, if several are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rounds:
-    """One session: rounds of the kernel and then of each other one, these kernels, and the runtime that took them."""
+    """One session: rounds of the kernel first, then of each competitor; the competitors; and the runtime."""
 
     rounds: list[list[Round]]
     others: list[Kernel]
@@ -54,12 +54,10 @@ class Stopwatch:
         self._checker = checker
 
     async def time(self, case: NeuronCase) -> Profile | Failed:
-        """Return the kernel's profile; at the strict gate, or on request, interleaved with its competitors.
+        """Return the kernel's profile. At the strict gate, or on request, it is timed interleaved with its competitors.
 
-        Then in as many sessions as a win needs, each in a process of its own, on whatever core is free.
-
-        When the clock has stopped at the strict gate it must be right on a fresh data set once more: outputs left from the executions
-        that were timed would not be.
+        Interleaved timing takes as many sessions as a win needs, each in its own process, on any free core. After
+        timing at the strict gate, the kernel must be right on a fresh data set: old outputs would not be.
         """
         strict = case.request.gate is Gate.STRICT
         others = await self._others(case) if strict or case.request.interleave or not case.request.run else []
@@ -99,7 +97,7 @@ class Stopwatch:
         return _profile(case, measured, _pairs(sessions), reported)
 
     async def _others(self, case: NeuronCase) -> list[tuple[Kernel, Build]]:
-        """Return the kernels it is compared with that compile, each once."""
+        """Return the competitors that compile, each once."""
         mine = case.request.kernel
         wanted = {kernel.sha256: kernel for kernel in case.request.against if kernel.lnc == mine.lnc}
         wanted.pop(mine.sha256, None)
@@ -109,7 +107,7 @@ class Stopwatch:
     async def _ready(
         self, case: NeuronCase, runner: NeuronRunner, slot: int, build: Build, inputs: tuple[bytes, ...]
     ) -> Failed | None:
-        """Load a kernel and run it once on the inputs it is timed on; why not, where that fails."""
+        """Load a kernel, and run it once on the inputs for timing. Return the failure, or None."""
         bad = await self._bench.load(case, runner, slot, build)
         if bad is not None:
             return bad
@@ -117,7 +115,7 @@ class Stopwatch:
         return ran if isinstance(ran, Failed) else None
 
     async def _rounds(self, case: NeuronCase, runner: NeuronRunner, slots: list[int]) -> list[list[Round]] | Failed:
-        """Interleave rounds of all slots, until the first is steady and there are enough to compare."""
+        """Interleave rounds of all slots, until the first slot is steady and there are enough rounds to compare."""
         chip, ends = case.request.chip, time.monotonic() + self._bench.time_s * len(slots)
         warmups = [WARMUPS for _ in slots]
         rounds: list[list[Round]] = [[] for _ in slots]
@@ -137,7 +135,7 @@ class Stopwatch:
 
 
 def _pairs(sessions: Sequence[_Rounds]) -> list[Paired]:
-    """Compare the kernel with each other one that ran in every session."""
+    """Compare the kernel with each competitor that ran in every session."""
     found = []
     for kernel in sessions[0].others:
         theirs = [dict(zip((one.sha256 for one in s.others), s.rounds[1:], strict=True)) for s in sessions]
@@ -148,9 +146,9 @@ def _pairs(sessions: Sequence[_Rounds]) -> list[Paired]:
 
 
 def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_sha256: str) -> Paired:
-    """Compare sessions of rounds with those of another kernel that were interleaved with them, by the rounds' means.
+    """Compare sessions of rounds with interleaved sessions of another kernel, by the rounds' means.
 
-    ValueError where numbers or methods differ.
+    ValueError if their numbers or methods differ.
     """
     flat = [one for session in mine for one in session]
     other = [one for session in others for one in session]
@@ -165,7 +163,7 @@ def compared(mine: Sequence[list[Round]], others: Sequence[list[Round]], other_s
 
 
 def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired], reported: list[str]) -> Profile:
-    """Return the profile with what the simulator predicts beside it, and the band inside which others are a tie."""
+    """Return the profile with the simulator's prediction, and with the band inside which other kernels tie."""
     asked, compiled = case.build
     profile = profile_from(measured, compiled, asked)
     best, latency_us = measured.best, measured.latency_us

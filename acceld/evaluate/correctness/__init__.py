@@ -1,1 +1,1 @@
-"""Correctness: data sets, references, tolerances and the gates."""
+"""Check correctness: data sets, references, tolerances and the gates."""

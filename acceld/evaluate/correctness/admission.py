@@ -1,8 +1,8 @@
 """Examine whether a workload can tell right from wrong: a constant must not pass, and every input must matter.
 
-Each array is cut into regions in C order; with one region replaced by another draw, the reference's outputs must move
-by more than the tolerance on some distribution. Where they do not, a kernel that never reads that region passes.
-Arguments that are declared ``fixed`` (indices, masks) are left out. The answer is stored by the workload's content.
+Each array is cut into regions in C order. If one region is replaced by another draw, the reference's outputs must move
+by more than the tolerance on some distribution. Otherwise a kernel that never reads that region would pass. Arguments
+that are declared ``fixed`` (indices, masks) are left out. The result is stored by the workload's content.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from acceld.model import Failure
 from acceld.workloads import Workload, load_workload, reference_outputs, supported_distributions
 
 REGIONS = 4
-"""Number of regions in which each array is changed on trial; one where the reference is expensive."""
+"""Number of regions into which each array is cut; one if the reference is expensive."""
 FINE_S = 30.0
-"""Processor time that all regions of all arguments may take; where it would be more, an array is one region."""
+"""Processor seconds for all regions of all arguments. If they would take more, an array is one region."""
 MOST_S = 300.0
-"""Processor time after which what has not mattered yet is left open."""
+"""Processor seconds after which the remaining regions are not examined."""
 _HINT = "Leave the argument out, declare it fixed, or give it a distribution that matters."
 
 Expect = Callable[[Workload, Sequence[Any]], Sequence[Any]]
-"""Outputs in the reference's layout for a workload's inputs."""
+"""Returns the outputs in the reference's layout for a workload's inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
     """Findings on one workload.
 
-    ``complaint`` is why passing says little on it, empty where it says what it should. ``regions`` is how many parts of
-    each array were replaced, ``variants`` on which distributions, ``left`` which arguments there was no time for;
-    ``untried`` is why nothing was.
+    ``complaint`` is the reason why passing means little on it, empty if there is none. ``regions`` is the number of
+    parts of each array that were replaced, ``variants`` the distributions tried. ``left`` names the arguments that
+    there was no time for. ``untried`` is the reason if nothing was tried.
     """
 
     complaint: str = ""
@@ -68,18 +68,18 @@ class Admission:
 
     @classmethod
     def from_plain(cls, raw: dict[str, Any]) -> Admission:
-        """From the fields as JSON has them. KeyError, TypeError or ValueError where they are none."""
+        """Return the record from its fields as JSON. KeyError, TypeError or ValueError for an invalid one."""
         variants, left = (tuple(clean(one) for one in raw[name]) for name in ("variants", "left"))
         numbers = int(raw["regions"]), variants, left, float(raw["seconds"])
         return cls(clean(raw["complaint"]), *numbers, untried=clean(raw["untried"]))
 
 
 Admit = Callable[[Workload, int], Awaitable[Admission]]
-"""Has a workload examined in a child, from a seed."""
+"""Examines a workload in a child process, from a seed."""
 
 
 class Admissions:
-    """Stored findings on workloads, in small JSON files under ``folder``, where noise floors are kept too."""
+    """Stored findings on workloads, as small JSON files under ``folder``, which also holds noise floors."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -87,14 +87,14 @@ class Admissions:
         self._untried: dict[str, Admission] = {}
 
     def known(self, loaded: Workload) -> Admission | None:
-        """Return what was found before; None where nothing was."""
+        """Return the stored finding; None if there is none."""
         try:
             return Admission.from_plain(json.loads(self._path(loaded).read_text("ascii")))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     async def of(self, loaded: Workload, admit: Admit) -> Admission:
-        """Return what is known, or what ``admit``, given the workload and a seed, finds now. WorkloadError from its reference."""
+        """Return the stored finding, or what ``admit`` finds now. WorkloadError from the workload's reference."""
         if loaded.reference is None:
             return Admission(untried="it has no reference")
         if loaded.sample is not None:
@@ -110,7 +110,7 @@ class Admissions:
             return found
 
     async def refuse(self, loaded: Workload, admit: Admit) -> Failure | None:
-        """Return why no win on the workload may be believed; None where it may."""
+        """Return the reason why no win on the workload can be trusted; None if it can."""
         complaint = (await self.of(loaded, admit)).complaint
         return Failure("admission", f"workload {loaded.name}: {complaint}", hint=_HINT) if complaint else None
 
@@ -125,7 +125,7 @@ class Admissions:
 
 
 def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
-    """Answer an :class:`Admission` as JSON, or ``{"error": text}``; runs in an oracle's process."""
+    """Answer an :class:`Admission` as JSON, or ``{"error": text}``. Runs in an oracle's process."""
     raw, _ = unpack(request)
     try:
         with np.errstate(all="ignore"):
@@ -137,7 +137,7 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
 
 
 def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
-    """Return what :func:`admit` answered; closes the reply. WorkloadError where the workload is at fault."""
+    """Return the answer of :func:`admit`, and close the reply. WorkloadError if the workload is at fault."""
     if outcome.cause in ("deadline", "cpu"):
         reply.close()
         return Admission(untried=f"its reference is too expensive here: it {outcome.text}")
@@ -152,7 +152,7 @@ def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
 
 
 def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s: float = MOST_S) -> Admission:
-    """Return the first thing that makes passing say little, if any. WorkloadError from the reference."""
+    """Return the admission, with the first reason found why passing means little. WorkloadError from the reference."""
     expect, began = expect or _reference, time.process_time()
     regions, dull, tried = 0, True, list[str]()
     silent, left = list[tuple[int, int]](), set[str]()
@@ -191,7 +191,7 @@ def _reference(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
 
 
 def _moved(workload: Workload) -> list[int]:
-    """Return positions of the arguments that must matter."""
+    """Return the positions of the arguments that must matter."""
     return [
         position
         for position, argument in enumerate(workload.arguments)
@@ -210,7 +210,7 @@ def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]]
 
 
 def _limits(workload: Workload, variant: str, expected: Sequence[NDArray[Any]]) -> list[Tolerance]:
-    """The tightest tolerances there can be: no floor is below the rounding of the outputs themselves."""
+    """Return the tightest possible tolerances: no floor is below the rounding of the outputs themselves."""
     rounded = [one.astype(np.float32).astype(np.float64) for one in expected]
     return [
         tolerance_from(floor, workload.tolerance, split=splits(workload, variant, floor))

@@ -39,12 +39,12 @@ _SPIKES, _ALIGNED = "spikes", "aligned"
 _KEPT = 0.1
 _NAN_SHARE = 1 / 256
 _WIDE = ("float32", "bfloat16")
-"""Types that hold these magnitudes."""
+"""Dtypes that can hold these magnitudes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of an output that is measured alone: every ``step``-th index of ``axis``, from ``start``."""
+    """Part of an output that is measured separately: every ``step``-th index of ``axis``, from ``start``."""
 
     output: int
     axis: int = 0
@@ -64,7 +64,7 @@ class Piece:
         return f"output {self.output}, band {self.band}" if self.band else f"output {self.output}"
 
     def plain(self) -> list[Any]:
-        """Return the fields in order, as JSON has them."""
+        """Return the fields in order, as a JSON list."""
         return [self.output, self.axis, self.start, self.step, self.band]
 
 
@@ -74,7 +74,7 @@ def is_banded(variant: str) -> bool:
 
 
 def banded_variants(workload: Workload) -> list[str]:
-    """Return the variants that put each argument through the bands, along the first axis with room that an output has."""
+    """Return the variants that draw each argument by bands, along the first axis of an output with room for them."""
     if workload.sample is not None:
         return []
     axes = [_axis(workload, argument) for argument in workload.arguments]
@@ -82,9 +82,9 @@ def banded_variants(workload: Workload) -> list[str]:
 
 
 def pieces_of(workload: Workload, variant: str, seed: int) -> list[Piece]:
-    """Return what is measured alone: each output, and in a banded variant each band of it.
+    """Return the parts that are measured separately: each output, or in a banded variant each band of it.
 
-    The order of bands in the list is the same for every seed, where they lie is not.
+    The order of bands in the list is the same for every seed, their positions are not.
     """
     if not is_banded(variant):
         return [Piece(number) for number in range(len(workload.outputs))]
@@ -101,7 +101,7 @@ def pieces_of(workload: Workload, variant: str, seed: int) -> list[Piece]:
 
 
 def banded_inputs(workload: Workload, own: Sequence[Any], variant: str, seed: int) -> list[Any]:
-    """Return the workload's own inputs with the bands of a variant put in."""
+    """Return the workload's own inputs with the bands of a variant."""
     import numpy as np
 
     symbol = variant.removeprefix(PREFIX)
@@ -118,7 +118,7 @@ def banded_inputs(workload: Workload, own: Sequence[Any], variant: str, seed: in
             part = array[here].astype(np.float32)
             if band != _ALIGNED:
                 part = _changed(part, band, argument, deviation, rng)
-            elif unaligned:  # what it is aligned with stays as it is
+            elif unaligned:  # the argument that it is aligned with stays as it is
                 part, unaligned = _aligned(workload, own, argument, part, symbol, place, rng), False
             array[here] = part.astype(array.dtype)
         made[position] = array
@@ -160,7 +160,7 @@ def _aligned(
     place: slice,
     rng: np.random.Generator,
 ) -> NDArray[Any]:
-    """Return multiples of the vectors that ``part`` is multiplied with: each in its turn gives the greatest product."""
+    """Return multiples of the vectors that ``part`` is multiplied with. Each in turn gives the greatest product."""
     import numpy as np
 
     found = _partner(workload, argument, symbol)
@@ -179,7 +179,7 @@ def _aligned(
     first = _strata(rows, len(theirs), rng)
     second = (first + rng.integers(1, 3, rows)) % len(
         theirs
-    )  # a near one: what leaves out both is wrong by which is greater
+    )  # a near one: a kernel that leaves out both is wrong by their difference
     made = (theirs[first] + np.float32(0.75) * theirs[second]) * size[:, None]
     return np.moveaxis(made.reshape(ours.shape), -1, inner)
 
@@ -189,16 +189,16 @@ def _along(argument: Argument, symbol: str, place: slice) -> tuple[slice, ...]:
 
 
 def _strata(count: int, below: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return rising whole numbers below ``below``, each at random from its own share: no stretch is left out."""
+    """Return increasing whole numbers below ``below``, one at random from each of ``count`` equal shares."""
     import numpy as np
 
     return np.minimum(((np.arange(count) + rng.random(count)) * below / count).astype(np.intp), below - 1)
 
 
 def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, int, int] | None:
-    """Return the position of an argument that this one is multiplied with, and the axes along which; None without one.
+    """Return the argument that this one is multiplied with: its position and both axes; None if there is none.
 
-    An axis that no output has is summed over; without one it is the last axis that both have.
+    The axis is one that no output has, because it is summed over; else the last axis that both have.
     """
     shown = {axis for output in workload.outputs for axis in output.axes}
     for position, other in enumerate(workload.arguments):
@@ -210,7 +210,7 @@ def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, 
 
 
 def _bands(workload: Workload, symbol: str) -> list[str]:
-    """Return the names of the bands along an axis, as many as it has room for."""
+    """Return as many names of bands as an axis has room for."""
     changed = [argument for argument in workload.arguments if _axis(workload, argument) == symbol]
     names = [*_SCALED, *_OFFSETS, _SPIKES, "zeros", "tails"]
     names += [_ALIGNED] if any(_partner(workload, one, symbol) for one in changed) else []
@@ -220,7 +220,7 @@ def _bands(workload: Workload, symbol: str) -> list[str]:
 
 
 def _axis(workload: Workload, argument: Argument) -> str:
-    """Return the axis along which an argument goes through the bands: the first with room for all; empty without one."""
+    """Return the axis along which an argument is drawn by bands: the first with room for all; empty if there is none."""
     if not _changes(argument):
         return ""
     shared = [axis for output in workload.outputs for axis in output.axes if axis in argument.axes]
@@ -230,10 +230,10 @@ def _axis(workload: Workload, argument: Argument) -> str:
 
 
 def _places(workload: Workload, symbol: str, seed: int) -> dict[str, slice]:
-    """Return which indices of the axis each band has, in an order of bands that is the same for every seed.
+    """Return the indices of the axis that each band has, in an order of bands that is the same for every seed.
 
-    Where there is room, every other index goes to peaks, in a row each: a maximum over a part of a row is wrong only
-    in rows whose peak lies outside of it.
+    If there is room, every other index is a row with a peak. A maximum over a part of a row is wrong only in rows whose
+    peak lies outside that part.
     """
     import numpy as np
 

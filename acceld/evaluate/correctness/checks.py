@@ -9,10 +9,13 @@ from acceld.evaluate.correctness.metrics import Errors
 from acceld.model import Check, Correctness, Failure, Gate
 
 WORST = 1e9
-"""Stands for an error without bound in records, which hold finite numbers."""
+"""Value for an infinite error in records, which hold finite numbers."""
 _HEAVY_TAIL = 64
-"""Times the tolerance within which the noise is measured on the same data set: where two near ties of a softmax decide,
-one data set may be far noisier than the next, and products of bfloat16 parts are up to 64 times as inexact as float32."""
+"""Factor on the tolerance up to which the noise is measured on the same data set.
+
+Where two near ties of a softmax decide, one data set may be far noisier than the next. Products of bfloat16 parts are
+up to 64 times as inexact as float32.
+"""
 
 HINTS = {
     "own": "Compare the kernel's formula with the reference, term by term.",
@@ -27,7 +30,7 @@ HINTS = {
 
 
 def near(check: Check) -> bool:
-    """Return True if honest noise on these very inputs could explain an error beyond the tolerance."""
+    """Return True if rounding noise on these very inputs could explain an error beyond the tolerance."""
     if check.passed or check.rel_l2 is None or not check.tolerance:
         return False
     return check.rel_l2 < _HEAVY_TAIL * check.tolerance
@@ -48,7 +51,7 @@ def worst_row(errors: Errors) -> float:
 def correctness_of(
     gate: Gate, checks: Sequence[Check], worst_row: float, accelopt_passed: bool | None = None
 ) -> Correctness:
-    """Return the record of checks at a gate; its error is that of the check which used most of its tolerance."""
+    """Return the record of checks at a gate. Its error is that of the check that used most of its tolerance."""
     closest = max((check for check in checks if check.rel_l2 is not None), key=_tightness, default=None)
     return Correctness(
         gate=gate,
@@ -66,6 +69,6 @@ def _tightness(check: Check) -> float:
 
 
 def placed(failure: Failure, where: str) -> Failure:
-    """Return a failure at another shape, such as ``the hidden shape M=384``."""
+    """Return a failure with the shape it occurred at, such as ``the hidden shape M=384``."""
     hint = failure.hint or "Take sizes from the arguments' shapes: the kernel must be right at other shapes too."
     return replace(failure, message=f"at {where}: {failure.message}", hint=hint)

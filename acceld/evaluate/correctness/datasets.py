@@ -1,9 +1,9 @@
-"""Data sets on disk: the inputs a kernel gets and what the reference makes of them, as raw arrays and a JSON file.
+"""Store data sets on disk, as raw arrays and a JSON file: a kernel's inputs, and the reference's outputs.
 
-A folder holds ``meta.json``, ``input<i>.bin`` (kernel's layout and dtype) and ``expected<i>.bin`` (reference's
-layout; float64, float32 above 64 MiB, which adds 3e-8 to a relative error), all C order. It is written under another name and renamed, so that a folder that exists is
-complete. Nothing in it is ever executed or unpickled. Whoever writes or uses one holds a shared lock on its folder;
-what nobody holds may be removed at any time.
+A folder holds ``meta.json``, ``input<i>.bin`` (kernel's layout and dtype) and ``expected<i>.bin`` (reference's layout;
+float64, or float32 above 64 MiB, which adds 3e-8 to a relative error), all in C order. A folder is written under
+another name and renamed, so that an existing one is complete. Nothing in it is ever executed or unpickled. Whoever
+writes or uses a folder holds a shared lock on it; a folder without a lock may be removed at any time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from acceld.evaluate.correctness.metrics import Errors, compare_pieces, place_of
 META = "meta.json"
 _WIDE_BYTES = 64 << 20
 _SURELY_RIGHT = 1e-6
-"""Relative L2 error up to which nobody asks where an output is wrong."""
+"""Relative L2 error up to which the position of an error is not searched for."""
 _EMPTY_S = 60.0
-"""Age beyond which an empty folder belongs to a writer that is gone."""
+"""Age in seconds beyond which an empty folder was left by a writer that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class DataSet:
     variant: str
     floors: tuple[Errors, ...]
     seconds: float = 0.0
-    """Processor time of inputs and reference: a busy machine makes no workload expensive."""
+    """Processor seconds for inputs and reference. A busy machine does not make a workload expensive."""
 
 
 def write(
@@ -55,7 +55,7 @@ def write(
     dtypes: Sequence[str],
     record: dict[str, Any],
 ) -> None:
-    """Write a data set; ``dtypes`` are those the outputs must have. OSError where the disk refuses."""
+    """Write a data set; ``dtypes`` are those the outputs must have. OSError if the disk refuses."""
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     partial.mkdir(parents=True, mode=0o700)
     lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -86,7 +86,9 @@ def write(
 
 
 def hold(folder: Path) -> tuple[DataSet, int] | None:
-    """Return a data set and a descriptor: it stays on disk until that is closed. None where there is none."""
+    """Return a data set and a descriptor; the data set stays on disk until the descriptor is closed. None if there is
+    none.
+    """
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -102,7 +104,7 @@ def hold(folder: Path) -> tuple[DataSet, int] | None:
 
 
 def remove(folder: Path) -> bool:
-    """Remove a data set; False where somebody uses it."""
+    """Remove a data set. Return False if it is in use."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -120,7 +122,7 @@ def remove(folder: Path) -> bool:
 
 
 def describe(folder: Path) -> DataSet | None:
-    """Return the data set in ``folder``; None where there is none."""
+    """Return the data set in ``folder``; None if there is none."""
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -130,7 +132,7 @@ def describe(folder: Path) -> DataSet | None:
 
 
 def read_inputs(folder: Path) -> list[Any]:
-    """Return inputs in the kernel's layout: fresh arrays (a kernel may update them) and Python numbers."""
+    """Return the inputs in the kernel's layout: fresh arrays, which a kernel may change, and Python numbers."""
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     values: list[Any] = []
     for number, one in enumerate(meta["inputs"]):
@@ -142,7 +144,7 @@ def read_inputs(folder: Path) -> list[Any]:
 
 
 def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
-    """Return the expected outputs (mapped read-only) with the dtype the kernel's must have."""
+    """Return the expected outputs (mapped read-only), each with the dtype that the kernel's output must have."""
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     return [
         (np.memmap(folder / f"expected{i}.bin", _dtype(one["kept_as"]), "r", shape=tuple(one["shape"])), one["dtype"])
@@ -151,7 +153,9 @@ def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
 
 
 def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
-    """Return the errors of each piece of a kernel's outputs, in the order of the data set's floors, with their place."""
+    """Return the errors of each piece of a kernel's outputs, with their positions, in the order of the data set's
+    floors.
+    """
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     wanted, pieces = [want for want, _ in read_expected(folder)], [Piece(*one) for one in meta["pieces"]]
     return [
@@ -164,14 +168,14 @@ def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
 
 
 def size_bytes(root: Path) -> int:
-    """Return what all data sets take, those being written included."""
+    """Return the disk space of all data sets, including those being written."""
     return sum(size for _, size, _ in _folders(root))
 
 
 def trim(root: Path, most_bytes: int) -> int:
-    """Remove the data sets used longest ago until the rest takes at most ``most_bytes``; return what the rest takes.
+    """Remove the data sets used longest ago until the rest takes at most ``most_bytes``. Return the size of the rest.
 
-    Those that somebody uses stay. What a writer that is gone left behind goes first.
+    Data sets in use stay. Remains of writers that have ended are removed first.
     """
     found = _folders(root)
     total = sum(size for _, size, _ in found)
@@ -186,7 +190,7 @@ def trim(root: Path, most_bytes: int) -> int:
 
 
 def _folders(root: Path) -> list[tuple[float, int, Path]]:
-    """Return time of use, size and path of each data set, those used longest ago first."""
+    """Return the last use, size and path of each data set, those used longest ago first."""
     found = []
     for folder in root.iterdir() if root.is_dir() else ():
         with contextlib.suppress(OSError):
@@ -196,7 +200,7 @@ def _folders(root: Path) -> list[tuple[float, int, Path]]:
 
 
 def expected_bytes(elements: int) -> int:
-    """Return what an output of the reference takes on disk."""
+    """Return the disk space of one output of the reference."""
     return elements * 8 if elements * 8 <= _WIDE_BYTES else elements * 4
 
 

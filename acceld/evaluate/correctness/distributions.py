@@ -28,11 +28,12 @@ OWN = "own"
 PAPER_SEEDS = (0, 21, 42, 63, 84)
 """The seeds of the published gate."""
 NOISY = 1e-3
-"""Relative L2 floor above which a variant or a band decides nothing (not asked of those that a workload declares)."""
+"""Relative L2 floor above which a variant or a band is not used. Variants that a workload declares are always used."""
 _BOOST = 10
 _OUTLIER, _OUTLIERS = 30, 1 / 1024
-"""Factor and share of outliers. With a few of them among its logits a softmax overflows unless the greatest of the whole
-row was subtracted before."""
+"""Factor and share of outliers. With a few of them among its logits, a softmax overflows unless the greatest of the
+whole row is subtracted first.
+"""
 
 
 def metamorphic_variants(workload: Workload) -> list[str]:
@@ -41,7 +42,7 @@ def metamorphic_variants(workload: Workload) -> list[str]:
 
 
 def boosted_variants(workload: Workload) -> list[str]:
-    """Return variants that widen one argument at a time, where the workload refuses to scale all of them."""
+    """Return variants that scale one argument at a time, for a workload that refuses to scale all of them."""
     state = workload.distributions.get("scaled_up")
     if state is None or state.declared or workload.sample is not None:
         return []
@@ -54,7 +55,7 @@ def boosted_variants(workload: Workload) -> list[str]:
 
 
 def is_boosted(variant: str) -> bool:
-    """Return True if a variant widens one argument: it decides nothing where float32 arithmetic is too noisy for it."""
+    """Return True if a variant scales one argument. It is not used if float32 arithmetic is too noisy for it."""
     return variant.startswith(("boosted/", "outliers/"))
 
 
@@ -65,7 +66,7 @@ def strict_variants(workload: Workload) -> list[str]:
 
 
 def inputs_of(workload: Workload, seed: int, variant: str) -> list[Any]:
-    """Return inputs of a variant in the reference's layout. WorkloadError where there is no such variant."""
+    """Return inputs of a variant in the reference's layout. WorkloadError if there is no such variant."""
     kind, _, rest = variant.partition("/")
     if kind == "metamorphic":
         return _related(workload, seed, rest)
@@ -77,7 +78,7 @@ def inputs_of(workload: Workload, seed: int, variant: str) -> list[Any]:
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Return the generator that decides how inputs are changed."""
+    """Return the random generator for changes of inputs."""
     import numpy as np
 
     return np.random.default_rng([seed % 2**63, 7])
@@ -106,7 +107,7 @@ def _boosted(workload: Workload, seed: int, rest: str, *, outliers: bool) -> lis
 
 
 def _outliers(array: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[np.intp], ...]:
-    """Return indices of the innermost vectors (of the elements, in a vector) that are made outliers: one at least."""
+    """Return the indices of the innermost vectors (of a vector: its elements) that become outliers, at least one."""
     import numpy as np
 
     outer = array.shape[:-1] or array.shape

@@ -29,14 +29,14 @@ from acceld.workloads import Precision, Workload
 
 FRESH_SEEDS = 5
 EXPENSIVE_S = 1.0
-"""A reference that takes more processor time than this in float64 counts as expensive."""
+"""Processor seconds in float64 above which a reference counts as expensive."""
 
 _REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One data set to try: ``seed`` and ``variant`` decide its inputs; ``shuffled`` runs affine loops out of order."""
+    """A data set to try. Its inputs follow from ``seed`` and ``variant``. ``shuffled`` runs affine loops out of order."""
 
     variant: str
     seed: int
@@ -44,9 +44,9 @@ class Trial:
     published: bool = False
     """Part of the published gate only."""
     kept: bool = False
-    """Its data set stays on disk for later candidates."""
+    """True if the data set stays on disk for later candidates."""
     as_timed: bool = False
-    """The program runs as it is timed: without what the performance model leaves out, what it merges done once."""
+    """True if the program runs as it is timed: dropped instructions are left out, and merged ones run once."""
 
     @property
     def name(self) -> str:
@@ -59,35 +59,35 @@ class Trial:
 
 
 def fresh_seed() -> int:
-    """A seed nobody can know beforehand."""
+    """Return a seed that nobody can know beforehand."""
     return secrets.randbits(63)
 
 
 class Seeds:
-    """The secret seeds of one run: the same for the same trial, unknown to everybody until drawn."""
+    """The secret seeds of one run. A trial always gets the same seed, which is unknown until drawn."""
 
     def __init__(self, secret: bytes = b"") -> None:
-        """With a ``secret`` the seeds follow from it, so that another process draws the same."""
+        """Derive the seeds from ``secret``, if given, so that another process draws the same ones."""
         self._secret = secret
         self._drawn: dict[str, int] = {}
 
     def seed(self, name: str) -> int:
-        """The run's seed for a trial, drawn the first time."""
+        """Return the run's seed for a trial, drawn at the first call."""
         if self._secret:
             return int.from_bytes(hmac.digest(self._secret, name.encode(), "sha256")[:8], "big") >> 1
         return self._drawn.setdefault(name, fresh_seed())
 
 
 class RunSeeds:
-    """The secret seeds of each run on each workload; the runs used last are remembered."""
+    """The secret seeds of each run on each workload, for the runs used last."""
 
     def __init__(self, secret: bytes = b"") -> None:
-        """With a ``secret`` the seeds follow from it, the run and the workload."""
+        """Derive the seeds from ``secret``, if given, with the run and the workload."""
         self._secret = secret
         self._of: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
 
     def of(self, run: int, workload: Workload) -> Seeds:
-        """The run's seeds; requests outside of a run (0) share none."""
+        """Return the run's seeds. Requests outside of a run (0) share none."""
         if not run:
             return Seeds()
         key = (run, workload.hash)
@@ -107,10 +107,10 @@ def search_trial(seeds: Seeds) -> Trial:
 def strict_trials(
     workload: Workload, seeds: Seeds, *, expensive: bool, shared: bool = False, modelled: bool = False
 ) -> list[Trial]:
-    """Return the trials of the strict gate, cheapest to fail first; the search gate has passed.
+    """Return the trials of the strict gate after the search gate has passed; first the cheapest that is likely to fail.
 
-    ``shared``: seeds are the run's, so that its candidates are all tried on the same data sets. ``modelled``: a performance
-    model times the program; on the data set on which loops are shuffled it also runs as it is timed.
+    ``shared``: seeds are the run's, so that all its candidates are tried on the same data sets. ``modelled``: a
+    performance model times the program, so on the data set with shuffled loops it also runs as it is timed.
     """
     variants = strict_variants(workload)
     if expensive:
@@ -146,23 +146,23 @@ class TrialResult:
 
 
 WHOLE = "integers"
-"""The variant of small whole numbers."""
+"""Name of the variant of small whole numbers."""
 
 
 def splits(workload: Workload, variant: str, floor: Errors) -> bool:
-    """Return True if a product of bfloat16 parts may be inexact there.
+    """Return True if a product of bfloat16 parts may be inexact on the variant.
 
-    Whole numbers split without error, but what a norm or a gate makes of them does not: all is whole where numpy in
-    float32 makes no error either.
+    Whole numbers split without error, but the result of a norm or a gate on them does not. If numpy makes no error in
+    float32, all values are whole.
     """
     exact = variant == WHOLE and floor.rel_l2 == 0.0
     return workload.precision is not Precision.FP32_STRICT and not exact
 
 
 def accuracy(workload: Workload, floors: Iterable[Errors]) -> str:
-    """Return what the gates ask of each output on the workload's own inputs, as a sentence for prompts.
+    """Return what the gates demand of each output on the workload's own inputs, as a sentence for prompts.
 
-    ``floors`` is the noise of numpy in float32, one for each output. On other inputs the gates ask for the same multiples
+    ``floors`` is the noise of numpy in float32, one for each output. On other inputs the gates allow the same multiples
     of the noise there.
     """
     found = [tolerance_from(floor, workload.tolerance, split=splits(workload, OWN, floor)) for floor in floors]
@@ -183,15 +183,16 @@ def check_errors(
     floors: Iterable[Errors],
     baseline: Sequence[Errors] | None,
 ) -> TrialResult:
-    """Hold the errors of each output, or of each band of it, against its tolerance.
+    """Compare the errors of each output, or of each band of it, with its tolerance.
 
-    ``floors`` is the noise of numpy in float32 on the same inputs, infinite for a band that decides nothing; ``baseline``
-    that of the workload's baseline on the same backend and distribution, where it is known. The published tolerance is for
-    the workload's own inputs; on others parts of bfloat16 may exceed it, by as much as these inputs amplify their error.
+    ``floors`` is the noise of numpy in float32 on the same inputs, infinite for a band that is not used. ``baseline``
+    is that of the workload's baseline on the same backend and distribution, if known. The published tolerance is for
+    the workload's own inputs. On others, products of bfloat16 parts may exceed it by as much as these inputs amplify
+    their error.
     """
     worst, complaint = NONE, ""
     tightest = (NONE.rel_l2, 0.0)
-    """Error and limit of what used most of its tolerance."""
+    """Error and limit of the output that used most of its tolerance."""
     banded = is_banded(trial.variant)
     names = [piece.name for piece in pieces_of(workload, trial.variant, trial.seed)] if banded else []
     for number, (found, floor) in enumerate(zip(errors, floors, strict=True)):
@@ -229,8 +230,8 @@ async def first_failure(
 ) -> Bad | None:
     """Return the first failure in trial order, or None.
 
-    ``wide`` is asked before each trial whether a second one may run beside it. Trials under way when one fails, or
-    when this is cancelled, are cancelled and waited for.
+    Before each trial, ``wide`` says whether a second one may run beside it. When a trial fails, or this call is
+    cancelled, the running trials are cancelled and waited for.
     """
     waiting = deque(trials)
     running: deque[asyncio.Future[Bad | None]] = deque()

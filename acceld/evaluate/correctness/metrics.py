@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from acceld.evaluate.correctness.bands import Piece
 
 _BLOCK_ELEMENTS = 1 << 16
-"""Half a megabyte of float64: what stays in a core's own cache."""
+"""Half a megabyte of float64, which fits a core's own cache."""
 _ROW_DAMPING = 1e-4
 _ELEMENT_DAMPING = 1e-3
 _GLOBAL_DAMPING = 1e-7
@@ -31,16 +31,16 @@ _GLOBAL_DAMPING = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """The three errors of one output, or the worst of several; infinite where an output is not finite."""
+    """The three errors of one output, or the worst of several. They are infinite if an output is not finite."""
 
     rel_l2: float
     worst_row: float
     element: float
     place: str = field(default="", compare=False, kw_only=True)
-    """A description of the wrong part of an output; empty where it was not examined."""
+    """A description of the wrong part of an output; empty if it was not examined."""
 
     def worst(self, other: Errors) -> Errors:
-        """Return the greater of each."""
+        """Return the greater of each error."""
         return Errors(
             max(self.rel_l2, other.rel_l2),
             max(self.worst_row, other.worst_row),
@@ -53,7 +53,7 @@ class Errors:
         return math.isfinite(self.rel_l2)
 
     def plain(self) -> list[float]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         return [self.rel_l2, self.worst_row, self.element]
 
 
@@ -74,7 +74,9 @@ def compare_pieces(
 
 
 def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
-    """Return the errors where the reference is a number; ``BROKEN`` where an output is a number and it is not, or the reverse."""
+    """Return the errors where the reference is a number. ``BROKEN`` if only one of output and reference is NaN
+    somewhere.
+    """
     absent = np.isnan(expected)
     if not (np.isnan(actual.astype(np.float64)) == absent).all():
         return BROKEN
@@ -84,8 +86,8 @@ def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
 def compare(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
     """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of one shape.
 
-    An output that is not finite where the reference is, or the other way round, is ``BROKEN``; so is any
-    difference from a reference that is zero everywhere.
+    ``BROKEN`` if an element is finite in only one of the two, or if the reference is zero everywhere and there is any
+    difference.
     """
     if actual.shape != expected.shape:
         raise ValueError(f"shapes {actual.shape} and {expected.shape} differ")
@@ -125,13 +127,15 @@ def compare(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
 
 
 _WRONG = 1e-2
-"""Relative error of an element from which it counts as wrong, and not as inexact."""
+"""Relative error from which an element counts as wrong, and not as inexact."""
 _ROUNDED = 5e-2
-"""Relative error of a row that rounding to fewer bits can make."""
+"""Largest relative error of a row that rounding to fewer bits can cause."""
 
 
 def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
-    """Describe where ``actual`` differs most from ``expected``, with both values, and if rounding may be the cause."""
+    """Describe where ``actual`` differs most from ``expected``: position, both values, and whether rounding may be the
+    cause.
+    """
     if expected.size == 0:
         return ""
     width = expected.shape[-1] if expected.ndim else 1
@@ -175,7 +179,7 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
 
 
 def _span(name: str, marks: NDArray[np.bool_]) -> str:
-    """Return the numbers that are marked, as the range they lie in."""
+    """Return the marked indices as the range from first to last."""
     found = np.flatnonzero(marks)
     first, last = int(found[0]), int(found[-1])
     if len(found) == len(marks):

@@ -1,8 +1,8 @@
-"""Store the noise of honest arithmetic by workload and distribution, measured once.
+"""Store the noise of honest arithmetic by workload and distribution. It is measured once.
 
-Numpy's float32 arithmetic is measured when a variant's first data set is made. The baseline's noise is asked for only
-where a candidate is beyond the noise of numpy's float32 arithmetic: an accepted kernel of the same backend may honestly
-be noisier (other orders of summation, other functions).
+Numpy's float32 noise is measured when a variant's first data set is made. The baseline's noise is measured only if a
+candidate exceeds numpy's. An accepted kernel of the same backend may honestly be noisier, because it sums in another
+order or uses other functions.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _LEAST_MULTIPLE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class NumpyFloor:
-    """The noise of numpy's float32 arithmetic on a variant: one error for each output, or why it decides nothing.
+    """Noise of numpy's float32 arithmetic on a variant: one error for each output, or the reason why the variant is not
+    used.
 
-    ``seconds`` is what inputs and reference took in float64.
+    ``seconds`` is the time of inputs and reference in float64.
     """
 
     floors: tuple[Errors, ...] = ()
@@ -45,7 +46,7 @@ class Floors:
         self._writing = threading.Lock()
 
     def of_numpy(self, loaded: Workload, variant: str) -> NumpyFloor | None:
-        """Return the stored floor of a variant; None before it was measured."""
+        """Return the stored floor of a variant; None if it was not measured yet."""
         key = (loaded.hash, variant)
         if key not in self._numpy:
             stored = _read(self._numpy_path(loaded)).get(variant)
@@ -56,19 +57,19 @@ class Floors:
         return self._numpy[key]
 
     def learn_numpy(self, loaded: Workload, variant: str, floor: NumpyFloor) -> None:
-        """Store what the oracle measured."""
+        """Store a floor that the oracle measured."""
         self._numpy[(loaded.hash, variant)] = floor
         plain = [one.plain() for one in floor.floors]
         record = {"floors": plain, "refused": floor.refused, "seconds": floor.seconds}
         self._add(self._numpy_path(loaded), variant, record)
 
     def of_kernel(self, loaded: Workload, machine: str, chip: str, variant: str) -> tuple[Errors, ...] | None:
-        """Return the stored errors of each piece of the workload's baseline; None before they were measured.
+        """Return the stored errors of each piece of the workload's baseline; None if they were not measured yet.
 
-        ``machine`` says what the baseline ran on: an API on the simulator or on the host, a backend on a device.
+        ``machine`` is where the baseline ran: an API on the simulator or the host, or a device's backend.
         """
         stored = _read(self._kernel_path(loaded, machine, chip)).get(variant)
-        if not stored or not isinstance(stored[0], list):  # as earlier releases stored it: one for all outputs
+        if not stored or not isinstance(stored[0], list):  # format of earlier releases: one entry for all outputs
             return None
         return tuple(Errors(*one) for one in stored)
 
@@ -77,9 +78,9 @@ class Floors:
     ) -> tuple[Errors, ...] | None:
         """Store a baseline's ``errors`` and return them.
 
-        ``noise`` is numpy's. None, and nothing is stored, where the baseline is wrong by the published tolerance itself: a
-        wrong baseline must not raise what candidates are allowed. On bands of hard inputs, which no workload declares, a
-        candidate need not be better than the workload's own kernel.
+        ``noise`` is numpy's. If the baseline is wrong by the published tolerance, nothing is stored and None is
+        returned, because a wrong baseline must not widen the tolerance of candidates. On bands of hard inputs, which no
+        workload declares, a candidate need not be better than the workload's own kernel.
         """
         worst = NONE
         for found in errors:
@@ -96,7 +97,7 @@ class Floors:
         return tuple(errors)
 
     def _add(self, path: Path, variant: str, record: Any) -> None:
-        """Add one entry to a file that several threads add to."""
+        """Add one entry to a file. Several threads may do so at once."""
         with self._writing:
             _write(path, {**_read(path), variant: record})
 

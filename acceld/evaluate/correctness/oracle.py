@@ -1,7 +1,7 @@
-"""The oracle child: makes a workload's inputs and runs its reference. It never sees a candidate's code.
+"""Make a workload's inputs and run its reference, in a child that never sees a candidate's code.
 
-The reference runs in float64; the first time a variant is asked for also in float32, to learn how much honest
-arithmetic differs from it.
+The reference runs in float64. The first time a variant is used it also runs in float32, to measure the noise of honest
+arithmetic.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from acceld.workloads import Workload, kernel_inputs, load_workload, outputs_in_
 _LARGEST = 3e38
 """Greatest value an output of type float32 may have."""
 _DRAWS = 4
-"""Times inputs are changed at random: one change may by luck cancel in the row that matters."""
+"""Number of random changes of the inputs, because one change may by chance cancel in the row that matters."""
 _FLOAT32_ROUNDING, _PARTS_ROUNDING = 2.0**-23, 2.0**-18
 """Greatest relative change that rounding makes of a float32 number: to a neighbor; to the sum of two bfloat16 numbers."""
 _BEYOND = {False: 4.0, True: 256.0}
-"""Times that rounding by which a band's inputs are moved to see if near ties decide there; with parts more are near."""
+"""Multiple of that rounding by which a band's inputs are changed to find near ties that decide its outputs."""
 _STEEP = 16.0
-"""Times as much as its inputs that an output may move where rounding decides nothing."""
+"""Factor by which an output may change more than its inputs before rounding can decide it."""
 _NARROW = 4.0
-"""Times the noise of a float32 output that one of a narrower type may have: bfloat16 rounds by 1.7e-3."""
+"""Factor between the allowed noise of a narrower output and that of a float32 output. bfloat16 rounds by 1.7e-3."""
 _DENORMAL = 1e-30
-"""Root mean square below which an output is, or was made of, numbers that a chip rounds to zero."""
+"""Root mean square below which an output's values, or those it was computed from, are rounded to zero by a chip."""
 
 
 def make(request: bytes, reply: int) -> None:
@@ -65,11 +65,11 @@ def make(request: bytes, reply: int) -> None:
 
 
 Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]
-"""Outputs in the reference's layout for inputs in it; in float64 where the flag says so."""
+"""Returns the outputs for inputs, both in the reference's layout; in float64 if the flag says so."""
 
 
 def _oracle_of(workload: Workload, payload: bytes) -> Oracle:
-    """Return the reference, or the program of the workload's own kernel where there is none."""
+    """Return the reference, or the program of the workload's own kernel if there is none."""
     if workload.reference is not None:
         return partial(reference_outputs, workload)
     return partial(_program_outputs, workload, decode(payload))
@@ -104,7 +104,9 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle) -> dict[str, 
 
 
 def unfit(expected: Sequence[NDArray[Any]], variant: str) -> str:
-    """Return why the right outputs decide nothing; empty where they do. In bands some may be infinite or not a number."""
+    """Return the reason why the right outputs can not be used for a check; empty if they can. In bands some may be
+    infinite or NaN.
+    """
     if is_banded(variant):
         return ""
     finite = all(np.isfinite(one).all() and np.abs(one).max(initial=0.0) < _LARGEST for one in expected)
@@ -120,7 +122,7 @@ def floors_of(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the noise of float32 arithmetic on a trial's inputs, piece by piece; in words why they decide nothing."""
+    """Return the noise of float32 arithmetic on a trial's inputs, piece by piece; or the reason why they are not used."""
     variant, seed = trial["variant"], trial["seed"]
     if complaint := unfit(expected, variant):
         return complaint
@@ -140,7 +142,7 @@ def noise(
     pieces: Sequence[Piece],
     variant: str,
 ) -> list[Errors] | str:
-    """Return the error of float32 arithmetic for each piece, or in words why the variant decides nothing."""
+    """Return the error of float32 arithmetic for each piece; or the reason why the variant is not used."""
     measured = _floors(oracle, inputs, expected, dtypes, pieces)
     if is_banded(variant):
         return measured
@@ -152,7 +154,7 @@ def noise(
 
 
 def _narrowed(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
-    """Return the inputs that arithmetic in float32 starts from: a kernel rounds by itself, a reference follows its inputs."""
+    """Return the inputs rounded to float32. A kernel rounds by itself, but a reference follows its inputs' dtype."""
     return inputs if workload.reference is None else [_as_float32(one) for one in inputs]
 
 
@@ -167,11 +169,11 @@ def decisive(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the floors, infinite where a piece can not tell right from wrong; in words where none can."""
+    """Return the floors, infinite for a piece that can not tell right from wrong; or the reason if none can."""
     change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
     rng = np.random.default_rng([seed % 2**63, 19])
     moved = _floors(oracle, [_changed(one, change, rng) for one in inputs], expected, dtypes, pieces)
-    # A narrow output is rounded by more than that to begin with.
+    # A narrow output is rounded by more than that anyway.
     noisy = [NOISY if dtype == "float32" else _NARROW * NOISY for dtype in dtypes]
     found = [
         floor
@@ -220,9 +222,9 @@ def amplified(
     *,
     split: bool,
 ) -> list[Errors]:
-    """Return the floors, raised to what the outputs make of these very inputs changed at random by a rounding.
+    """Return the floors, raised to the change of the outputs when these very inputs change at random by a rounding.
 
-    An output that float32 makes no error in stays at none: whole numbers are computed without rounding.
+    A floor of zero stays zero: whole numbers are computed without rounding.
     """
     rng, change = np.random.default_rng([seed % 2**63, 11]), _PARTS_ROUNDING if split else _FLOAT32_ROUNDING
     raised = list(floors)
@@ -236,7 +238,7 @@ def amplified(
 
 
 def _changed(value: Any, change: float, rng: np.random.Generator) -> Any:
-    """Return an array of float32 with each element changed at random, by this share of it at most."""
+    """Return a float32 array with each element changed at random by at most the share ``change``."""
     if not isinstance(value, np.ndarray) or value.dtype != np.float32:
         return value
     return (value * (1 + change * rng.uniform(-1, 1, value.shape))).astype(np.float32)

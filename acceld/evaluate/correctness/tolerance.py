@@ -36,11 +36,14 @@ _ELEMENT_MULTIPLE, _SPLIT_MULTIPLE, _LEAST_ELEMENT = 50.0, 600.0, 1e-3
 
 
 _EDGE, _EDGE_ROW, _EDGE_ELEMENT = 1e-4, 1e-2, 1e-1
-"""Least limits in bands of hard inputs: a logit of 1000 is rounded by 6e-5 where a kernel keeps it as it is, and by nothing
-where it subtracts the greatest first. What a band is there for is wrong by more: it overflows, is cut off or is left out."""
+"""Least limits in bands of hard inputs.
+
+A logit of 1000 is rounded by 6e-5 if a kernel keeps it, and not at all if the kernel first subtracts the greatest. The
+errors that a band is meant to find are larger: values that overflow, are cut off or are left out.
+"""
 
 _PARTS = 4.0
-"""Times the error of inputs changed by rounding to two bfloat16 parts that products of parts may be wrong by."""
+"""Factor by which products of bfloat16 parts may exceed the error of inputs rounded to two bfloat16 parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,11 @@ class Tolerance:
     element: float
 
     def admits(self, errors: Errors) -> bool:
-        """Return True if all three errors are within it."""
+        """Return True if all three errors are within the tolerance."""
         return errors.rel_l2 <= self.rel_l2 and errors.worst_row <= self.worst_row and errors.element <= self.element
 
     def complaint(self, errors: Errors) -> str:
-        """Return the first error that is too large, in words; empty where none is."""
+        """Return the first error that is too large as text; empty if there is none."""
         for what, error, limit in (
             ("relative L2 error", errors.rel_l2, self.rel_l2),
             ("worst row's relative L2 error", errors.worst_row, self.worst_row),
@@ -68,18 +71,16 @@ class Tolerance:
 
 
 def floor_of_parts(rounded: Errors) -> Errors:
-    """Return the floor that admits what products of bfloat16 parts do, from the errors of inputs changed as by that
-    rounding.
-    """
+    """Return the floor that admits products of bfloat16 parts, from the errors of inputs changed by that rounding."""
     share = _PARTS / _MULTIPLE
     return Errors(share * rounded.rel_l2, share * rounded.worst_row, _PARTS / _SPLIT_MULTIPLE * rounded.element)
 
 
 def tolerance_from(floor: Errors, published: float, *, split: bool = False, edge: bool = False) -> Tolerance:
-    """Return the tolerance of an output with this noise floor, in a workload whose published tolerance is given.
+    """Return the tolerance of an output with this noise floor, in a workload with this published tolerance.
 
-    ``split``: products may be made of bfloat16 parts on these inputs. ``edge``: they lie at the edge of what float32 holds,
-    where honest kernels differ in what they round.
+    ``split``: products may be made of bfloat16 parts on these inputs. ``edge``: the inputs are at the limits of
+    float32, where honest kernels differ in what they round.
     """
     strict = min(max(_MULTIPLE * floor.rel_l2, _LEAST), _GREATEST)
     row = min(max(_MULTIPLE * floor.worst_row, _LEAST_ROW), _GREATEST_ROW)

@@ -1,1 +1,1 @@
-"""Evaluating kernels that run with data on this machine: a worker nobody believes, and a referee with a clock."""
+"""Evaluate kernels that run with data on this machine: an untrusted worker, and a referee that holds the clock."""

@@ -1,7 +1,8 @@
-"""The memory a worker shares with its referee: inputs and outputs as raw arrays, with guard zones between them.
+"""Lay out the memory that a worker shares with its referee: inputs and outputs as raw arrays, with guard zones between
+them.
 
-The arena is a sealed memory file, so that the worker can not shrink it under the referee's feet. Every byte that is
-no element belongs to a guard zone of random bytes; one that changed was written out of bounds.
+The arena is a sealed memory file, so that the worker can not shrink it while the referee uses it. Every byte outside
+the arrays belongs to a guard zone of random bytes. A changed byte there means a write out of bounds.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 GUARD_BYTES = 4096
-"""Least size of the zone before, between and after arrays."""
+"""Least size of the guard zone before, between and after arrays."""
 _STEP_BYTES = 64
 _SKEW_BYTES = 320
-"""Added for each array, so that not all of them fall on the same cache sets."""
+"""Bytes added for each array, so that the arrays do not all fall on the same cache sets."""
 _F_ADD_SEALS, _F_SEALS = 1033, 0x1 | 0x2 | 0x4
 """fcntl(2): seal against sealing, shrinking and growing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One array of the arena: where it begins, in bytes, and what it is."""
+    """An array of the arena: its offset in bytes, its dtype and its shape."""
 
     name: str
     offset: int
@@ -48,7 +49,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Offsets of the arrays of one kernel."""
+    """The offsets of a kernel's arrays in the arena."""
 
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
@@ -65,7 +66,7 @@ class Layout:
         return sum(slot.size_bytes for slot in self.outputs)
 
     def guards(self) -> Iterator[tuple[int, int]]:
-        """Start and end of every guard zone."""
+        """Yield the start and end of every guard zone."""
         cursor = 0
         for slot in sorted((*self.inputs, *self.outputs), key=lambda one: one.offset):
             yield cursor, slot.offset
@@ -73,7 +74,7 @@ class Layout:
         yield cursor, self.size_bytes
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         return {
             "inputs": [[s.name, s.offset, s.shape, s.dtype] for s in self.inputs],
             "outputs": [[s.name, s.offset, s.shape, s.dtype] for s in self.outputs],
@@ -91,7 +92,7 @@ class Layout:
 
 
 def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> Layout:
-    """Return places for the arrays of a job: ``arguments`` and ``outputs`` as
+    """Return the layout for a job's arrays: ``arguments`` and ``outputs`` as
     :func:`acceld.evaluate.hosted.driver.job_of` has them.
     """
     cursor = 0
@@ -111,7 +112,7 @@ def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[st
 
 
 def memory_file(name: str, size_bytes: int) -> int:
-    """Return a memory file of fixed size; nobody can shrink or grow it. OSError where there is no memory."""
+    """Return a memory file of fixed size; nobody can shrink or grow it. OSError if there is no memory."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.truncate(descriptor, size_bytes)
@@ -123,5 +124,5 @@ def memory_file(name: str, size_bytes: int) -> int:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return numpy's dtype for a dtype name, from ml_dtypes where numpy has none."""
+    """Return the numpy dtype for a name, from ml_dtypes if numpy has none."""
     return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)

@@ -1,6 +1,7 @@
-"""The children of a hosted backend as typed calls: build, generate inputs, time one kernel or two interleaved, check outputs.
+"""Offer the child processes of a hosted backend as typed calls: build, generate inputs, time one kernel or two, check
+outputs.
 
-Two zygotes: one for builders and workers, where evaluated code runs, and one for the workload's own code.
+There are two zygotes: one for builders and workers, where evaluated code runs, and one for the workload's own code.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ _MOST_ARTEFACT = 64 << 20
 _MOST_COUNTERS = 64
 _MOST_RECORD = 4 << 20
 _FILES, _DEVICE_FILES = 64, 1024
-"""Files an evaluated process may have open; a GPU's driver library opens hundreds."""
+"""Limits on open files of an evaluated process. A GPU's driver library opens hundreds."""
 _ARTEFACT_MODE, _FOLDER_MODE = 0o755, 0o711
-"""Judged processes run as another user where the daemon is root, and must be able to read their own artefact."""
+"""Modes that let evaluated processes, which run as another user if the daemon is root, read their own artefact."""
 _STATUSES = {
     "output_shape": Status.INCORRECT_SHAPE,
     "output_count": Status.INCORRECT_SHAPE,
@@ -50,12 +51,12 @@ _STATUSES = {
     "output_dtype": Status.INCORRECT_DTYPE,
     "protocol": Status.REJECTED,
 }
-"""Statuses of rules that a kernel broke while it ran; every other one is a run-time error."""
+"""Statuses by rule, for rules that a kernel can break while it runs. Any other rule means a run-time error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A built kernel: where its bytes lie, their hash, and what its builder said."""
+    """A built kernel: path of its bytes, their hash, and the builder's log."""
 
     path: str
     sha256: str
@@ -67,20 +68,22 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One call's inputs: variant and seed. ``again``: the same inputs as an earlier call, to see whether outputs move."""
+    """Variant and seed of one call's inputs. ``again``: the same inputs as an earlier call, to see whether outputs
+    change.
+    """
 
     variant: str
     seed: int
     again: bool = False
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         return {"variant": self.variant, "seed": self.seed, "again": self.again}
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Terms of a session: most and fewest calls, and its time budget."""
+    """Limits of a session: most and fewest calls, and its time budget."""
 
     calls: int
     least: int
@@ -91,7 +94,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The referee's record of one worker; one entry a call. ``failed`` says why there are no more calls."""
+    """The referee's record of one worker, with one entry a call. ``failed`` is the reason why there are no more calls."""
 
     wall_us: tuple[float, ...]
     processor_us: tuple[float, ...]
@@ -102,13 +105,13 @@ class Timed:
 
     @property
     def calls(self) -> int:
-        """Calls that were made in full."""
+        """Number of complete calls."""
         return len(self.wall_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One call compared with the reference. ``moved``: how far a repeated call's outputs were from the first's."""
+    """One call compared with the reference. ``moved``: the distance of a repeated call's outputs from the first's."""
 
     errors: tuple[Errors, ...] = ()
     moved: tuple[Errors, ...] = ()
@@ -116,7 +119,7 @@ class Checked:
 
 
 class Kept:
-    """A memory file that is closed with its block."""
+    """A memory file that is closed at the end of its block."""
 
     def __init__(self, name: str, size_bytes: int) -> None:
         self.descriptor = memory_file(name, size_bytes)
@@ -138,7 +141,7 @@ class Session:
 
 
 class Bench:
-    """Starts and calls the children of one driver."""
+    """Start and call the child processes of one driver."""
 
     def __init__(self, driver: Driver, level: Level, cgroup_folder: str, *, build_s: float, memory_bytes: int) -> None:
         tasks = {
@@ -167,7 +170,7 @@ class Bench:
             group.create_task(self._oracle.start())
 
     async def stop(self) -> None:
-        """End both and remove what was built."""
+        """End both zygotes and remove built artefacts."""
         await asyncio.gather(self._evaluated.stop(), self._oracle.stop())
         await asyncio.to_thread(shutil.rmtree, self._folder, True)
 
@@ -197,11 +200,11 @@ class Bench:
 
     def _scratch(self) -> tuple[str, tuple[str, ...]]:
         folder = tempfile.mkdtemp(dir=self._folder)
-        os.chmod(folder, 0o777)  # only what may pass the folder above gets here
+        os.chmod(folder, 0o777)  # only users who may enter the folder above get here
         return folder, (folder,)
 
     async def generate(self, workload: Workload, layout: Layout, draws: Sequence[Draw]) -> Kept:
-        """Return the input batch of every call; the caller closes them. WorkloadError where the workload is at fault."""
+        """Return the input batch of every call; the caller closes them. WorkloadError if the workload is at fault."""
         batches = Kept("acceld-batches", layout.input_bytes * len(draws))
         try:
             header = {
@@ -218,13 +221,13 @@ class Bench:
 
     @staticmethod
     def keep(layout: Layout, calls: int) -> Kept:
-        """Return the room for the outputs of every call; the caller closes it."""
+        """Return memory for the outputs of every call; the caller closes it."""
         return Kept("acceld-outputs", layout.output_bytes * calls)
 
     async def check(
         self, workload: Workload, layout: Layout, draws: Sequence[Draw], kept: Kept, floors: dict[str, Any]
     ) -> list[Checked]:
-        """Return each call's outputs compared with the reference. ``floors`` gains those of variants it did not hold."""
+        """Return the comparison of each call's outputs with the reference. New noise floors are added to ``floors``."""
         header = {
             "workload": str(workload.folder),
             "values": dict(workload.values) if workload.reshaped else None,
@@ -244,12 +247,14 @@ class Bench:
         ]
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Find out if the workload can tell right from wrong. WorkloadError where its reference is at fault."""
+        """Find out if the workload can tell right from wrong. WorkloadError if its reference is at fault."""
         request = {"workload": str(workload.folder), "seed": seed, "reference": self._driver.reference}
         return answered(workload, *await self._oracle.run("admit", pack(request), self._oracle_jail(expects=True)))
 
     def _oracle_jail(self, *, expects: bool) -> Jail:
-        """For the workload's own code; ``expects``: it computes outputs, where the driver says."""
+        """Return the jail for the workload's own code. ``expects``: it computes outputs, in the place that the driver
+        chooses.
+        """
         rights = self._driver.referring() if expects and self._driver.reference else None
         return Jail(
             memory_bytes=self._memory_bytes if rights is None else rights.memory_bytes,
@@ -279,7 +284,7 @@ class Bench:
         return answer
 
     async def time(self, artefacts: Sequence[Artefact], session: Session, kept: Kept) -> list[Timed]:
-        """Run one kernel, or two interleaved, on the session's inputs. The first one's outputs go to ``kept``."""
+        """Run one kernel, or two interleaved, on the session's inputs. The first kernel's outputs go to ``kept``."""
         if len(artefacts) == 1:
             return [await self._serve(artefacts[0], session, kept)]
         try:
@@ -290,7 +295,7 @@ class Bench:
                 ]
             return [task.result() for task in tasks]
         except BaseExceptionGroup as several:
-            # One side's broken harness ends the other's session; callers are promised its exception.
+            # A failure of one side's harness ends the other side's session. The caller must get its exception.
             raise several.exceptions[0] from several
 
     async def _interleaved(
@@ -304,7 +309,7 @@ class Bench:
                 os.close(end)
 
     async def empty(self, layout: Layout, lease: Lease, calls: int) -> Timed:
-        """Time calls in which nothing is computed."""
+        """Time calls that compute nothing."""
         job = {
             "api": "", "text": "", "filename": "", "entry": "", "grid": [], "settings": {},
             "arguments": [{"name": s.name, "shape": s.shape, "dtype": s.dtype} for s in layout.inputs],
@@ -368,7 +373,7 @@ class Bench:
 
 
 def _timed(outcome: Outcome, reply: Reply, said: bytes) -> Timed:
-    """Return the referee's record as a value. It is our own code that wrote it; the reply is the worker's."""
+    """Return the referee's record as a value. The referee is our own code; the reply is the worker's."""
     try:
         record = json.loads(said)
         wall = record["wall_ns"]
@@ -421,7 +426,7 @@ def _jail(rights: Rights, wall_s: float, *, write_paths: tuple[str, ...] = (), c
 
 
 def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the ends of two pipes between two referees: for each, the one it reads and the one it writes."""
+    """Return the ends of two pipes between two referees: for each, the end it reads and the end it writes."""
     first_hears, second_reports = os.pipe()
     second_hears, first_reports = os.pipe()
     return (first_hears, first_reports), (second_hears, second_reports)
@@ -439,7 +444,7 @@ def _private_folder() -> Path:
 
 
 def _counters(header: Mapping[str, Any]) -> dict[str, float]:
-    """Return the builder's figures that a record can hold; a builder runs evaluated code, so nothing else is taken."""
+    """Return the builder's figures that a record can hold. A builder runs evaluated code, so nothing else is taken."""
     reported = header.get("counters")
     found = reported.items() if isinstance(reported, dict) else ()
     numbers = ((clean(name)[:60], value) for name, value in found if type(value) in (int, float))

@@ -26,14 +26,14 @@ from acceld.model import Failure, Kernel
 from acceld.roofline import Peaks
 
 Job = Mapping[str, Any]
-"""A child's description of kernel and workload: JSON-able; see :func:`job_of`."""
+"""Description of kernel and workload for a child: JSON-able; see :func:`job_of`."""
 
 Call = Callable[[Sequence[Any], Sequence[Any]], float | None]
 """Runs the kernel once: ``call(inputs, outputs)``; inputs are arrays and Python numbers in the kernel's order."""
 
 
 class BuildRefused(AcceldError):
-    """A kernel that can not be built. ``rule`` is stable, ``line`` the kernel's own."""
+    """A kernel can not be built. ``rule`` is a stable name, ``line`` the kernel's own."""
 
     def __init__(self, message: str, *, rule: str = "compile", line: int = 0, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -52,7 +52,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Rights of a child of this backend besides computing on its own memory.
+    """Rights of a child of this backend in addition to computing on its own memory.
 
     ``read_paths`` are files and folders it may read and, with ``execute``, run or map as code. ``processes`` 1 means
     neither processes nor threads. ``device_paths`` are devices it may open for reading and writing.
@@ -64,25 +64,28 @@ class Rights:
     read_paths: tuple[str, ...] = ()
     device_paths: tuple[str, ...] = ()
     own_code: bool = False
-    """The process runs acceld's own code and nothing of a candidate's: it may read files, as a reference may."""
+    """True if the process runs only acceld's own code, so that it may read files, as a reference may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One device to time on: a processor core or a GPU. Never two timings at once on one lease."""
+    """A device to time on: a processor core or a GPU. It never runs two timings at once."""
 
     index: int
     name: str
-    """Such as ``core 1`` or ``GPU 0 (H100)``."""
+    """Name such as ``core 1`` or ``GPU 0 (H100)``."""
 
 
 Clock = Literal["processor", "wall", "claimed"]
-"""``processor``: time the worker spent on a processor, as the kernel accounts it, read by the judge while the worker
-is stopped. ``wall``: the judge's own clock. ``claimed``: the worker's device clock, bounded from above by the wall."""
+"""Names of clocks.
+
+``processor``: the worker's processor time, as the system accounts it, read by the judge while the worker is stopped.
+``wall``: the judge's wall clock. ``claimed``: the worker's device clock, bounded from above by the wall clock.
+"""
 
 
 class Driver(Protocol):
-    """One backend. Its methods run in the daemon (threads allowed, nothing of a candidate is touched)."""
+    """Interface of a backend. Its methods run in the daemon; threads are allowed, and candidates are never touched."""
 
     backend: str
     clock: Clock
@@ -91,44 +94,46 @@ class Driver(Protocol):
     worker: str
     """``module:function`` of the worker's ``prepare``."""
     batch_bytes: int
-    """Room for inputs and outputs of all calls of one session together."""
+    """Bytes of the inputs and outputs of all calls of one session."""
     reference: str
     """``module:function`` that computes expected outputs; empty: the workload's own reference."""
 
     def check(self, api: str | None = None) -> None:
-        """DeviceError where this machine can not do it (for ``api``, or at all), with what to install."""
+        """Raise DeviceError, with what to install, if this machine can not run kernels (of ``api``, or at all)."""
         ...
 
     def leases(self) -> Sequence[Lease]:
-        """Return devices to time on."""
+        """Return the devices to time on."""
         ...
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return the policy's complaint about a candidate's source; not asked for a person's own kernel."""
+        """Return why the policy refuses a candidate's source; None if it does not. Not called for a person's own
+        kernel.
+        """
         ...
 
     def building(self, api: str) -> Rights:
-        """Return rights of the builder."""
+        """Return the rights of the builder."""
         ...
 
     def running(self, api: str, artefact: str, lease: Lease) -> Rights:
-        """Return rights of the worker; ``artefact`` is the path of the built bytes."""
+        """Return the rights of the worker; ``artefact`` is the path of the built bytes."""
         ...
 
     def referring(self) -> Rights:
-        """Return rights of the child that runs :attr:`reference`; not asked where that is empty."""
+        """Return the rights of the child that runs :attr:`reference`. Not called if that is empty."""
         ...
 
     def settings(self, api: str) -> Mapping[str, Any]:
-        """Return settings of builder and worker, such as compiler and flags. Part of the artefact's key."""
+        """Return the settings of builder and worker, such as compiler and flags. They are part of the artefact's key."""
         ...
 
     def learn(self, folder: Path) -> None:
-        """Measure what this machine can do, or read what was measured and kept in ``folder``. May take seconds."""
+        """Measure this machine's rates, or read those stored in ``folder``. May take seconds."""
         ...
 
     def peaks(self, chip: str) -> Peaks | None:
-        """Return rates that good kernels reach, for percentages; None where they are not known."""
+        """Return the rates that good kernels reach, for percentages; None if unknown."""
         ...
 
     def limits(self, chip: str) -> Peaks | None:
@@ -136,11 +141,11 @@ class Driver(Protocol):
         ...
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Read what a device's speed depends on (clocks, throttling), before and after each timing."""
+        """Return what a device's speed depends on (clocks, throttling). Called before and after each timing."""
         ...
 
     def sdk(self, api: str) -> str:
-        """Return the compiler or library with its version, as profiles show it."""
+        """Return the compiler or library with its version, for profiles."""
         ...
 
 

@@ -89,7 +89,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         self._built: Recent[tuple[str, str], Artefact | Failed] = Recent(_REMEMBERED)
 
     async def find(self) -> int:
-        """Find the devices to time on. DeviceError where the machine lacks something."""
+        """Find the devices to time on. DeviceError if the machine lacks something."""
         await asyncio.to_thread(self._driver.check)
         self._leases = tuple(await asyncio.to_thread(self._driver.leases))
         return len(self._leases)
@@ -318,7 +318,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return Terms(calls, min(least, calls), wished.budget_s, self._config.check_s or _CALL_S)
 
     def _room(self, layout: Layout) -> int:
-        """Return the number of calls that fit in memory. UsageError where that is less than a session has."""
+        """Return the number of calls that fit in memory. UsageError if that is less than a session has."""
         call_bytes = layout.input_bytes + layout.output_bytes
         most = self._driver.batch_bytes // max(1, call_bytes)
         if most < _LEAST_CALLS:
@@ -439,12 +439,12 @@ def _layout(built: Artefact) -> Layout:
 
 
 def _decides(request: EvaluationRequest) -> bool:
-    """Return True where a win may come of the request: at the strict gate, and where somebody asks for a comparison."""
+    """Return True if a win may come of the request: at the strict gate, and where somebody asks for a comparison."""
     return request.gate is Gate.STRICT or request.interleave or (not request.run and bool(request.against))
 
 
 def _asks_interleaved(request: EvaluationRequest, stored: Evaluation) -> bool:
-    """Return True where a person asks for a comparison with a kernel that a stored evaluation was not compared with."""
+    """Return True if a person asks for a comparison with a kernel that a stored evaluation was not compared with."""
     if request.run or not request.against or stored.profile is None:
         return False
     enough = [pair["against"] for pair in stored.profile.details.get("paired", ()) if pair["sessions"] >= SESSIONS]

@@ -42,7 +42,7 @@ def grade(
     checked: Sequence[Checked],
     baseline: dict[str, tuple[Errors, ...]],
 ) -> Failed | None:
-    """Record each variant's worst call; return the first failure. WorkloadError where nothing can be checked.
+    """Record each variant's worst call; return the first failure. WorkloadError if nothing can be checked.
 
     ``ended`` says why there are no more calls; ``unwritten`` counts the elements that each call left as they were.
     """

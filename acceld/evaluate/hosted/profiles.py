@@ -46,7 +46,7 @@ class Overhead:
         return 1 if self.clock == "claimed" else WARM_UPS
 
     def plain(self) -> dict[str, float]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         return {
             "wall": round(self.wall_us, 3),
             "processor": round(self.processor_us, 3),

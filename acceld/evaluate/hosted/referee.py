@@ -71,7 +71,7 @@ class Plan:
     keep_outputs: bool = True
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         return {
             name: getattr(self, name)
             for name in ("calls", "least", "budget_s", "call_s", "ready_s", "place", "mutates", "keep_outputs")
@@ -205,7 +205,7 @@ def _bounded(session: _Session, most_s: float) -> Iterator[None]:
 
 
 def _begin(session: _Session, number: int, started: float) -> bool:
-    """Wait for this worker's turn; False where the session is over. Who is first in a round decides that."""
+    """Wait for this worker's turn; False if the session is over. Who is first in a round decides that."""
     place = session.plan.place
     late = number >= session.plan.least and time.monotonic() - started > session.plan.budget_s
     if place is None or session.alone:

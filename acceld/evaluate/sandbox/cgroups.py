@@ -132,7 +132,7 @@ def ran_out_of_memory(path: str) -> bool:
 
 
 def kill(path: str) -> None:
-    """End every process in the cgroup. OSError where the kernel has no cgroup.kill (before 5.14).
+    """End every process in the cgroup. OSError if the kernel has no cgroup.kill (before 5.14).
 
     Version 1 has no such file: nothing may be forked any more, and what is there is ended until nothing is.
     """
@@ -152,7 +152,7 @@ def kill(path: str) -> None:
 
 
 def remove(path: str, *, wait_s: float = 1.0) -> bool:
-    """Remove the cgroup once it is empty; False where it is not within ``wait_s``."""
+    """Remove the cgroup once it is empty; False if it is not within ``wait_s``."""
     deadline = time.monotonic() + wait_s
     left = [folder for folder in path.split(_BETWEEN) if not _removed(folder, deadline)]
     return not left
@@ -172,7 +172,7 @@ def _removed(folder: str, deadline: float) -> bool:
 
 
 def mounted() -> Path | None:
-    """Return the mount point of cgroup v2; None where it is not mounted."""
+    """Return the mount point of cgroup v2; None if it is not mounted."""
     for line in _text("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         if after.startswith("cgroup2 "):
@@ -181,7 +181,7 @@ def mounted() -> Path | None:
 
 
 def membership() -> str | None:
-    """Return the cgroup v2 of this process, as a path from the mount; None where there is none."""
+    """Return the cgroup v2 of this process, as a path from the mount; None if there is none."""
     for line in _text("/proc/self/cgroup").splitlines():
         if line.startswith("0::"):
             return line[3:].strip()

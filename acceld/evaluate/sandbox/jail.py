@@ -79,7 +79,7 @@ class Jail:
     write_paths: tuple[str, ...] = field(default=())
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         return asdict(self)
 
     @staticmethod
@@ -92,7 +92,7 @@ class Jail:
 def enter(jail: Jail, level: Level, *, slot: int) -> None:
     """Lock this process in for good, as the first child of the new namespaces (L3 and L4).
 
-    OSError where a layer of the level is refused; the caller must then end without running evaluated code.
+    OSError if a layer of the level is refused; the caller must then end without running evaluated code.
     """
     if jail.cores:
         os.sched_setaffinity(0, jail.cores)

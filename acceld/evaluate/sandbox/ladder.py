@@ -71,7 +71,7 @@ class SandboxReport:
         return self.level >= Level.L1
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         return {
             "level": self.level.name,
             "summary": self.level.summary,

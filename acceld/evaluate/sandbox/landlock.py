@@ -49,7 +49,7 @@ def _file_rights(version: int) -> int:
 def restrict(*, read: Iterable[str] = (), write: Iterable[str] = (), execute: Iterable[str] = ()) -> None:
     """Leave this process, for good, only the given folders and files; no_new_privs must be set.
 
-    OSError where Landlock is missing or a path can not be opened.
+    OSError if Landlock is missing or a path can not be opened.
     """
     version = abi()
     if not version:

@@ -74,7 +74,7 @@ class SilentError(LostError):
 
 
 def lost_in(error: BaseException) -> LostError | None:
-    """Return the loss of a process in an error, or in a group of them; None where it is another error."""
+    """Return the loss of a process in an error, or in a group of them; None if it is another error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, LostError) else None
@@ -84,7 +84,7 @@ def lost_in(error: BaseException) -> LostError | None:
 class Outcome:
     """End of a job's process tree.
 
-    ``cause`` is empty where it ended by itself, else ``deadline``, ``cpu``, ``memory``, ``processes`` or
+    ``cause`` is empty if it ended by itself, else ``deadline``, ``cpu``, ``memory``, ``processes`` or
     ``stopped``.
     Exactly one of ``exit`` and ``signal`` is set, unless the supervisor itself was lost. ``peak_bytes`` is the
     greatest resident set of one of its processes.
@@ -246,8 +246,8 @@ class Zygote:
 
         The child is given ``request`` and after it what ``attachment`` holds from ``offset`` on. ``shared`` descriptors
         are 5 and up in the child; ``referee`` names a task that the supervisor runs beside it, which also gets the
-        ``private`` ones. The caller closes the reply. Cancelling this ends the tree first. SandboxError where the jail can
-        not be entered, LostError where the zygote or the supervisor is lost.
+        ``private`` ones. The caller closes the reply. Cancelling this ends the tree first. SandboxError if the jail can
+        not be entered, LostError if the zygote or the supervisor is lost.
 
         A job that something killed is done again, up to :data:`TRIES` times in all: nothing of it is left. Not so with a
         referee, because calls that were made can not be unmade.

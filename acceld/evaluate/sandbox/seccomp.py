@@ -121,7 +121,7 @@ def supported() -> bool:
 
 
 def restrict(rules: Filter) -> None:
-    """Apply the filter to this process, for good; no_new_privs must be set. OSError where it can not be."""
+    """Apply the filter to this process, for good; no_new_privs must be set. OSError if it can not be."""
     code = assemble(rules, linux.machine())
     instructions = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(instructions))

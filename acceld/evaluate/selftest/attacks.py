@@ -95,7 +95,7 @@ class Attack:
     guessed: bool = False
     further: bool = False
     caught_by: tuple[str, ...] = ()
-    """Refusals of a candidate that the file names, each ``status.rule``; empty where it names none."""
+    """Refusals of a candidate that the file names, each ``status.rule``; empty if it names none."""
     unpoliced: tuple[str, ...] = ()
     """Refusals with the policy off."""
 
@@ -121,7 +121,7 @@ class Broken:
 def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], list[Broken]]:
     """Return the attacks in a folder by name (of a ``further`` one, also in the folders below it), and the files that are none.
 
-    UsageError where it holds no file that could be one.
+    UsageError if it holds no file that could be one.
     """
     folder = folder.resolve()
     listed = [path for ending in ("py", "c", "bin") for path in folder.glob(f"{'**/' * further}*.{ending}")]

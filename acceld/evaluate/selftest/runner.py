@@ -144,8 +144,8 @@ async def run_selftest(
 ) -> SelftestReport:
     """Run the suite of a backend (:data:`BACKENDS`), and the attacks of a further folder, at the active level.
 
-    ``only`` is a glob on ids. A file of the further folder that can not be tried is reported, not run. UsageError where a
-    folder holds no attack; DeviceError where the backend can not work here.
+    ``only`` is a glob on ids. A file of the further folder that can not be tried is reported, not run. UsageError if a
+    folder holds no attack; DeviceError if the backend can not work here.
     """
     started = time.monotonic()
     found, broken = load_attacks(data_folder(FOLDER) / BACKENDS[backend])

@@ -75,7 +75,7 @@ class Checker:
         self._own_seconds: dict[str, float] = {}
 
     async def pass_gate(self, case: TracedCase, gate: Gate, seeds: Seeds) -> Failed | None:
-        """Return every trial of one gate; None where all pass. WorkloadError where the workload can not be used."""
+        """Return every trial of one gate; None if all pass. WorkloadError if the workload can not be used."""
         case.checks, case.tried, case.worst_row = [], {}, 0.0
         if gate is Gate.SEARCH:
             return await self._try(case, search_trial(seeds), gate)
@@ -106,7 +106,7 @@ class Checker:
         )
 
     async def published(self, case: TracedCase) -> bool | None:
-        """Return the result of the published gate; None where it is too expensive to ask."""
+        """Return the result of the published gate; None if it is too expensive to ask."""
         loaded = case.workload
         per_trial_s = (case.seconds.get("reference", 0.0) + case.seconds.get("execute", 0.0)) / max(1, len(case.checks))
         if per_trial_s > _PUBLISHED_BELOW_S and case.request.priority is not Priority.PERSON:
@@ -134,7 +134,7 @@ class Checker:
         return failed
 
     async def _try_hidden(self, case: TracedCase, seeds: Seeds) -> Failed | None:
-        """Evaluate the same source at the workload's other shapes; None where it is right there too."""
+        """Evaluate the same source at the workload's other shapes; None if it is right there too."""
         for values in case.workload.hidden:
             if (failed := await self._elsewhere(case, values, seeds)) is not None:
                 return failed
@@ -162,7 +162,7 @@ class Checker:
         return None if weak is None else Failed(Status.SUSPECT, weak)
 
     async def _try(self, case: TracedCase, trial: Trial, gate: Gate) -> Failed | None:
-        """Return one data set; None where the program passes or the variant is refused."""
+        """Return one data set; None if the program passes or the variant is refused."""
         loaded = case.workload
         async with self._children.data_for(case, trial) as data:
             if data is None:
@@ -196,7 +196,7 @@ class Checker:
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
         """Return the errors of each piece of the workload's baseline on a variant, measured on ``data`` the first time.
 
-        None where it has no baseline in this API, or one that does not run or is wrong.
+        None if it has no baseline in this API, or one that does not run or is wrong.
         """
         request, loaded = case.request, case.workload
         place = (loaded, request.kernel.api, request.chip, trial.variant)
@@ -217,7 +217,7 @@ class Checker:
         return await asyncio.to_thread(self._floors.learn_kernel, *place, tried.errors, data.floors)
 
     async def _floors_here(self, loaded: Workload, trial: Trial) -> tuple[Errors, ...]:
-        """Return the noise of numpy's float32 arithmetic on a trial's very inputs; empty where there is none."""
+        """Return the noise of numpy's float32 arithmetic on a trial's very inputs; empty if there is none."""
         async with self._children.data_set(loaded, trial.variant, trial.seed, measured=True) as data:
             return () if isinstance(data, Refused) else data.floors
 

@@ -228,7 +228,7 @@ class Children:
     async def data_set(
         self, workload: Workload, variant: str, seed: int, *, kept: bool = True, measured: bool = False
     ) -> AsyncIterator[DataSet | Refused]:
-        """Hold a data set, made now or found on disk, for the block. WorkloadError where the reference is at fault.
+        """Hold a data set, made now or found on disk, for the block. WorkloadError if the reference is at fault.
 
         It is removed afterwards unless it is ``kept`` and there is room. Its floors are those stored for the variant;
         where ``measured``, those of numpy on these very inputs (and of products of bfloat16 parts, where those are
@@ -315,7 +315,7 @@ class Children:
     async def data_for(self, case: Case, trial: Trial) -> AsyncIterator[DataSet | None]:
         """Hold a trial's data set for the block; None, with a note in the case, where the variant decides nothing.
 
-        WorkloadError where the workload's own distribution is refused, or the reference is at fault.
+        WorkloadError if the workload's own distribution is refused, or the reference is at fault.
         """
         loaded = case.workload
         async with self.data_set(loaded, trial.variant, trial.seed, kept=trial.kept) as data:
@@ -346,7 +346,7 @@ class Children:
             traced.close()
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Find out if the workload can tell right from wrong. WorkloadError where its reference is at fault."""
+        """Find out if the workload can tell right from wrong. WorkloadError if its reference is at fault."""
         request = {"workload": str(workload.folder), "seed": seed}
         return answered(workload, *await self._judge.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
 

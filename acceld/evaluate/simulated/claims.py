@@ -25,7 +25,7 @@ class Claim:
 
 
 def false_claim(program: Program) -> Claim | None:
-    """Return the first claim that does not hold; None where all do."""
+    """Return the first claim that does not hold; None if all do."""
     return _grid(program) or _buffers(program) or _modes(program) or _fills(program)
 
 

@@ -29,7 +29,7 @@ class Tracer:
         self._children = children
 
     async def program(self, kernel: Kernel, arguments: Arguments, chip: str) -> Program:
-        """Return the decoded Program. KernelFailure where there is none, DeadlineError where it takes too long."""
+        """Return the decoded Program. KernelFailure where there is none, DeadlineError if it takes too long."""
         return decode(await self._answer(kernel, arguments, chip))
 
     async def facts(self, kernel: Kernel, arguments: Arguments, chip: str) -> Facts:

@@ -108,7 +108,7 @@ def attempt(request: bytes, reply: int) -> None:
 
 
 def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder: Path) -> list[float | None] | None:
-    """Return each output's relative L2 error with functions as far off as the chip's; None where the program calls
+    """Return each output's relative L2 error with functions as far off as the chip's; None if the program calls
     none.
     """
     if not approximates(program):

@@ -46,7 +46,7 @@ class Timer:
         return None
 
     async def confirm(self, case: TracedCase) -> Failed | None:
-        """Return a latency that was extended from a program's first executions must hold for all of them; None where it
+        """Return a latency that was extended from a program's first executions must hold for all of them; None if it
         does.
         """
         if case.profile is None or not case.profile.details.get("extrapolated") or not case.request.needs_proof:

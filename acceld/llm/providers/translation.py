@@ -230,7 +230,7 @@ async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
 
 
 def _unconnected(error: BaseException) -> bool:
-    """Return True where no connection was made, so that nothing can have been sent."""
+    """Return True if no connection was made, so that nothing can have been sent."""
     names = ("ConnectTimeout", "PoolTimeout", "ConnectError", "UnsupportedProtocol", "InvalidURL")
     return any(_is(cause, *names) for cause in (error, error.__cause__, error.__context__))
 
@@ -263,7 +263,7 @@ def _by_body(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:
 
 
 def _body(error: BaseException) -> dict[str, str]:
-    """Return the error object of the answer as strings: message, code, type, param; empty where there is none."""
+    """Return the error object of the answer as strings: message, code, type, param; empty if there is none."""
     body = getattr(error, "body", None)
     if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping):
         body = body["error"]

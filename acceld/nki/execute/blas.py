@@ -20,7 +20,7 @@ _NAMES = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "ope
 
 @cache
 def _controls() -> tuple[Callable[[], int], Callable[[int], object]] | None:
-    """OpenBLAS's own functions to get and set its threads; None where numpy has another library."""
+    """OpenBLAS's own functions to get and set its threads; None if numpy has another library."""
     home = Path(np.__file__).parent
     for library in sorted([*home.parent.glob("numpy.libs/*openblas*"), *home.glob(".dylibs/*openblas*")]):
         try:

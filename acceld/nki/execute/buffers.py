@@ -178,7 +178,7 @@ class Planner:
         return all([coefficient(start, loop.id) for start in use.access.start] == first for use in uses)
 
     def _apart(self, uses: Sequence[Use], loop: Loop, dropped: set[int]) -> bool:
-        """Return whether different iterations of ``loop`` reach different elements."""
+        """Return True if different iterations of ``loop`` reach different elements."""
         coefs = [coefficient(start, loop.id) for start in uses[0].access.start]
         if not any(coefs):
             return False
@@ -251,7 +251,7 @@ def copy_in(buffer: Buffer, layout: Layout, values: Array) -> Array:
 
 
 def is_whole(buffer: Buffer, access: Access) -> bool:
-    """Return whether ``access`` denotes every element of ``buffer``."""
+    """Return True if ``access`` denotes every element of ``buffer``."""
     if access.indirect:
         return False
     region = box(access)

@@ -59,7 +59,7 @@ class Context:
         return bool(self.attr(name, False))
 
     def has_src(self, number: int) -> bool:
-        """Return whether the instruction has operand ``number``."""
+        """Return True if the instruction has operand ``number``."""
         return len(self.instruction.srcs) > number
 
     def _tile(self, access: Access, axes: tuple[int, ...] | None, arranged: bool, skip: bool) -> Tile:
@@ -112,7 +112,7 @@ class Context:
         return lambda env, window: value
 
     def shares_destination(self, *numbers: int) -> bool:
-        """Return whether any of these sources lies in the first destination's buffer."""
+        """Return True if any of these sources lies in the first destination's buffer."""
         target = self.instruction.dsts[0].buffer
         return any(
             isinstance(src, Access) and src.buffer == target

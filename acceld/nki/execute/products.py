@@ -114,7 +114,7 @@ _LARGEST_IDENTITY = 512
 
 
 def _moves(values: Array) -> bool:
-    """Return True where a product with ``values`` moves elements and adds none: an identity, or one shuffled."""
+    """Return True if a product with ``values`` moves elements and adds none: an identity, or one shuffled."""
     if _is_identity(values):
         return True
     ones = values == 1
@@ -243,7 +243,7 @@ def mx_values(packed: Array, dtype: str, scales: Array, real: np.dtype[Any]) -> 
 
 def fused_loops(loop: Loop) -> tuple[tuple[Loop, ...], Instruction] | None:
     """Return the loops of a nest that holds one accumulating product and nothing else, whose place in the destination
-    none of them moves; None where ``loop`` is no such nest."""
+    none of them moves; None if ``loop`` is no such nest."""
     chain: list[Loop] = []
     node: Loop | Instruction = loop
     while isinstance(node, Loop):

@@ -28,7 +28,7 @@ def reduce_operation(context: Context, name: str, default: str = "") -> str:
 
 
 def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
-    """Return the sink that folds values along the free axes into the second destination; None where none is asked for.
+    """Return the sink that folds values along the free axes into the second destination; None if none is asked for.
 
     The accumulator of each engine is a register a partition: ``reset`` zeroes it, ``reduce`` folds into it,
     ``reset_reduce`` does both, ``load_reduce`` starts from ``reduce_init``, or what reduce_res holds where there is

@@ -148,7 +148,7 @@ class Tile:
         return values if values.dtype == self.real else values.astype(self.real)
 
     def target(self, env: Env, window: Window) -> Array | None:
-        """Return a view into which results can be written unrounded; None where they must be written by ``put``."""
+        """Return a view into which results can be written unrounded; None if they must be written by ``put``."""
         if self.plain and not isinstance(window, Mask):
             return self.view(env, window)
         return None

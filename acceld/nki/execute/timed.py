@@ -34,7 +34,7 @@ class Timed:
         )
 
     def __contains__(self, number: int) -> bool:
-        """Return whether some execution of the instruction does not count as one of its own."""
+        """Return True if some execution of the instruction does not count as one of its own."""
         return number in self._turns
 
     def step(self, number: int, loops: Sequence[Loop], context: Context, step: Step) -> Step:

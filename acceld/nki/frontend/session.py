@@ -121,7 +121,7 @@ class Session:
         return 0
 
     def place(self) -> str:
-        """Return the name the calls that run in other files than the kernel's own, the innermost first; empty where none
+        """Return the name the calls that run in other files than the kernel's own, the innermost first; empty if none
         does.
         """
         frame: FrameType | None = sys._getframe(1)

@@ -101,7 +101,7 @@ class StubModule(ModuleType):
 class ApiModule(ModuleType):
     """A module of the API: its names, and a clear refusal of any other.
 
-    ``documented`` are the functions that the API has; None where that is not known. A documented function that is not
+    ``documented`` are the functions that the API has; None if that is not known. A documented function that is not
     among ``names`` is the simulator's lack. A lower-case name that is not documented is the kernel's mistake.
     """
 
@@ -250,7 +250,7 @@ class _Last(importlib.abc.MetaPathFinder):
 
 
 def _asked_by_kernel(session: Session) -> bool:
-    """Return whether the running import statement stands in the kernel's file or below its source root.
+    """Return True if the running import statement stands in the kernel's file or below its source root.
 
     ``importlib.util.find_spec`` is no import: a kernel that asks what there is gets the truth.
     """

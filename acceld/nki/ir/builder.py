@@ -53,7 +53,7 @@ class Slot:
         self.body[self.index] = instruction
 
     def is_in_open_body(self, builder: ProgramBuilder) -> bool:
-        """Return whether instructions emitted now stand in the same body."""
+        """Return True if instructions emitted now stand in the same body."""
         return builder.is_open(self.body)
 
 
@@ -174,7 +174,7 @@ class ProgramBuilder:
         self._bodies[-1].append(Draft(loop, body))
 
     def is_open(self, body: list[Draft | Instruction]) -> bool:
-        """Return whether ``body`` is that of the innermost open loop."""
+        """Return True if ``body`` is that of the innermost open loop."""
         return body is self._bodies[-1]
 
     def notice(self, line: int, text: str) -> None:

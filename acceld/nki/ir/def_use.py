@@ -32,7 +32,7 @@ class Use:
 
     @property
     def indirect(self) -> bool:
-        """Return whether its place depends on run-time values."""
+        """Return True if its place depends on run-time values."""
         return bool(self.access.indirect)
 
 
@@ -50,7 +50,7 @@ def accumulation(instruction: Instruction) -> str:
 
 
 def reads_destination(instruction: Instruction, number: int) -> bool:
-    """Return whether what destination ``number`` held before decides what it holds afterwards."""
+    """Return True if what destination ``number`` held before decides what it holds afterwards."""
     op = instruction.op
     if is_product(instruction):
         return accumulation(instruction) != "no"
@@ -163,7 +163,7 @@ class Coverage:
         self._left = comparisons
 
     def complete(self, uses: Sequence[Use], depth: int) -> bool:
-        """Return whether each read among ``uses`` is covered by earlier writes, all inside the same ``depth`` loops.
+        """Return True if each read among ``uses`` is covered by earlier writes, all inside the same ``depth`` loops.
 
         The answer 'yes' is certain; 'no' means that it could not be shown.
         """

@@ -62,7 +62,7 @@ def storage_dtype(name: str, *, float64: bool = False) -> np.dtype[Any]:
 
 
 def is_integer(name: str) -> bool:
-    """Return whether elements are handled as integers (packed formats are, as bits)."""
+    """Return True if elements are handled as integers (packed formats are, as bits)."""
     return name in INTEGER_DTYPES or name in PACKED_DTYPES
 
 

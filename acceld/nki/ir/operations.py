@@ -108,7 +108,7 @@ class Operand:
 class Operation:
     """Definition of an operation: operands, attributes, engines and properties.
 
-    ``engines`` have the operation (isa reference); empty where none or any of them may be named. ``generation`` is
+    ``engines`` have the operation (isa reference); empty if none or any of them may be named. ``generation`` is
     the first NeuronCore that has it.
     """
 

@@ -190,7 +190,7 @@ class Instruction:
 
     ``mask`` is a conjunction of patterns over the operation's iteration space; an element outside it is neither
     computed nor written. ``place`` says where in files beside the kernel's own it was made, the innermost call first;
-    empty where its own file made it.
+    empty if its own file made it.
     """
 
     op: str

@@ -28,11 +28,11 @@ class Box:
 
     @property
     def empty(self) -> bool:
-        """Return whether no element is meant."""
+        """Return True if no element is meant."""
         return any(extent <= 0 for extent in self.extents)
 
     def holds(self, other: Box, trips: Mapping[int, int]) -> bool:
-        """Return whether every element of ``other`` is in this dense box, in the same iteration of all loops."""
+        """Return True if every element of ``other`` is in this dense box, in the same iteration of all loops."""
         if not self.dense:
             return False
         for mine, extent, its, size in zip(self.starts, self.extents, other.starts, other.extents, strict=True):
@@ -45,7 +45,7 @@ class Box:
         return True
 
     def without(self, loop: int, trips: int) -> Box | None:
-        """Return the union over all iterations of ``loop``; None where that is not a box this class can hold."""
+        """Return the union over all iterations of ``loop``; None if that is not a box this class can hold."""
         starts, extents, dense = list(self.starts), list(self.extents), self.dense
         moved = False
         for d, start in enumerate(self.starts):

@@ -51,7 +51,7 @@ def align(shape: tuple[int, ...], space: tuple[int, ...]) -> AxisMap | None:
 
 
 def reduced_axes(instruction: Instruction) -> tuple[int, ...]:
-    """Return the tile axes a ``tensor_reduce`` folds, sorted; empty where the attribute is malformed."""
+    """Return the tile axes a ``tensor_reduce`` folds, sorted; empty if the attribute is malformed."""
     axes = instruction.attr("axes")
     if not isinstance(axes, tuple):
         return ()

@@ -27,7 +27,7 @@ class BlockTensor:
     free: list[ast.expr]
     psum: bool
     inside: ast.For | None = None
-    """The loop in whose body it is declared; None where it was."""
+    """The loop in whose body it is declared; None if it was."""
     dropped: frozenset[int] = field(default_factory=frozenset)
     """Indices of the block dimensions that loops replace."""
     escapes: bool = False

@@ -26,7 +26,7 @@ class Fact:
     """One value an expression had.
 
     ``kind`` is ``tile``, ``grid``, ``scalar`` (of loop variables), ``predicate``, ``number``, ``none`` or ``other``; the
-    ``value`` of a predicate is True where it holds everywhere.
+    ``value`` of a predicate is True if it holds everywhere.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Facts:
         return self._visits.get(key_of(node), ()) if hasattr(node, "lineno") else ()
 
     def of(self, node: ast.AST) -> Fact | None:
-        """Return what is the same in all visits; ``shape`` is empty where it differs. None where the trace never came."""
+        """Return what is the same in all visits; ``shape`` is empty if it differs. None if the trace never came."""
         visits = self.visits(node)
         if not visits:
             return None
@@ -84,7 +84,7 @@ class Facts:
         )
 
     def varies(self, node: ast.AST) -> bool:
-        """Return True where an expression had tiles of more than one shape."""
+        """Return True if an expression had tiles of more than one shape."""
         return len({one.shape for one in self.visits(node)}) > 1
 
 

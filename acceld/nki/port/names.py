@@ -44,7 +44,7 @@ class Names:
         return dict(self._known)
 
     def of(self, node: ast.expr) -> str:
-        """Return what a name or attribute stands for, such as ``nl.load``; empty where it is none of the API's."""
+        """Return what a name or attribute stands for, such as ``nl.load``; empty if it is none of the API's."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)

@@ -346,7 +346,7 @@ class Values(ABC):
     def _shortened(
         self, items: Sequence[ast.expr], plain: Sequence[ast.expr], node: ast.Subscript, clip: Clip
     ) -> list[ast.expr] | None:
-        """Slices without a step made shorter by a mask; None where that takes another slice."""
+        """Slices without a step made shorter by a mask; None if that takes another slice."""
         fact = self.facts.of(node) or self._tile_fact(node)
         ranged = [at for at, one in enumerate(items) if isinstance(one, ast.Slice) or self._is_ds(one)]
         if not clip.axes or fact is None or not fact.shape or len(ranged) != len(fact.shape):
@@ -498,7 +498,7 @@ class Values(ABC):
     # index grids and masks
 
     def grid(self, node: ast.expr) -> Grid | None:
-        """Return an index expression as a sum of positions; None where it is none. A number has rank 0."""
+        """Return an index expression as a sum of positions; None if it is none. A number has rank 0."""
         if isinstance(node, ast.Slice) or (isinstance(node, ast.Constant) and not isinstance(node.value, int)):
             return None
         if isinstance(node, ast.Name) and node.id in self.grids:

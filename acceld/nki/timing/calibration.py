@@ -100,7 +100,7 @@ class Calibration:
 
     @classmethod
     def from_plain(cls, found: Mapping[str, Any]) -> Self:
-        """Return the record of :meth:`plain`. UsageError where it is none."""
+        """Return the record of :meth:`plain`. UsageError if it is none."""
         try:
             return cls(**found)
         except (TypeError, ValueError, AttributeError) as error:
@@ -108,7 +108,7 @@ class Calibration:
 
 
 def read(state_folder: Path) -> tuple[Calibration, ...]:
-    """Return this machine's calibrations; none where nothing was calibrated. UsageError for a broken file."""
+    """Return this machine's calibrations; none if nothing was calibrated. UsageError for a broken file."""
     path = state_folder / FILE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -134,7 +134,7 @@ def keep(state_folder: Path, found: Iterable[Calibration]) -> Path:
 
 
 def chosen(found: Iterable[Calibration], chip: str, api: str) -> Calibration | None:
-    """Return the calibration that holds for a chip and API; None where none of this version of the parameters does."""
+    """Return the calibration that holds for a chip and API; None if none of this version of the parameters does."""
     return next((one for one in found if (one.chip, one.api) == (chip, api) and one.current), None)
 
 

@@ -21,7 +21,7 @@ class Part:
 
 
 def parts(program: Program) -> tuple[Part, ...]:
-    """Return each core's part; none where the launch is not on two cores, something stands outside of its loops, or a core
+    """Return each core's part; none if the launch is not on two cores, something stands outside of its loops, or a core
     reads what the other writes: what each part alone does is not all that the other one waits for.
 
     A launch loop of two iterations runs one on each core. Launch loops of one iteration are programs of one core each,

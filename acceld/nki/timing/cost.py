@@ -346,7 +346,7 @@ class CostModel:
         return gain if self._neighbors(instruction) else gain / 2
 
     def _neighbors(self, instruction: Instruction) -> bool:
-        """Return whether the elements of each tile's innermost axis lie side by side."""
+        """Return True if the elements of each tile's innermost axis lie side by side."""
         return all(_element_steps(a, self.buffers[a.buffer])[-1] == 1 for a in instruction.accesses if a.shape[-1] > 1)
 
     def _all_narrow(self, instruction: Instruction) -> bool:

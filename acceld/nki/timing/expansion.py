@@ -49,7 +49,7 @@ class Template:
     engine: Engine
     costs: list[Cost]
     variants: list[int] | None
-    """Index into ``costs`` of each execution (-1: masked out); None where all have the first."""
+    """Index into ``costs`` of each execution (-1: masked out); None if all have the first."""
     reads: list[CellAccess]
     writes: list[CellAccess]
     input_bases: list[tuple[int, list[int]]]
@@ -64,7 +64,7 @@ class Template:
 
     @property
     def is_load(self) -> bool:
-        """Return whether it moves HBM to SBUF."""
+        """Return True if it moves HBM to SBUF."""
         return self.instruction.op in DMA_OPS and not self.is_store
 
     is_store: bool = False
@@ -77,7 +77,7 @@ class Template:
     merged_within: tuple[int, ...] = ()
     """Loops in another iteration of which the same values are not found again."""
     keeps: list[bool] | None = None
-    """True for each execution whose mask leaves a part of its destinations as it was; None where none does."""
+    """True for each execution whose mask leaves a part of its destinations as it was; None if none does."""
     accumulator: Accumulator | None = None
     other: list[Cost] | None = None
     """Costs on another engine that the compiler may choose as well."""
@@ -273,7 +273,7 @@ def accumulating(nodes: Iterable[Instruction]) -> frozenset[Engine]:
 
 
 def _accumulator(node: Instruction, folding: frozenset[Engine]) -> Accumulator | None:
-    """Return what ``node`` does to accumulators; None where nothing reads them later."""
+    """Return what ``node`` does to accumulators; None if nothing reads them later."""
     command = reduce_command(node)
     if command == "idle" or node.engine not in folding:
         return None
@@ -291,7 +291,7 @@ CHOICES = {
 def _elsewhere(
     node: Instruction, engine: Engine, shapes: Sequence[tuple[int, ...]], model: CostModel, merged: int
 ) -> list[Cost] | None:
-    """Costs of ``node`` on the other engine that could run it; None where it names its engine or only one can."""
+    """Costs of ``node`` on the other engine that could run it; None if it names its engine or only one can."""
     choice = CHOICES.get((node.op, engine))
     if choice is None or node.engine is not Engine.UNKNOWN:
         return None
@@ -374,7 +374,7 @@ def _computed_within(
 
 
 def _writes_in_part(node: Instruction) -> bool:
-    """Return whether the operation itself leaves elements of its destination as they were."""
+    """Return True if the operation itself leaves elements of its destination as they were."""
     if any(leaves_result(node, number) for number in range(len(node.dsts))):
         return True
     if node.op == "shuffle":

@@ -107,7 +107,7 @@ class _Fuser:
         return True
 
     def _same_iteration(self, a: Access, loop_a: int, b: Access, loop_b: int) -> bool:
-        """Return whether the two can meet in one element only where both loops are in the same iteration."""
+        """Return True if the two can meet in one element only where both loops are in the same iteration."""
         if a.indirect or b.indirect:
             return False
         for dim, (start_a, start_b) in enumerate(zip(a.start, b.start, strict=True)):

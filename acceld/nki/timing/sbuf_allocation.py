@@ -425,7 +425,7 @@ class _Planner:
         self.owed += _take(self.released, size, waits)
 
     def _evict(self) -> bool:
-        """Drop one value; False where all are in use by the current event."""
+        """Drop one value; False if all are in use by the current event."""
         for value in self.cold:
             if self.pinned[value] != self.now:
                 self._drop(value)

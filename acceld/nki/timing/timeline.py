@@ -120,9 +120,9 @@ class Timeline:
     dropped: tuple[int, ...] = ()
     """Instructions whose results reach no store, by their number in the program as :func:`as_timed` returns it."""
     with_dropped_us: float | None = None
-    """The latency with them; None where there are none."""
+    """The latency with them; None if there are none."""
     machine: Machine | None = field(default=None, repr=False, compare=False)
-    """The machine operations, for a trace; None where the timeline was extended."""
+    """The machine operations, for a trace; None if the timeline was extended."""
     schedule: Schedule | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Prediction:
 
     @property
     def validated(self) -> bool:
-        """Return whether the interval holds."""
+        """Return True if the interval holds."""
         return self.validated_on != UNVALIDATED
 
 

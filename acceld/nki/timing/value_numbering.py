@@ -30,7 +30,7 @@ class Stream:
     """Values each event reads (on chip, or written HBM)."""
     outputs: list[tuple[int, ...]] = field(default_factory=list)
     replaced: list[tuple[int, ...]] = field(default_factory=list)
-    """Values that each event overwrites where they lie; none where the compiler renames."""
+    """Values that each event overwrites where they lie; none if the compiler renames."""
     repeat: list[bool] = field(default_factory=list)
     turn: list[int] = field(default_factory=list)
     """The number of each event among its instruction's executions, masked ones counted."""

@@ -164,7 +164,7 @@ class Accesses:
     def _surely_outside(
         self, instruction: Instruction, access: Access, axes: AxisMap | None, d: int, size: int
     ) -> bool:
-        """Return whether some iteration leaves a masked index outside; False where that is too long to find out."""
+        """Return True if some iteration leaves a masked index outside; False if that is too long to find out."""
         loops = sorted(
             {loop for loop, _ in access.start[d].terms}
             | {loop for pattern in instruction.mask for loop, _ in pattern.base.terms}

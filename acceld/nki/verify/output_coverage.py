@@ -73,7 +73,7 @@ def gaps(program: Program) -> tuple[Gap, ...]:
 
 
 def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) -> Marks | None:
-    """Return the elements that some write may reach; None where that takes too long to say."""
+    """Return the elements that some write may reach; None if that takes too long to say."""
     marks = np.zeros(buffer.shape, np.bool_)
     left = MOST_ELEMENTS
     for use in writes:

@@ -238,7 +238,7 @@ class State:
         )
 
     def _separate(self, region: Box, loop: Loop, use: Use) -> bool:
-        """Return whether iterations of ``loop`` write apart by the place value of one dimension."""
+        """Return True if iterations of ``loop`` write apart by the place value of one dimension."""
         others = [other for other in use.loops if other.id != loop.id]
         for start, extent in zip(region.starts, region.extents, strict=True):
             coef = abs(coefficient(start, loop.id))
@@ -287,7 +287,7 @@ class State:
 
 
 def _needs_value(use: Use) -> bool:
-    """Return whether the use needs what was there before; an 'auto' product starts its group itself."""
+    """Return True if the use needs what was there before; an 'auto' product starts its group itself."""
     if not use.reads:
         return False
     if use.writes and is_product(use.instruction):
@@ -296,7 +296,7 @@ def _needs_value(use: Use) -> bool:
 
 
 def _accumulates(instruction: Instruction, dst: Access) -> bool:
-    """Return whether the write folds into what was there, in any order."""
+    """Return True if the write folds into what was there, in any order."""
     if is_product(instruction):
         return accumulation(instruction) != "no"
     if any(reads_destination(instruction, number) for number, one in enumerate(instruction.dsts) if one == dst):

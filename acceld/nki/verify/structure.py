@@ -124,7 +124,7 @@ class Structure:
         self._too_deep = False
 
     def check(self) -> bool:
-        """Return whether buffers, loops and references hold together; instructions are evaluated one by one."""
+        """Return True if buffers, loops and references hold together; instructions are evaluated one by one."""
         program = self.program
         before = self.report.noted
         for number, buffer in enumerate(program.buffers):

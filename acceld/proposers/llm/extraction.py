@@ -103,7 +103,7 @@ def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
 
 
 def parse_plan(answer: str) -> PlanText | None:
-    """Return the plan in an answer; None where there is nothing but its header."""
+    """Return the plan in an answer; None if there is nothing but its header."""
     title, change_class = "", "mixed"
     cited: tuple[int, ...] = ()
     body: list[str] = []
@@ -165,7 +165,7 @@ def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
 
 
 def _defines(text: str, entry: str) -> bool | None:
-    """Return whether the text defines the entry; None where it seems to, but is no Python that parses (C never is)."""
+    """Return True if the text defines the entry; None if it seems to, but is no Python that parses (C never is)."""
     try:
         tree = parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

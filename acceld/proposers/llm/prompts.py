@@ -126,7 +126,7 @@ class PromptLibrary:
         return self._loaded[api, name]
 
     def mistakes(self, api: str) -> str:
-        """Return the frequent mistakes of one API with their cure; empty where no file lists any."""
+        """Return the frequent mistakes of one API with their cure; empty if no file lists any."""
         if not any((folder / part / "mistakes.md").is_file() for folder in self._folders for part in (api, SHARED)):
             return ""
         return self.get(api, "mistakes").system
@@ -140,7 +140,7 @@ class PromptLibrary:
         return found
 
     def check(self, apis: Iterable[str] = APIS) -> list[str]:
-        """Return the faults of these APIs' prompts, a line each; empty where all is well."""
+        """Return the faults of these APIs' prompts, a line each; empty if all is well."""
         problems: list[str] = []
         for api in apis:
             for name in NAMES:

@@ -120,7 +120,7 @@ class LLMProposer:
         self._bench, self._tool_caps, self._price = bench, caps, price
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return one plan; None where the models gave none."""
+        """Return one plan; None if the models gave none."""
         self._prompts.begin(request.iteration)
         if not self._planner:
             return self._no_plan(request)
@@ -162,7 +162,7 @@ class LLMProposer:
         )
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Return a first kernel from the reference; None where the model gave no code or repairs have no money left."""
+        """Return a first kernel from the reference; None if the model gave no code or repairs have no money left."""
         values = self._problem_values(request.problem, request.blank)
         earlier = [
             f"version {number}: {result.status}\n{failure_lines(result, text)}\n\n{text}"
@@ -240,13 +240,13 @@ class LLMProposer:
             spent.add(answer.usage, self._cost_usd(answer.usage, request.seed), time.monotonic() - started_s)
 
     def _cost_usd(self, usage: Usage, seed: int) -> float | None:
-        """Return what tokens cost at the executor's most expensive model; None where a price is unknown."""
+        """Return what tokens cost at the executor's most expensive model; None if a price is unknown."""
         prices = [self._price(name, usage.input_tokens) for name in self._roles.of("executor").order(seed)]
         known = [price.cost_usd(usage) for price in prices if price is not None]
         return float(max(known)) if known and len(known) == len(prices) else None
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Return a repaired kernel; None where repairs have used up their own budget."""
+        """Return a repaired kernel; None if repairs have used up their own budget."""
         plan, parent, failed = request.plan, request.parent, request.failed
         values = self._problem_values(request.problem, parent.kernel)
         earlier = [
@@ -273,7 +273,7 @@ class LLMProposer:
         return Attempt(plan=plan.id, index=attempt, text=text, reason=reason, fix_of=failed.attempt)
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Ask the summarizer for a rewrite's lesson; None where the model finds nothing."""
+        """Ask the summarizer for a rewrite's lesson; None if the model finds nothing."""
         pair = request.rewrite
         slow, fast = pair.slow, pair.fast
         values: Values = {

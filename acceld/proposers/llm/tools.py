@@ -58,7 +58,7 @@ class Spent:
         self.usd = None if self.usd is None or usd is None else self.usd + usd
 
     def exceeds(self, caps: ToolsConfig) -> str:
-        """Return the cap that is used up; empty where none is."""
+        """Return the cap that is used up; empty if none is."""
         if self.turns >= caps.turns:
             return f"{caps.turns} turns"
         if self.tokens >= caps.tokens:

@@ -26,12 +26,12 @@ class Symbol:
 
     @property
     def in_columns(self) -> bool:
-        """Return whether it is an index range along the last axis."""
+        """Return True if it is an index range along the last axis."""
         return self.is_range and self.axis == self.axes - 1
 
     @property
     def is_range(self) -> bool:
-        """Return whether it runs over an axis of a tile."""
+        """Return True if it runs over an axis of a tile."""
         return not self.variable
 
 
@@ -66,7 +66,7 @@ class Affine:
         return Affine(self.constant * factor, tuple((s, c * factor) for s, c in self.terms) if factor else ())
 
     def product(self, other: Affine) -> Affine | None:
-        """Return the product, or None where neither factor is a constant."""
+        """Return the product, or None if neither factor is a constant."""
         if other.terms:
             return None if self.terms else other.times(self.constant)
         return self.times(other.constant)

@@ -82,7 +82,7 @@ class Edits:
         return before, inside, behind
 
     def apply(self) -> str:
-        """Return the edited text. Raises ValueError where two edits overlap."""
+        """Return the edited text. Raises ValueError if two edits overlap."""
         pieces: list[str] = []
         position = 0
         for start, end, text in sorted(self._edits, key=lambda edit: (edit[0], edit[1])):

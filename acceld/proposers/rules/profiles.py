@@ -13,12 +13,12 @@ def busy_share(profile: Profile | None, engine: str) -> float:
 
 
 def spilled(profile: Profile | None) -> bool:
-    """Return whether values went to HBM and back because SBUF was full."""
+    """Return True if values went to HBM and back because SBUF was full."""
     return profile is not None and profile.counters.get("spill_save_bytes", 0) > 0
 
 
 def reloads(profile: Profile | None) -> bool:
-    """Return whether more is read from HBM than the kernel says: values did not stay on chip."""
+    """Return True if more is read from HBM than the kernel says: values did not stay on chip."""
     if profile is None:
         return False
     read, written = (profile.counters.get(name, 0) for name in ("hbm_read_bytes", "written_read_bytes"))

@@ -37,7 +37,7 @@ def suggestions(source: str, api: str, shapes: Shapes = (), profile: Profile | N
     """Everything the rules would do to a kernel, best first.
 
     ``shapes`` are those of the kernel's tensor arguments in order, None for scalars; without them less is proven.
-    Raises RuleRefused where the source can not be read.
+    Raises RuleRefused if the source can not be read.
     """
     return _findings(source, api, shapes, profile)[0]
 
@@ -67,7 +67,7 @@ def _findings(
 
 
 def moves(source: str, api: str, shapes: Shapes = ()) -> list[Move]:
-    """Return every rewrite of a kernel, most promising first; none where the source can not be read."""
+    """Return every rewrite of a kernel, most promising first; none if the source can not be read."""
     try:
         kernel = _read(source, api, shapes)
         found = [one for rule in all_rules() if api in rule.apis for one in rule.find(kernel, None)]

@@ -30,7 +30,7 @@ class Move:
     benefit: float
     """Expected share of the latency, for ranking."""
     apply: Callable[[], str | None]
-    """Give the new kernel; None where the rule refuses after all."""
+    """Give the new kernel; None if the rule refuses after all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Tuned:
 
 
 Clock = Callable[[str], Awaitable[Timed | None]]
-"""Time a kernel; None where it can not be traced or breaks a rule of the chip."""
+"""Time a kernel; None if it can not be traced or breaks a rule of the chip."""
 Moves = Callable[[str], Sequence[Move]]
 """Find the moves of a kernel, best first. Called in a thread."""
 

@@ -1,7 +1,7 @@
-"""A C kernel as rules see it: loops, array accesses in affine form, and what is proven about iterations.
+"""Represent a C kernel for rules: loops, array accesses in affine form, and proofs about iterations.
 
 Proofs rest on what the workload promises (arguments do not overlap) and on constants of the source. Sums may be taken
-in another order: the tolerance of every workload allows that much.
+in another order, because the tolerance of every workload allows it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ PURE = frozenset(
     "expf exp logf log sqrtf sqrt fabsf fabs fmaxf fmax fminf fmin tanhf tanh erff erf powf pow sinf cosf floorf "
     "ceilf roundf rintf fmaf fma log1pf expm1f copysignf abs exp2f log2f cbrtf".split()
 )
-"""Functions without effects."""
+"""Functions without side effects."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """One use of an array's element; ``form`` is None where the index is not affine."""
+    """A use of an array element. ``form`` is None if the index is not affine."""
 
     array: str
     form: Affine | None
@@ -46,12 +46,12 @@ class Access:
     expr: Expr
 
     def stride(self, name: str) -> int | None:
-        """Return elements it moves by with a variable; None where that is not known."""
+        """Return the number of elements that the access moves when a variable grows by one; None if unknown."""
         return None if self.form is None else self.form.coefficient(name)
 
 
 class CModule(SourceText):
-    """A kernel's source, read. Raises RuleRefused where its outline can not be followed."""
+    """A parsed kernel. Raises RuleRefused if its outline can not be read."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
@@ -82,7 +82,7 @@ class CModule(SourceText):
         return [loop for function in self.functions for loop in loops_in(function.body)]
 
     def function_of(self, loop: For) -> Function:
-        """Return the function a loop stands in."""
+        """Return the function that contains a loop."""
         return self._owner[id(loop)]
 
     def text(self, node: Node, mapping: Mapping[str, str] | None = None) -> str:
@@ -98,7 +98,7 @@ class CModule(SourceText):
         return edits.apply()
 
     def line(self, position: int) -> int:
-        """Return the line of a place in the source, from 1."""
+        """Return the line of a position in the source, from 1."""
         return self.source.count("\n", 0, position) + 1
 
     # Numbers.
@@ -109,12 +109,12 @@ class CModule(SourceText):
         return form.constant if form is not None and not form.terms else None
 
     def trips(self, loop: For) -> int | None:
-        """Return the loop's trip count; None where it is not a known constant."""
+        """Return the loop's number of iterations; None if it is not a known constant."""
         first, bound = self.constant(loop.first), self.constant(loop.bound)
         return None if first is None or bound is None else max(0, -(-(bound - first) // loop.step))
 
     def affine(self, expr: Expr) -> Affine | None:
-        """Return the expression as an affine form of variables; None where it is none."""
+        """Return the expression as an affine form of variables; None if it is not affine."""
         if expr.kind == "number":
             value = _integer(expr.op)
             return None if value is None else Affine(value)
@@ -168,7 +168,9 @@ class CModule(SourceText):
     # Proofs.
 
     def plain(self, block: Statement) -> bool:
-        """Return whether it holds nothing that is not read, no pointer of its own, and calls only pure functions."""
+        """Return True if everything in a statement is understood, without pointers of its own, and calls only pure
+        functions.
+        """
         for one in (block, *statements(block)):
             if isinstance(one, Opaque):
                 return False
@@ -185,15 +187,15 @@ class CModule(SourceText):
         return True
 
     def independent(self, loop: For) -> bool:
-        """Return whether the loop's iterations touch different data, so that any order or interleaving is right."""
+        """Return True if the loop's iterations touch different data, so that any order is right."""
         return self.plain(loop.body) and not self.carried(loop) and self.disjoint(loop)
 
     def carried(self, loop: For) -> set[str]:
-        """Return scalars from outside that the body changes."""
+        """Return the scalars from outside the loop that its body changes."""
         return assigned_scalars(loop.body) - declared(loop.body) - {one.var for one in loops_in(loop.body)}
 
     def disjoint(self, loop: For) -> bool:
-        """Return whether no two iterations touch the same element of an array that the body writes."""
+        """Return True if no two iterations touch the same element of an array that the body writes."""
         own = declared(loop.body)
         accesses = [one for one in self.accesses(loop.body) if one.array not in own]
         ranges = self._inner_ranges(loop)
@@ -204,7 +206,7 @@ class CModule(SourceText):
         return True
 
     def _inner_ranges(self, loop: For) -> dict[str, tuple[int, int]] | None:
-        """Return the least and greatest value of each loop variable inside; None where one is not known."""
+        """Return the least and greatest value of each loop variable inside; None if one is unknown."""
         ranges: dict[str, tuple[int, int]] = {}
         for inner in loops_in(loop.body):
             first, trips = self.constant(inner.first), self.trips(inner)
@@ -235,9 +237,9 @@ class CModule(SourceText):
         return max(highs) - min(lows) < abs(stride.pop()) * loop.step
 
     def interchangeable(self, outer: For, inner: For) -> bool:
-        """Return whether two loops, one perfectly inside the other, may change places.
+        """Return True if two loops, one perfectly inside the other, may be exchanged.
 
-        Every element that is written is touched along one of the two loops only, so its own order stays.
+        Each element that is written is touched along only one of the two loops, so the order of its accesses stays.
         """
         if not self.plain(inner.body) or self.carried(inner) or self._mentions(inner, outer.var):
             return False
@@ -258,7 +260,7 @@ class CModule(SourceText):
         return name in loop.first.names | loop.bound.names
 
     def bounds_free_of(self, block: Statement, names: set[str]) -> bool:
-        """Return whether no loop in a statement has bounds that mention one of the names."""
+        """Return True if no loop in a statement has bounds that mention one of the names."""
         return not any((one.first.names | one.bound.names) & names for one in loops_in(block))
 
 
@@ -268,7 +270,7 @@ def loops_in(block: Statement) -> list[For]:
 
 
 def only_loop(loop: For) -> For | None:
-    """Return the loop that is all of a loop's body."""
+    """Return the loop that is the whole body of a loop."""
     items = [item for item in loop.body.items if not (isinstance(item, Block) and not item.items)]
     inner = items[-1] if items else None
     if isinstance(inner, For) and len(items) == 1 + len(inner.pragmas):
@@ -285,5 +287,5 @@ def _integer(text: str) -> int | None:
 
 
 def read(source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...]) -> CModule:
-    """Return a kernel's source as the rules read it. RuleRefused where it can not be read."""
+    """Return a kernel's source, parsed. RuleRefused if it can not be read."""
     return CModule(source)

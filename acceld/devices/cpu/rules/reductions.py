@@ -1,4 +1,4 @@
-"""Analysis of loops that carry only sums, maxima and minima from one iteration to the next."""
+"""Analyze loops whose iterations share only sums, maxima and minima."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _EXTREMA = {"fmaxf": ("max", ">"), "fminf": ("min", "<")}
 
 @dataclass(frozen=True)
 class Reduction:
-    """A scalar that every iteration adds to, or takes the maximum with. ``term`` is what is added."""
+    """A scalar that every iteration adds to, or takes the maximum with. ``term`` is the added expression."""
 
     name: str
     op: str
     statement: Statement
     term: Expr
     comparison: str = ""
-    """The same as a comparison, where it is written as a call."""
+    """The same update as a comparison, if it is written as a call."""
 
 
 def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:
-    """Return the reductions that the loop carries; None where iterations depend on each other in another way."""
+    """Return the reductions that the loop carries; None if its iterations depend on each other in another way."""
     if not kernel.plain(loop.body) or not kernel.disjoint(loop):
         return None
     found = []
@@ -36,7 +36,7 @@ def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:
 
 
 def _reduction(kernel: CModule, loop: For, name: str) -> Reduction | None:
-    """Return the only statement that mentions the scalar, where it is a reduction."""
+    """Return the reduction of a scalar, if one statement alone mentions it; None otherwise."""
     about = [one for one in loop.body.items if any(name in expr.names for expr in expressions(one))]
     if len(about) != 1 or name in loop.bound.names | loop.first.names:
         return None
@@ -68,7 +68,7 @@ def _reduction(kernel: CModule, loop: For, name: str) -> Reduction | None:
 
 
 def _guarded(kernel: CModule, branch: If, name: str) -> Reduction | None:
-    """``if (x > m) m = x;``"""
+    """Read ``if (x > m) m = x;`` as a reduction."""
     inner = [one for one in statements(branch) if isinstance(one, Evaluation)]
     condition = branch.condition
     if len(branch.branches) != 1 or len(inner) != 1 or condition.kind != "binary" or condition.op not in ("<", ">"):
@@ -88,7 +88,7 @@ def _guarded(kernel: CModule, branch: If, name: str) -> Reduction | None:
 
 
 def _chosen(statement: Statement, value: Expr, name: str) -> Reduction | None:
-    """``m = x > m ? x : m;``"""
+    """Read ``m = x > m ? x : m;`` as a reduction."""
     condition, yes, no = value.parts
     if condition.kind != "binary" or condition.op not in ("<", ">") or no.kind != "name" or no.op != name:
         return None
@@ -99,6 +99,6 @@ def _chosen(statement: Statement, value: Expr, name: str) -> Reduction | None:
 
 
 def sums_of(kernel: CModule, loop: For) -> list[Reduction]:
-    """Return the sums a loop carries, where it carries nothing else."""
+    """Return the sums that a loop carries, if it carries nothing else."""
     found = reductions(kernel, loop)
     return found if found and all(one.op == "+" for one in found) else []

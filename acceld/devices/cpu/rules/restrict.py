@@ -1,4 +1,4 @@
-"""Pointers of the kernel's arguments marked restrict."""
+"""Mark the pointers of the kernel's arguments ``restrict``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Restrict(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the kernel, where a pointer lacks it."""
+        """Yield the kernel, if one of its pointers is not marked."""
         named = [one for one in kernel.functions if one.name == "kernel"] or kernel.functions[-1:]
         for function in named[:1]:
             lacking = [one for one in function.parameters if one.pointer and not one.restrict]

@@ -1,4 +1,4 @@
-"""The syntax of the C that rules read, as nodes with their places in the source."""
+"""Define the nodes of the C that rules read, with their positions in the source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Node:
-    """A piece of ``source[start:end]``."""
+    """A node for ``source[start:end]``."""
 
     start: int
     end: int
@@ -33,12 +33,12 @@ class Expr(Node):
 
     @property
     def names(self) -> set[str]:
-        """Variables it mentions."""
+        """The variables in the node."""
         return {one.op for one in self.walk() if one.kind == "name"}
 
     @property
     def base(self) -> str:
-        """The variable that an index expression or a name is about; empty for others."""
+        """The variable of an index expression or a name; empty for other nodes."""
         if self.kind == "name":
             return self.op
         return self.parts[0].base if self.kind == "index" else ""
@@ -46,12 +46,12 @@ class Expr(Node):
 
 @dataclass(eq=False)
 class Statement(Node):
-    """One statement; subclasses say which."""
+    """Base of all statements."""
 
 
 @dataclass(eq=False)
 class Declarator:
-    """One variable of a declaration: its extent where it is an array, its value where it has one."""
+    """One variable of a declaration, with its extent if it is an array, and its initial value if it has one."""
 
     name: str
     extent: Expr | None
@@ -83,7 +83,7 @@ class Block(Statement):
 
 @dataclass(eq=False)
 class If(Statement):
-    """``if`` with its branches."""
+    """``if`` and its branches."""
 
     condition: Expr
     branches: list[Block]
@@ -98,7 +98,7 @@ class Pragma(Statement):
 
 @dataclass(eq=False)
 class Opaque(Statement):
-    """Anything else: rules prove nothing about what holds one."""
+    """Any other statement. Rules prove nothing about code that contains one."""
 
 
 @dataclass(eq=False)
@@ -125,7 +125,7 @@ class Parameter(Node):
     pointer: bool
     restrict: bool
     star_end: int
-    """Behind the ``*`` of a pointer."""
+    """Position after the ``*`` of a pointer."""
 
 
 @dataclass(eq=False)

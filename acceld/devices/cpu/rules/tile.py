@@ -1,4 +1,4 @@
-"""The inner one of two perfectly nested loops in tiles, with the loop over tiles outside of both."""
+"""Split the inner of two perfectly nested loops into tiles, with the loop over tiles outside of both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TILES = (64, 256, 16)
 
 
 class Tile(Rule):
-    """A block of the inner loop stays in cache while the outer loop goes by."""
+    """Keep a block of the inner loop's data in cache during the outer loop."""
 
     name = "tile"
     reason = "What a tile of the inner loop touches fits into the L1 or L2 cache and is used again by the outer loop."
@@ -24,7 +24,9 @@ class Tile(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield pairs that may change places, with tiles that divide the inner loop's trips."""
+        """Yield the pairs of loops that may be exchanged, with tile sizes that divide the inner loop's number of
+        iterations.
+        """
         for outer in kernel.loops:
             inner = only_loop(outer)
             tiles = [] if inner is None else _tiles(kernel, outer, inner)
@@ -44,7 +46,7 @@ class Tile(Rule):
 
 
 def _tiled(kernel: CModule, outer: For, inner: For, variant: Variant) -> str:
-    """Return three loops instead of two."""
+    """Return the source with three loops in place of two."""
     tile, var, indent = variant.parameters["tile"], inner.var, kernel.indentation(outer.start)
     first = kernel.fresh(f"{var}_tile")
     over_tiles = f"for (int {first} = 0; {first} < {bound(kernel, inner)}; {first} += {tile})"

@@ -1,4 +1,6 @@
-"""Several iterations of an outer loop together, their inner loops fused: what is loaded is used several times."""
+"""Do several iterations of an outer loop together, with their inner loops fused, so that loaded values are used several
+times.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _REDUCTION = re.compile(r"reduction\(([^:()]+):([^()]+)\)")
 
 
 class UnrollJam(Rule):
-    """An outer loop unrolled by a factor that divides its trips, with its inner loops merged."""
+    """Unroll an outer loop by a factor that divides its number of iterations, and merge the copies of its inner loops."""
 
     name = "unroll_jam"
     reason = (
@@ -29,7 +31,7 @@ class UnrollJam(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield outer loops whose iterations may be interleaved."""
+        """Yield the outer loops whose iterations may be interleaved."""
         for loop in kernel.loops:
             factors = _factors(kernel, loop)
             if factors:
@@ -48,7 +50,7 @@ class UnrollJam(Rule):
 
 
 def _merged(kernel: CModule, loop: For, variant: Variant) -> str:
-    """Return the loop with copies of its statements."""
+    """Return the source with the loop's statements copied."""
     factor, indent = int(variant.parameters["factor"]), kernel.indentation(loop.start)
     copies = [{loop.var: f"({loop.var} + {number})" if number else loop.var} for number in range(factor)]
     inside = _jammed(kernel, loop.body.items, indent + STEP, copies)
@@ -72,7 +74,7 @@ def _factors(kernel: CModule, loop: For) -> list[int]:
 
 
 def _local(loop: For) -> set[str]:
-    """Return names whose copies differ: bounds of inner loops must not mention them."""
+    """Return the names that differ between copies; bounds of inner loops must not mention them."""
     found = {loop.var}
     waiting: list[Statement] = [loop.body]
     while waiting:
@@ -86,7 +88,7 @@ def _local(loop: For) -> set[str]:
 
 
 def _jammed(kernel: CModule, items: Sequence[Statement], indent: str, copies: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return every statement once for each copy; loops once, with the copies inside."""
+    """Return each statement once per copy, and each loop once with the copies inside."""
     mappings = [dict(copy) for copy in copies]
     lines: list[str] = []
     for item in without_pragmas(items):

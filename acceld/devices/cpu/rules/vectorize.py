@@ -1,4 +1,4 @@
-"""An innermost loop marked as one that may be vectorized: its iterations are independent, or only add up."""
+"""Mark an innermost loop as vectorizable: its iterations are independent, or carry only reductions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class Vectorize(Rule):
-    """``#pragma omp simd``, with the sums and maxima it carries named, or ``#pragma GCC ivdep``."""
+    """Add ``#pragma omp simd`` with the loop's sums and maxima, or ``#pragma GCC ivdep``."""
 
     name = "vectorize"
     reason = (
@@ -27,7 +27,7 @@ class Vectorize(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield innermost loops without such a pragma."""
+        """Yield the innermost loops without such a pragma."""
         for loop in kernel.loops:
             carried = _vectorizable(kernel, loop)
             if carried is None:
@@ -49,10 +49,10 @@ class Vectorize(Rule):
 
 
 def _marked(kernel: CModule, loop: For, carried: Sequence[Reduction], variant: Variant) -> str:
-    """Return the loop with its pragma; maxima by fmaxf are written as comparisons, which vectors have."""
+    """Return the loop with its pragma. Maxima by fmaxf become comparisons, which vectorize."""
     clauses = "".join(f" reduction({one.op}:{one.name})" for one in carried)
     pragma = "#pragma GCC ivdep" if variant.name == "ivdep" else f"#pragma omp simd{clauses}"
-    # An OpenMP pragma and the compiler's own can not stand before one loop.
+    # An OpenMP pragma and a GCC pragma can not both stand before one loop.
     kept = [one.text for one in loop.pragmas if variant.name == "ivdep"]
     edits = Edits(kernel.text(loop))
     for one in carried:
@@ -63,7 +63,7 @@ def _marked(kernel: CModule, loop: For, carried: Sequence[Reduction], variant: V
 
 
 def _vectorizable(kernel: CModule, loop: For) -> list[Reduction] | None:
-    """Return the reductions of an innermost loop; None where it can not be proven to be vectorizable."""
+    """Return the reductions of an innermost loop; None if it can not be proven vectorizable."""
     if loops_in(loop.body) or any("simd" in one.text or "ivdep" in one.text for one in loop.pragmas):
         return None
     return reductions(kernel, loop)

@@ -1,4 +1,4 @@
-"""Rewrite rules for Triton. Importing this package imports nothing else."""
+"""Hold the rewrite rules for Triton. Importing this package imports nothing else."""
 
 MODULES = (
     "fused_epilogue",
@@ -10,4 +10,4 @@ MODULES = (
     "grid_order",
     "persistent",
 )
-"""Modules of this package that hold a rule, as ``RULE``."""
+"""Modules of this package with a rule in ``RULE``."""

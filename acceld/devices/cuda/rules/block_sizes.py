@@ -1,4 +1,4 @@
-"""Other sizes of the tile that one program works on."""
+"""Change the size of the tile that one program works on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FACTORS = (2, 4, 0.5, 8, 0.25)
 
 
 class BlockSizes(Rule):
-    """Constants that are the extent of a masked range, one at a time or the three of a matrix product together."""
+    """Change constants that are the extent of a masked range: one at a time, or the three of a matrix product together."""
 
     name = "block_sizes"
     reason = (
@@ -45,7 +45,7 @@ class BlockSizes(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield sizes whose every access is masked, so that any size is right."""
+        """Yield the sizes whose accesses are all masked, so that any size is right."""
         for number, launch in enumerate(kernel.launches):
             function = kernel.kernels[launch.kernel]
             sizes = _free(kernel, launch)
@@ -83,7 +83,7 @@ class BlockSizes(Rule):
 
 
 def _resized(kernel: TritonModule, launch: Launch, sizes: Sequence[Setting], variant: Variant) -> str:
-    """Return the new sizes where the launch gives them, and in the grid."""
+    """Return the source with the new sizes at the launch and in the grid."""
     places = {setting.name: setting.places for setting in sizes}
     warps = launch.keyword("num_warps")
     places["num_warps"] = () if warps is None else (warps.value,)
@@ -100,7 +100,9 @@ def _free(kernel: TritonModule, launch: Launch) -> list[Setting]:
 
 
 def masked_by(function: FunctionNode, constant: str) -> bool:
-    """Return whether the constant is the extent of a range, and no access depends on the range without a mask that does."""
+    """Return True if the constant is the extent of a range, and every access that depends on the range has a mask for
+    it.
+    """
     ranges: set[str] = set()
     direct = False
     for statement in walk(function.body):
@@ -125,7 +127,7 @@ def masked_by(function: FunctionNode, constant: str) -> bool:
 
 
 def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]:
-    """Return the sizes m, n and k of a tiled matrix product: k is the step of its loop, m and n the accumulator's
+    """Return the sizes m, n and k of a tiled matrix product. k is the step of its loop, m and n are the accumulator's
     extents.
     """
     by_name = {setting.name: setting for setting in sizes}
@@ -150,7 +152,7 @@ def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]
 
 
 def _tiles(product: Mapping[str, Setting]) -> list[Variant]:
-    """Return tiles of a product other than the one it has."""
+    """Return other tile sizes for a product."""
     return [
         Variant(
             "x".join(str(tile[axis]) for axis in "mnk"),

@@ -1,4 +1,4 @@
-"""Analysis of reduction loops that carry sums or an online softmax from one step to the next."""
+"""Analyze reduction loops that carry sums or an online softmax from one iteration to the next."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _POWERS = ("tl.exp2", "tl.exp", "tl.math.exp2", "tl.math.exp")
 
 @dataclass(frozen=True)
 class Carried:
-    """Carried values with their shapes; with ``peak``, the others are scaled whenever it grows."""
+    """Carried values with their shapes. If there is a ``peak``, the others are rescaled whenever it grows."""
 
     names: tuple[str, ...]
     shapes: Mapping[str, tuple[str, ...]]
-    """Names of constants, by carried value."""
+    """Names of the constants in the shape of each carried value."""
     start: ast.stmt
-    """The statement that gives the peak (without one, the first value) its start."""
+    """The statement that initializes the peak, or without one the first value."""
     peak: str = ""
     power: str = ""
-    """The function whose argument is a difference of peaks, such as ``tl.exp2``."""
+    """The function that is applied to differences of peaks, such as ``tl.exp2``."""
 
 
 def carried(kernel: TritonModule, function: FunctionNode, loop: ast.For) -> Carried | None:
-    """Return the values that ``loop`` carries from iteration to iteration; None where it carries anything else, or stores."""
+    """Return the values that ``loop`` carries from iteration to iteration; None if it carries anything else, or stores."""
     place = function.body.index(loop)
     starts: dict[str, ast.Assign] = {}
     for statement in function.body[:place]:
@@ -91,7 +91,7 @@ def _read_only_there(
     readers: tuple[ast.stmt, ast.stmt],
     changed: Mapping[str, list[ast.stmt]],
 ) -> bool:
-    """Return whether carried values are read by nothing but their own updates (the peak also by ``readers``)."""
+    """Return True if carried values are read only by their own updates, and the peak also by ``readers``."""
     for statement in loop.body:
         assert isinstance(statement, ast.Assign | ast.AugAssign)
         for name in names(statement.value) & set(kept):
@@ -102,7 +102,7 @@ def _read_only_there(
 
 
 def _is_sum(statement: ast.stmt, name: str, loop: ast.For) -> bool:
-    """``name += value``, or ``name = name + value``, and no other statement of the loop reads it."""
+    """Return True for ``name += value`` or ``name = name + value``, if no other statement of the loop reads the name."""
     if isinstance(statement, ast.AugAssign):
         right = isinstance(statement.op, ast.Add) and name not in names(statement.value)
     else:
@@ -116,7 +116,7 @@ def _is_sum(statement: ast.stmt, name: str, loop: ast.For) -> bool:
 
 
 def _is_scaled_sum(statement: ast.stmt, name: str, shrink: str) -> bool:
-    """``name = name * shrink + value``, with or without an axis added to ``shrink``."""
+    """Return True for ``name = name * shrink + value``, with or without an axis added to ``shrink``."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.BinOp):
         return False
     total = statement.value
@@ -132,7 +132,7 @@ def _is_scaled_sum(statement: ast.stmt, name: str, shrink: str) -> bool:
 
 
 def _shape(value: ast.expr, function: FunctionNode) -> tuple[str, ...] | None:
-    """Return names of the constants that are the extents of ``tl.zeros`` or ``tl.full``."""
+    """Return the names of the constants that are the extents of ``tl.zeros`` or ``tl.full``."""
     if not isinstance(value, ast.Call) or called(value) not in ("tl.zeros", "tl.full") or not value.args:
         return None
     shape = value.args[0]

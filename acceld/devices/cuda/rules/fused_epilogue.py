@@ -1,4 +1,4 @@
-"""An element-wise kernel joined to the end of the kernel whose result it reads."""
+"""Join an element-wise kernel to the end of the kernel whose result it reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDTH = 120
 
 
 class FusedEpilogue(Rule):
-    """Two launches on one grid become one: what the first stored for the second stays in registers."""
+    """Join two launches on one grid, so that the value stored by the first for the second stays in registers."""
 
     name = "fused_epilogue"
     reason = (
@@ -29,7 +29,7 @@ class FusedEpilogue(Rule):
     change_class = "fusion"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield pairs of launches of which the second only computes element by element."""
+        """Yield the pairs of launches whose second one only computes element by element."""
         for first, second in pairwise(kernel.launches):
             joined = handover(kernel, first, second)
             if joined is not None:
@@ -49,7 +49,7 @@ class FusedEpilogue(Rule):
 
 
 def _joined(kernel: TritonModule, joined: Handover, _: Variant) -> str:
-    """Return one function and one launch in place of two, without the arrays in between."""
+    """Return the source with one function and one launch in place of two, without the arrays between them."""
     producer, consumer = kernel.kernels[joined.first.kernel], kernel.kernels[joined.second.kernel]
     name = kernel.fresh(f"{producer.name}_{consumer.name}")
     edits = Edits(kernel.source)
@@ -86,7 +86,7 @@ def _function(kernel: TritonModule, joined: Handover, producer: FunctionNode, co
 
 
 def _producer(kernel: TritonModule, joined: Handover, function: FunctionNode) -> str:
-    """Return the producer's body with values instead of stores."""
+    """Return the producer's body with assignments in place of stores."""
     edits = Edits(kernel.source)
     for access in accesses(function):
         parameter = next((one for one in joined.stored if one in names(access.args[0])), None)
@@ -102,7 +102,7 @@ def _producer(kernel: TritonModule, joined: Handover, function: FunctionNode) ->
 
 
 def _consumer(kernel: TritonModule, joined: Handover, function: FunctionNode) -> str:
-    """Return the consumer's statements, with the producer's names for what both have."""
+    """Return the consumer's statements, with the producer's names for shared values."""
     edits, values = Edits(kernel.source), {**joined.renamed}
     replaced: set[int] = set()
     for access in accesses(function):
@@ -149,7 +149,7 @@ def _launch(kernel: TritonModule, joined: Handover, name: str) -> str:
 
 
 def _call(head: str, arguments: list[str], indent: str, tail: str) -> str:
-    """``head(arguments)tail`` on one line, or on one line each where it is too long."""
+    """Return ``head(arguments)tail`` on one line, or with one argument a line if that is too long."""
     line = f"{head}({', '.join(arguments)}){tail}\n"
     if len(line) <= _WIDTH:
         return line

@@ -1,4 +1,4 @@
-"""Programs in another order, so that those that run together share what they load."""
+"""Change the order of programs, so that those that run together share what they load."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Pair:
 
 
 class GridOrder(Rule):
-    """Two program numbers renumbered in groups of rows, or row by row."""
+    """Renumber the two program numbers in groups of rows, or row by row."""
 
     name = "grid_order"
     reason = (
@@ -33,7 +33,7 @@ class GridOrder(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield kernels that read two program numbers, each once."""
+        """Yield the kernels that read two program numbers, each once."""
         for name, function in kernel.kernels.items():
             pair = _pair(kernel, name, function)
             if pair is not None:
@@ -55,7 +55,7 @@ class GridOrder(Rule):
 
 
 def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
-    """Return lines behind the two numbers that renumber them."""
+    """Return the source with lines after the two program numbers that renumber them."""
     group = int(variant.parameters["group"])
     order, start, size, span = (kernel.fresh(n) for n in ("order", "group_start", "group_size", "group_span"))
     lines = [
@@ -73,7 +73,7 @@ def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
 
 
 def _pair(kernel: TritonModule, name: str, function: FunctionNode) -> _Pair | None:
-    """Return names of program numbers 0 and 1, where nothing else asks for a number or for how many there are."""
+    """Return the names of program numbers 0 and 1, if the kernel reads no other program number or count."""
     if any(len(launch.grid) != 2 for launch in kernel.launches if launch.kernel == name):
         return None
     asked = kernel.text(function)

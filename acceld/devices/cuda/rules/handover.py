@@ -1,7 +1,7 @@
-"""Proof that one launch stores exactly what the next one loads, program by program and element by element.
+"""Prove that one launch stores exactly what the next one loads, program by program and element by element.
 
-Of these two, ``h_ptr + rows * 128 + cols`` and ``h_ptr + at`` are proven to be the same elements in the same program, and ``h`` to be read
-nowhere else; so ``scale`` can go on with the value that ``product`` has::
+For example, ``h_ptr + rows * 128 + cols`` and ``h_ptr + at`` below are proven to be the same elements in the same program,
+and ``h`` to be read nowhere else. So ``scale`` can use the value that ``product`` has::
 
     h = torch.empty_like(x)
     product[grid](x, w, h, n)      # tl.store(h_ptr + rows * 128 + cols, total, mask=rows < n)
@@ -35,35 +35,35 @@ _BY_ELEMENT = frozenset(
         "tl.exp tl.exp2 tl.log tl.log2 tl.sqrt tl.rsqrt tl.sigmoid tl.sin tl.cos tl.erf tl.cdiv"
     ).split()
 )
-"""Calls after which an element still depends on the elements at its own place alone."""
+"""Calls whose result at a place depends only on the elements at that place."""
 _ALLOCATIONS = ("torch.empty", "torch.empty_like")
 
 
 @dataclass(frozen=True)
 class Handover:
-    """Two launches that can be one. Names on the left are parameters: of the first kernel unless said otherwise."""
+    """Two launches that can be joined. Keys are parameters of the first kernel unless said otherwise."""
 
     first: Launch
     second: Launch
     arrays: Mapping[str, ast.stmt]
-    """Names in the host code of the arrays between the two, and the statements that allocate them."""
+    """Names in the host code of the arrays between the launches, and the statements that allocate them."""
     stored: tuple[str, ...]
     loaded: Mapping[str, str]
-    """Parameters of the second kernel, and what the first one calls the same array."""
+    """Parameters of the second kernel, and the first kernel's parameter for the same array."""
     values: Mapping[str, str]
-    """A free name for what is stored to each."""
+    """A free name for the value stored to each array."""
     kinds: Mapping[str, str]
-    """The type of its elements, as device code writes it."""
+    """Element type of each array, as device code writes it."""
     shared: frozenset[str]
     """Parameters of the second kernel that the first one has too."""
     renamed: Mapping[str, str]
-    """Names in the second kernel, and what they are called in the joined one."""
+    """Names in the second kernel, and their names in the joined one."""
     dropped: tuple[ast.stmt, ...]
-    """Statements of the second kernel that compute what the first one has."""
+    """Statements of the second kernel that compute what the first one has computed."""
 
 
 def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | None:
-    """Return the proof that the two launches can be one; None where it fails."""
+    """Return the proof that the two launches can be joined; None if it fails."""
     if not _adjacent(kernel, first, second) or not _same_grid(first, second):
         return None
     producer, consumer = kernel.kernels[first.kernel], kernel.kernels[second.kernel]
@@ -86,7 +86,7 @@ def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | 
 
 
 def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]) -> dict[str, ast.Call]:
-    """Return the one store to each array, by parameter, under one mask; nothing where the kernel stores in any other
+    """Return the one store to each array, by parameter, all under one mask; nothing if the kernel stores in any other
     way.
     """
     stored: dict[str, ast.Call] = {}
@@ -105,8 +105,11 @@ def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]
 def _loaded(
     first: Launch, consumer: FunctionNode, made: _Given, taken: _Given, stored: Mapping[str, ast.Call]
 ) -> dict[str, str] | None:
-    """The producer's parameter by the consumer's, where every load is of exactly the elements that were stored, and
-    every store goes under the same mask to an array that the producer does not see; None where not."""
+    """Return the producer's parameter for each parameter of the consumer.
+
+    Every load must be of exactly the elements that were stored. Every store must go under the same mask to an array
+    that the producer does not see. None if either does not hold.
+    """
     hosts = {made.host(parameter): parameter for parameter in stored}
     limit = made.expanded(mask(next(iter(stored.values()))))
     loaded: dict[str, str] = {}
@@ -130,7 +133,7 @@ def _loaded(
 
 
 class _Given:
-    """A kernel and what its one launch passes, so that expressions of two kernels can be compared."""
+    """A kernel with the arguments of its one launch, so that expressions of two kernels can be compared."""
 
     def __init__(self, function: FunctionNode, launch: Launch) -> None:
         self.function = function
@@ -151,12 +154,12 @@ class _Given:
         self.meaning = {name: values[0] for name, values in bound.items() if len(values) == 1 and values[0] is not None}
 
     def host(self, parameter: str) -> str:
-        """Return the name that host code passes for a parameter; empty for anything but a name."""
+        """Return the name that host code passes for a parameter; empty for any other argument."""
         given = self.passed.get(parameter)
         return given.id if isinstance(given, ast.Name) else ""
 
     def expanded(self, node: ast.AST | None) -> str:
-        """Return the expression in terms of what the launch passes and of program numbers; names known once are
+        """Return the expression in terms of the launch's arguments and program numbers. Names with one assignment are
         replaced.
         """
         return "" if node is None else ast.dump(_Expansion(self).visit(parse_expression(ast.unparse(node))))
@@ -183,7 +186,7 @@ class _Expansion(ast.NodeTransformer):
 
 
 def _adjacent(kernel: TritonModule, first: Launch, second: Launch) -> bool:
-    """Return whether the launches are the only ones of their kernels, with nothing but allocations between them."""
+    """Return True if each kernel has only this launch, and only allocations stand between them."""
     body = first.host.body
     if first.host is not second.host or first.kernel == second.kernel:
         return False
@@ -206,7 +209,7 @@ def _same_grid(first: Launch, second: Launch) -> bool:
 
 
 def _plain(function: FunctionNode, launch: Launch) -> bool:
-    """Return whether parameters and arguments can be put together by name and place."""
+    """Return True if parameters and arguments can be matched by name and position."""
     taken = function.args
     unusual = taken.vararg or taken.kwarg or taken.kwonlyargs or taken.posonlyargs or taken.defaults
     starred = any(isinstance(one, ast.Starred) for one in launch.call.args)
@@ -230,14 +233,14 @@ def _by_element(function: FunctionNode) -> bool:
 
 
 def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
-    """Return whether a loaded value decides an address, or is combined with elements at other places by an index."""
+    """Return True if a loaded value decides an address, or is combined by an index with elements at other places."""
     first = {
         name
         for statement in function.body
         if isinstance(statement, ast.Assign) and names(statement.value) & loaded
         for name in names(statement.targets[0])
     }
-    # Pointers begin with the parameters themselves; values computed from them are what is asked for.
+    # Pointers start from the parameters themselves, so only values computed from them are searched for.
     values = depending(function, first)
     if any(values & names(access.args[0]) for access in accesses(function)):
         return True
@@ -252,8 +255,10 @@ def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
 
 
 def bare(store: ast.Call, parameter: str) -> ast.expr | None:
-    """Return the stored expression without its conversion to the array's type; None where that type matters further inside, or a
-    plain number is stored."""
+    """Return the stored expression without its conversion to the array's type.
+
+    None if that type matters inside the expression, or a plain number is stored.
+    """
     value = store.args[1] if len(store.args) > 1 else None
     if (
         isinstance(value, ast.Call)
@@ -268,7 +273,7 @@ def bare(store: ast.Call, parameter: str) -> ast.expr | None:
 
 
 def _arrays(first: Launch, second: Launch) -> dict[str, ast.stmt]:
-    """Return arrays that the host code allocates and only these two launches touch."""
+    """Return the arrays that the host code allocates and only these two launches use."""
     found: dict[str, ast.stmt] = {}
     for statement in first.host.body:
         if not isinstance(statement, ast.Assign) or called(statement.value) not in _ALLOCATIONS:
@@ -289,7 +294,7 @@ def _arrays(first: Launch, second: Launch) -> dict[str, ast.stmt]:
 
 
 def _fresh(first: Launch, host: str) -> bool:
-    """Return whether ``host`` is memory of its own that the first launch does not see."""
+    """Return True if ``host`` is an allocation that the first launch does not see."""
     if not host or host in names(first.call):
         return False
     bound = [
@@ -312,7 +317,7 @@ def _stores(statement: ast.stmt) -> list[ast.Call]:
 
 
 def _parameter(access: ast.Call, function: FunctionNode) -> str:
-    """Return the one parameter that a pointer begins with; empty where it begins otherwise."""
+    """Return the one parameter that a pointer starts from; empty if there is no such parameter."""
     pointer = access.args[0]
     while isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
         pointer = pointer.left
@@ -325,7 +330,7 @@ def _reads(function: FunctionNode) -> list[ast.Name]:
 
 
 def _only_stored(function: FunctionNode, parameter: str) -> bool:
-    """Return whether a parameter is used as one store's pointer only, and for its type in that store."""
+    """Return True if a parameter is used only as one store's pointer, and for its type in that store."""
     inside = [
         one
         for access in accesses(function)
@@ -337,7 +342,7 @@ def _only_stored(function: FunctionNode, parameter: str) -> bool:
 
 
 def _kind(made: ast.stmt, given: _Given, stored: Mapping[str, ast.Call]) -> str | None:
-    """Return the type of an allocated array's elements, as the kernel names it."""
+    """Return the element type of an allocated array, as the kernel names it."""
     assert isinstance(made, ast.Assign) and isinstance(made.value, ast.Call)
     dtype = next((one.value for one in made.value.keywords if one.arg == "dtype"), None)
     if dtype is None and called(made.value) == "torch.empty_like" and made.value.args:
@@ -365,7 +370,7 @@ def _named(
     loaded: Mapping[str, str],
     kinds: Mapping[str, str],
 ) -> Handover | None:
-    """Return everything proven, with names for the joined kernel."""
+    """Return the completed proof, with names for the joined kernel."""
     made, taken = given
     renamed: dict[str, str] = {}
     shared: set[str] = set()

@@ -1,4 +1,4 @@
-"""A row that is read in pieces, twice, becomes one piece that stays in registers."""
+"""Read a row once as a single piece that stays in registers, where a kernel reads it twice in pieces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Row:
 
 
 class KeepRow(Rule):
-    """Loops over the pieces of one row unrolled into a single piece of the row's length, its later loads dropped."""
+    """Turn loops over the pieces of one row into a single piece of the row's length, and drop its later loads."""
 
     name = "keep_row"
     reason = (
@@ -47,7 +47,7 @@ class KeepRow(Rule):
     change_class = "fusion"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield kernels whose loops all run over the same row in the same pieces."""
+        """Yield the kernels whose loops all run over the same row in the same pieces."""
         for name, function in kernel.kernels.items():
             row = _row(kernel, name, function)
             if row is None:
@@ -69,7 +69,7 @@ class KeepRow(Rule):
 
 
 def _kept(kernel: TritonModule, row: _Row, variant: Variant) -> str:
-    """Return the loops' bodies, once each, and the constant at the launch."""
+    """Return the source with each loop's body once, and the new constant at the launch."""
     edits = Edits(kernel.source)
     for number, loop in enumerate(row.loops):
         indent = kernel.indent(loop)
@@ -113,7 +113,7 @@ def _row(kernel: TritonModule, name: str, function: FunctionNode) -> _Row | None
 
 
 def _aliased(function: FunctionNode, launch: Launch) -> bool:
-    """Return whether an array that is stored to may also be loaded from."""
+    """Return True if an array that is stored to may also be loaded from."""
     order = [one.arg for one in function.args.args]
     given = {name: ast.dump(value) for name, value in zip(order, launch.call.args, strict=False)}
     stored: set[str] = set()
@@ -125,15 +125,15 @@ def _aliased(function: FunctionNode, launch: Launch) -> bool:
 
 
 def _array(pointer: ast.expr) -> str:
-    """Return the name a pointer begins with; the same word for every pointer that begins otherwise."""
+    """Return the name that a pointer starts from; one fixed word for all other pointers."""
     while isinstance(pointer, ast.BinOp):
         pointer = pointer.left
     return pointer.id if isinstance(pointer, ast.Name) else ""
 
 
 def _prefix(first: ast.For, later: ast.For) -> list[ast.stmt]:
-    """Return statements at the start of ``later`` that ``first`` begins with, and whose names it does not change
-    afterwards.
+    """Return the statements that ``later`` has in common with the start of ``first`` and whose names ``first`` does not
+    change afterwards.
     """
     same = 0
     for one, other in zip(first.body, later.body, strict=False):

@@ -1,4 +1,4 @@
-"""Launch options: warps per program, and iterations that a loop loads ahead."""
+"""Change launch options: warps per program, and the number of iterations that a loop loads ahead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULT = {"num_warps": 4, "num_stages": 3}
 
 
 class LaunchOptions(Rule):
-    """``num_warps`` and ``num_stages`` of each launch."""
+    """Change ``num_warps`` and ``num_stages`` of each launch."""
 
     name = "launch_options"
     reason = (
@@ -29,7 +29,7 @@ class LaunchOptions(Rule):
     change_class = "dma"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield both options of every launch; stages only where a loop loads."""
+        """Yield both options of every launch; stages only if a loop loads."""
         for number, launch in enumerate(kernel.launches):
             for option, values in (("num_warps", _WARPS), ("num_stages", _STAGES)):
                 now = _value(launch, option)

@@ -1,4 +1,4 @@
-"""A few programs that stay, each taking one tile after the other."""
+"""Run a fixed number of programs, each of which handles one tile after the other."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 class _Tiles:
     launch: Launch
     numbers: tuple[ast.Assign, ...]
-    """One statement for each axis, in the order of axes."""
+    """Statements that read the program numbers, one for each axis."""
     rest: tuple[ast.stmt, ...]
 
 
 class Persistent(Rule):
-    """The body of a kernel in a loop over tiles, on a grid of as many programs as run at one time."""
+    """Put a kernel's body into a loop over tiles, on a grid of as many programs as run at one time."""
 
     name = "persistent"
     reason = (
@@ -35,7 +35,7 @@ class Persistent(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield kernels that begin with their program numbers and do not return early."""
+        """Yield the kernels that begin with their program numbers and do not return early."""
         for name, function in kernel.kernels.items():
             tiles = _tiles(kernel, name, function)
             if tiles is not None:
@@ -53,7 +53,7 @@ class Persistent(Rule):
 
 
 def _looped(kernel: TritonModule, function: FunctionNode, tiles: _Tiles, variant: Variant) -> str:
-    """Return the loop, the numbers from the tile's, and the grid."""
+    """Return the source with the loop over tiles, program numbers derived from the tile's number, and the new grid."""
     total, across = kernel.fresh("tile_count"), kernel.fresh("tiles_across")
     names = [one.targets[0].id for one in tiles.numbers if isinstance(one.targets[0], ast.Name)]
     indent = kernel.indent(tiles.numbers[0])

@@ -1,4 +1,4 @@
-"""Facts that rules need of a file of Triton kernels: device functions, their launches, dependences."""
+"""Read a file of Triton kernels for rules: device functions, their launches, dependences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Launch:
     statement: ast.stmt
     call: ast.Call
     grid: tuple[ast.expr, ...]
-    """One expression a dimension; empty where it can not be read."""
+    """One expression for each dimension; empty if they can not be read."""
 
     def keyword(self, name: str) -> ast.keyword | None:
         """Return the keyword argument ``name``."""
@@ -33,7 +33,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Setting:
-    """A whole number that a launch gives a constant parameter, and every place that must change with it."""
+    """A whole number that a launch passes for a constant parameter, and every place that must change with it."""
 
     name: str
     value: int
@@ -42,7 +42,7 @@ class Setting:
 
 
 class TritonModule(SourceText):
-    """A source, read. Raises RuleRefused where it does not parse or launches no device function.
+    """A parsed source. Raises RuleRefused if it does not parse or launches no device function.
 
     ``shapes`` are those of the entry's arguments in order, None for scalars.
     """
@@ -93,7 +93,7 @@ class TritonModule(SourceText):
         return found
 
     def single_launch(self, kernel: str) -> Launch | None:
-        """Return the one launch of ``kernel``; None where there are more."""
+        """Return the one launch of ``kernel``; None if there are more."""
         found = [one for one in self.launches if one.kernel == kernel]
         return found[0] if len(found) == 1 else None
 
@@ -134,11 +134,11 @@ class TritonModule(SourceText):
         return self.line_start(start), self.lines_span([function])[1]
 
     def arguments_end(self, call: ast.Call) -> int:
-        """Return the position behind the last argument of a call, in characters."""
+        """Return the position after the last argument of a call, in characters."""
         return max(self.span(one)[1] for one in [*call.args, *call.keywords])
 
     def settings(self, launch: Launch) -> list[Setting]:
-        """Return constant parameters whose value at a launch is a written-out whole number that can be changed."""
+        """Return the constant parameters whose value at a launch is a literal whole number that can be changed."""
         found = []
         for name in constants(self.kernels[launch.kernel]):
             given = launch.keyword(name)
@@ -182,14 +182,14 @@ class TritonModule(SourceText):
 
     @staticmethod
     def _shares_grid(launch: Launch) -> bool:
-        """Return whether the launch's grid has a name that host code uses for something else too."""
+        """Return True if the launch's grid has a name that host code also uses for something else."""
         target = launch.call.func
         name = target.slice.id if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Name) else ""
         uses = [one for one in ast.walk(launch.host) if isinstance(one, ast.Name) and one.id == name]
         return sum(isinstance(one.ctx, ast.Load) for one in uses) > 1
 
     def _axes_tied_to(self, name: str, kernel: str) -> set[int]:
-        """Return the grid axes whose program number is multiplied by the constant ``name``, or meets it in a called
+        """Return the grid axes whose program number is multiplied by the constant ``name``, or is passed with it to a
         function.
         """
         function = self.kernels[kernel]
@@ -238,7 +238,7 @@ class TritonModule(SourceText):
 
 
 def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield every statement, those inside of blocks included, in order."""
+    """Yield every statement in order, including those inside of blocks."""
     for statement in body:
         yield statement
         for inner in ("body", "orelse", "finalbody"):
@@ -246,20 +246,20 @@ def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def constants(function: FunctionNode) -> list[str]:
-    """Return parameters annotated with ``tl.constexpr``."""
+    """Return the parameters annotated with ``tl.constexpr``."""
     every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     return [one.arg for one in every if one.annotation is not None and called(one.annotation).endswith("constexpr")]
 
 
 def whole(node: ast.expr) -> int | None:
-    """Return the whole number that is written out."""
+    """Return the value of a literal whole number; None for anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
         return node.value
     return None
 
 
 def called(node: ast.AST) -> str:
-    """Return the dotted name of what a call calls, or of a name; empty for anything else."""
+    """Return the dotted name of a called function, or of a name; empty for anything else."""
     if isinstance(node, ast.Call):
         return called(node.func)
     if isinstance(node, ast.Attribute):
@@ -268,7 +268,7 @@ def called(node: ast.AST) -> str:
 
 
 def program_number(node: ast.expr) -> int | None:
-    """Return the axis where an expression is exactly ``tl.program_id(axis)``."""
+    """Return the axis if an expression is exactly ``tl.program_id(axis)``; None otherwise."""
     if isinstance(node, ast.Call) and called(node).endswith("program_id"):
         given = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "axis"), None)
         return whole(given) if given is not None else None
@@ -286,7 +286,7 @@ def names(node: ast.AST) -> set[str]:
 
 
 def depending(function: FunctionNode, seeds: set[str]) -> set[str]:
-    """Return the names in a function that depend on ``seeds``, directly or not; the seeds included."""
+    """Return the names in a function that depend on ``seeds``, directly or indirectly, including the seeds."""
     found = set(seeds)
     while True:
         before = len(found)
@@ -318,5 +318,5 @@ def mask(access: ast.Call) -> ast.expr | None:
 
 
 def returns_early(function: FunctionNode) -> bool:
-    """Return whether a function returns before its end."""
+    """Return True if a function returns before its end."""
     return any(isinstance(one, ast.Return) for one in walk(function.body))

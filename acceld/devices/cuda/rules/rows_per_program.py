@@ -1,4 +1,4 @@
-"""Several rows a program instead of one."""
+"""Let one program handle several rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Rows:
 
 
 class RowsPerProgram(Rule):
-    """Makes a program that handles one row handle a few: the row number becomes a column of row numbers."""
+    """Turn a program for one row into one for several: the row number becomes a column of row numbers."""
 
     name = "rows_per_program"
     reason = (
@@ -47,7 +47,7 @@ class RowsPerProgram(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield kernels on a grid of one axis whose program number is a row and whose arrays have one axis."""
+        """Yield the kernels on a grid of one axis whose program number is a row and whose arrays have one axis."""
         for name, function in kernel.kernels.items():
             rows = _rows(kernel, name, function)
             if rows is not None:
@@ -65,7 +65,7 @@ class RowsPerProgram(Rule):
 
 
 def _several(kernel: TritonModule, function: FunctionNode, rows: _Rows, variant: Variant) -> str:
-    """Return two axes instead of one, a mask over rows, a smaller grid."""
+    """Return the source with two axes in place of one, a mask over rows, and a smaller grid."""
     count, constant, tile = (kernel.fresh(wish) for wish in ("row_count", "ROWS", "row_tile"))
     edits = Edits(kernel.source)
     number = f"{tile} = {kernel.text(rows.row.value)}\n{kernel.indent(rows.row)}"
@@ -87,7 +87,7 @@ def _several(kernel: TritonModule, function: FunctionNode, rows: _Rows, variant:
 
 
 def _add_axis(kernel: TritonModule, edits: Edits, call: ast.Call, rows: str) -> None:
-    """``rows`` as the first axis of what a call makes."""
+    """Add ``rows`` as the first axis of a call's result."""
     if called(call) == "tl.arange":
         edits.insert(kernel.span(call)[1], "[None, :]")
     elif called(call) in ("tl.zeros", "tl.full"):
@@ -143,7 +143,7 @@ def _rows(kernel: TritonModule, name: str, function: FunctionNode) -> _Rows | No
 
 
 def _one_axis(node: ast.AST) -> bool:
-    """Return whether a node still means the same, row by row, when arrays get rows as a first axis."""
+    """Return True if a node keeps its meaning, row by row, when arrays get rows as a first axis."""
     if isinstance(node, ast.Subscript):
         return False
     if not isinstance(node, ast.Call):

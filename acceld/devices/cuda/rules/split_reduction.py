@@ -1,4 +1,4 @@
-"""A long reduction shared by several programs: split-K for products, split-KV for attention."""
+"""Share a long reduction between several programs: split-K for products, split-KV for attention."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Split:
 
 
 class SplitReduction(Rule):
-    """A kernel becomes two: programs that reduce a part each, and programs that join the parts and finish."""
+    """Split a kernel in two: programs that each reduce a part, and programs that join the parts and finish."""
 
     name = "split_reduction"
     reason = (
@@ -36,7 +36,7 @@ class SplitReduction(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield kernels with one loop in steps, whose carried values are sums or an online softmax."""
+        """Yield the kernels with one loop in steps whose carried values are sums or an online softmax."""
         for name, function in kernel.kernels.items():
             split = _split(kernel, name, function)
             if split is None:
@@ -57,7 +57,7 @@ class SplitReduction(Rule):
 
 
 def _in_parts(kernel: TritonModule, function: FunctionNode, split: _Split, variant: Variant) -> str:
-    """Return both kernels in place of the one, and both launches in place of the one."""
+    """Return the source with two kernels in place of one, and two launches in place of one."""
     edits = Edits(kernel.source)
     decorators = "".join(f"@{kernel.text(one)}\n" for one in function.decorator_list)
     parts, join = _parts(kernel, function, split), _join(kernel, function, split)
@@ -80,7 +80,7 @@ def _split(kernel: TritonModule, name: str, function: FunctionNode) -> _Split | 
 
 
 def _in_steps(function: FunctionNode, loop: ast.For) -> bool:
-    """Return whether a loop is ``for ... in range(low, high, STEP)`` with a constant step."""
+    """Return True if a loop is ``for ... in range(low, high, STEP)`` with a constant step."""
     header = loop.iter
     if not (isinstance(header, ast.Call) and called(header) == "range" and len(header.args) == 3):
         return False
@@ -95,12 +95,12 @@ def _signature(kernel: TritonModule, function: FunctionNode, suffix: str) -> str
 
 
 def _slot(found: Carried) -> str:
-    """Return elements of one program's partial results."""
+    """Return the number of elements in one program's partial results, as source text."""
     return " + ".join(" * ".join(found.shapes[name]) for name in found.names)
 
 
 def _place(found: Carried, name: str) -> str:
-    """Return offsets of one carried value within its slot."""
+    """Return the offsets of one carried value in the partial results, as source text."""
     before = [" * ".join(found.shapes[other]) for other in found.names[: found.names.index(name)]]
     shape = found.shapes[name]
     if len(shape) == 1:
@@ -117,14 +117,14 @@ def _number(launch: Launch) -> str:
 
 
 def _parts(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
-    """Return the kernel with a part of the loop, and stores of what it carries instead of its end."""
+    """Return the kernel that runs a part of the loop and stores the carried values."""
     place = function.body.index(split.loop)
     header = split.loop.iter
     assert isinstance(header, ast.Call)
     low, high, step = (kernel.text(one) for one in header.args)
     before = kernel.block(function.body[:place])
     if split.carried.peak:
-        # A part may see no key of a row at all; a finite start keeps its weights from becoming nan.
+        # A part may see no key of a row at all. A finite start keeps its weights from becoming NaN.
         start = kernel.text(split.carried.start)
         before = before.replace(start, start.replace('float("-inf")', "-1.0e30"))
     lines = [
@@ -146,7 +146,7 @@ def _parts(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
 
 
 def _join(kernel: TritonModule, function: FunctionNode, split: _Split) -> str:
-    """Return the kernel with a loop over parts instead of its own."""
+    """Return the kernel that loops over the parts and finishes."""
     place, found = function.body.index(split.loop), split.carried
     lines = [
         "for split in range(SPLITS):",

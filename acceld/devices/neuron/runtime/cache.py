@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: one folder a key, whole or not at all, checked when read."""
+"""Store compiled kernels on disk: one folder a key, written atomically, checked when read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORD = "record.json"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A NEFF on disk. ``traces`` is where its NTFFs are kept, so that the profiler's own viewer reopens both."""
+    """A NEFF on disk. Its NTFFs are kept in ``traces``, so that the profiler's own viewer can open both."""
 
     key: str
     neff: Path
@@ -25,13 +25,13 @@ class Compiled:
     """Compile route, such as ``neuronxcc.nki.baremetal``."""
     compiler_version: str
     outputs: tuple[str, ...] = ()
-    """Names of its outputs in the kernel's order, where the compiler reported them."""
+    """Names of the NEFF's outputs in the kernel's order, if the compiler reported them."""
     reported: str = ""
     """Output of the compiler."""
 
     @property
     def traces(self) -> Path:
-        """Folder of its NTFF files, in one folder a core: two cores may run the same NEFF at once."""
+        """Folder of the NTFF files, with one subfolder a core, because two cores may run the same NEFF at once."""
         return self.neff.parent / "traces"
 
 
@@ -43,7 +43,7 @@ class NeffCache:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def get(self, key: str) -> Compiled | None:
-        """Return the entry, None where there is none. An entry whose bytes are not those written is deleted."""
+        """Return the entry; None if there is none. An entry whose bytes have changed is deleted."""
         entry = self.folder / key
         try:
             record = json.loads((entry / RECORD).read_text(encoding="utf-8"))
@@ -71,7 +71,7 @@ class NeffCache:
         outputs: tuple[str, ...] = (),
         reported: str = "",
     ) -> Compiled:
-        """Keep a NEFF. Where another process was first, its entry stays."""
+        """Store a NEFF. If another process stored it first, that entry stays."""
         digest = hashlib.sha256(neff).hexdigest()
         made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         try:
@@ -89,5 +89,5 @@ class NeffCache:
         return Compiled(key, self.folder / key / NEFF, digest, route, compiler_version, outputs, reported)
 
     def drop(self, key: str) -> None:
-        """Forget an entry, where there is one."""
+        """Delete an entry, if it exists."""
         shutil.rmtree(self.folder / key, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A known-good kernel: it must give the right sum on a core before the core is trusted again."""
+"""Provide a known-good kernel, which must give the right sum on a core before the core is trusted again."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def expected() -> bytes:
 
 
 async def fails(core: Core, compiled: Compiled, start: Start) -> str:
-    """Return why the core does not add two arrays correctly in a fresh runner; empty where it does.
+    """Return the reason why the core does not add two arrays correctly in a fresh runner; empty if it does.
 
-    DeviceError where it can not run at all.
+    DeviceError if the canary can not be run at all.
     """
     with tempfile.TemporaryDirectory(prefix="acceld-canary-", ignore_cleanup_errors=True) as folder:
         runner = await start(core, Path(folder))

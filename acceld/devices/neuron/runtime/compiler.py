@@ -1,4 +1,4 @@
-"""Compile a kernel once from shapes, in a process of its own with no device in sight."""
+"""Compile a kernel once from its shapes, in a separate process without access to a device."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from acceld.model import Failure, Status
 SCRIPT = "compile_worker.py"
 MAX_NEFF = 1 << 30
 OUTPUT_CHARACTERS = 8000
-"""Characters kept of a compiler's output, from its end."""
+"""Number of characters kept of a compiler's output, from its end."""
 _HELLO_S = 60.0
 
 
 class MissingRouteError(DeviceError):
-    """This version of the compiler does not have the route that was asked for."""
+    """This version of the compiler does not have the requested route."""
 
 
 class MissingPackageError(DeviceError):
@@ -43,7 +43,7 @@ class NoCompilerError(DeviceError):
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Versions in the compiler's interpreter."""
+    """Versions of the packages in the compiler's interpreter."""
 
     compiler: str
     nki: str
@@ -51,25 +51,25 @@ class Versions:
 
 
 class CompileJail(StrEnum):
-    """The sandbox that the compiler, and the kernel's Python with it, runs in."""
+    """The sandbox for the compiler, and for the kernel's Python that it runs."""
 
     STRICT = "strict"
     """The jail of every evaluated process."""
     WIDE = "wide"
-    """The same with what compilers expect of a system; see :class:`acceld.evaluate.sandbox.jail.Jail`."""
+    """The strict jail with the system facilities that compilers expect; see :class:`acceld.evaluate.sandbox.jail.Jail`."""
     OFF = "off"
-    """Nothing but a process group: with a person's consent only."""
+    """Only a process group; needs a person's consent."""
 
 
 class Exchange(Protocol):
-    """One record to a fresh compile worker, and its answer."""
+    """Sends one record to a fresh compile worker and returns its answer."""
 
     async def __call__(
         self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
     ) -> tuple[dict[str, Any], bytes]:
-        """Return the answer, with the end of what the worker printed as ``reported``.
+        """Return the answer, with the end of the worker's output as ``reported``.
 
-        DeadlineError where it takes longer, DeviceError where the worker ends without an answer.
+        DeadlineError if it takes too long, DeviceError if the worker ends without an answer.
         """
         ...
 
@@ -77,9 +77,7 @@ class Exchange(Protocol):
 async def unjailed(
     python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
 ) -> tuple[dict[str, Any], bytes]:
-    """Return an :class:`Exchange` in a process group of the worker's own, as the daemon's user: for trusted kernels
-    only.
-    """
+    """Exchange a record with a worker in its own process group, as the daemon's user. For trusted kernels only."""
     worker = await Worker.start(python, SCRIPT, folder=folder, named=named)
     try:
         answer, data = await worker.ask(record, deadline_s=deadline_s, max_bytes=MAX_NEFF)
@@ -89,10 +87,10 @@ async def unjailed(
 
 
 class NeuronCompiler:
-    """Compiles through ``python``, an interpreter with the Neuron compiler; the same request compiles once.
+    """Compile through ``python``, an interpreter with the Neuron compiler. Equal requests are compiled once.
 
-    ``exchanges`` start the worker, by the jail that holds it. ``named`` is given to every child besides a request's own
-    environment. ``jail`` and ``route`` may be changed: :func:`acceld.devices.neuron.proving.prove` does so.
+    ``exchanges`` start the worker, by jail. ``named`` is the environment of every child, in addition to a request's
+    own. ``jail`` and ``route`` may be changed: :func:`acceld.devices.neuron.proving.prove` does so.
     """
 
     def __init__(
@@ -108,12 +106,12 @@ class NeuronCompiler:
         self.python = python
         self.cache = cache
         self.compiled = 0
-        """Compilations so far; answers from the cache do not count."""
+        """Number of compilations so far, without answers from the cache."""
         self._named = dict(named or {})
         self.exchanges = dict(exchanges or {CompileJail.OFF: unjailed})
         self.jail = next(iter(self.exchanges))
         self.route = ""
-        """The way to a NEFF; empty: the first that the toolchain has."""
+        """Name of the compile route; empty means the first that the toolchain has."""
         self.signatures: dict[str, str] = {}
         """Signatures of the functions called in the compiler's packages, by name."""
         self._build_s = build_s
@@ -121,14 +119,14 @@ class NeuronCompiler:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def versions(self) -> Versions:
-        """Ask the interpreter. DeviceError where it has no compiler."""
+        """Return the interpreter's versions. DeviceError if it has no compiler."""
         record = await self._ask("hello")
         if not record["compiler_version"]:
             raise NoCompilerError(f"{self.python} has no neuronx-cc", hint=INSTALL)
         return Versions(record["compiler_version"], record["nki_version"], record["python"])
 
     async def refused(self) -> Mapping[str, str]:
-        """Return what the jail refuses of that which compilers ask of a system, with the errors."""
+        """Return the system facilities that compilers use and the jail refuses, with their errors."""
         found: Mapping[str, str] = (await self._ask("facilities")).get("refused", {})
         return found
 
@@ -140,12 +138,14 @@ class NeuronCompiler:
         return record
 
     async def compile_anew(self, request: CompileRequest, *, deadline_s: float) -> Compiled | Failed:
-        """Compile whatever the cache holds; errors as :meth:`compile`."""
+        """Compile without using the cache. Raises as :meth:`compile` does."""
         await asyncio.to_thread(self.cache.drop, request.key)
         return await self._compile(request, deadline_s)
 
     async def compile(self, request: CompileRequest) -> Compiled | Failed:
-        """Return a NEFF, or why the kernel has none. DeviceError where the toolchain, not the kernel, is at fault."""
+        """Return a NEFF, or the reason why the kernel has none. DeviceError if the toolchain, not the kernel, is at
+        fault.
+        """
         lock = self._locks.setdefault(request.key, asyncio.Lock())
         try:
             async with lock:
@@ -198,7 +198,7 @@ class NeuronCompiler:
         )
 
     def _not_compiled(self, message: str, reported: str, request: CompileRequest) -> Failed:
-        """Return a failure with all the compiler said, and a hint where the jail refused what it asked for."""
+        """Return a failure with the compiler's whole output, and a hint if the jail refused something that it needed."""
         failure = compile_failure(message, request.kernel.filename)
         facility = missing_in(message)
         if facility and self.jail is not CompileJail.OFF:
@@ -252,7 +252,7 @@ class NeuronCompiler:
 
 @contextlib.contextmanager
 def _private_folder() -> Iterator[Path]:
-    """Make a folder inside one that only this user can enter; the inner one can be handed to a jailed worker of another uid."""
+    """Make a folder that can be given to a jailed worker of another uid, inside one that only this user can enter."""
     with tempfile.TemporaryDirectory(prefix="acceld-neuron-", ignore_cleanup_errors=True) as name:
         inner = Path(name) / "work"
         inner.mkdir()

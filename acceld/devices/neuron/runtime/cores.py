@@ -1,4 +1,4 @@
-"""Logical cores: which there are, who holds them, and which must be still while one of them is timed."""
+"""List the logical cores, and the groups that must be idle while one of them is timed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LS_S = 30.0
 
 
 class Isolation(StrEnum):
-    """Neighbors that must be still while a core is timed."""
+    """Cores that must be idle while a core is timed."""
 
     CORE = "core"
-    """Nothing: cores do not disturb each other."""
+    """No other core: cores do not disturb each other."""
     PAIR = "pair"
     """The two physical cores that share an HBM stack."""
     CHIP = "chip"
@@ -29,7 +29,7 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """A logical core. ``position`` counts from 0 on its chip, ``lnc`` is the physical cores it is made of."""
+    """A logical core. ``position`` counts from 0 on its chip, ``lnc`` is the number of its physical cores."""
 
     id: int
     device: int
@@ -48,7 +48,7 @@ class Core:
 async def read_devices(
     program: str = "neuron-ls", environment: Mapping[str, str] | None = None
 ) -> Sequence[NeuronDevice]:
-    """``neuron-ls --json-output``. DeviceError where it is missing, fails or prints something else."""
+    """Return the output of ``neuron-ls --json-output``. DeviceError if it is missing, fails or prints something else."""
     try:
         process = await asyncio.create_subprocess_exec(
             program,
@@ -75,9 +75,9 @@ async def read_devices(
 
 
 def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tuple[Core, ...]:
-    """Return all logical cores, or those wanted. DeviceError for a wanted one that is not there.
+    """Return all logical cores, or those wanted. DeviceError for a wanted core that does not exist.
 
-    Where neuron-ls tells no ids, or the same for several devices, cores are numbered through in order of devices.
+    If neuron-ls gives no ids, or the same for several devices, cores are numbered in the order of devices.
     """
     reported = [core for device in devices for core in device.core_ids]
     through = len(set(reported)) != len(reported)
@@ -96,7 +96,7 @@ def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tup
 
 
 def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
-    """DeviceError, with both figures, where numbers of logical and physical cores do not fit together."""
+    """Raise DeviceError, with both figures, if the numbers of logical and physical cores do not fit together."""
     physical = CHIPS[chip].cores_per_chip if chip in CHIPS else 0
     for device in devices:
         logical, lnc, where = device.core_count, device.logical_core_size, f"neuron-ls tells, of chip {device.index}, "
@@ -115,7 +115,10 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
 
 
 def foreign_processes(devices: Sequence[NeuronDevice], own_sessions: Iterable[int]) -> Mapping[int, NeuronProcess]:
-    """By device, a process there that is in none of our sessions. neuron-ls names no cores, so it counts as using all of them."""
+    """Return, by device, a process that is in none of our sessions.
+
+    neuron-ls names no cores, so the process counts as using all cores of the device.
+    """
     ours = set(own_sessions)
     return {
         device.index: process

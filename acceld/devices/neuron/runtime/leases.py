@@ -1,7 +1,7 @@
-"""Leases of logical cores: fair between runs, still around a core that is timed, never where a stranger works.
+"""Lease logical cores: fairly between runs, never on a chip that another program uses.
 
-A check needs one free core. A timing needs its whole isolation group to itself. After an unclean end the core is out
-of service until a known-good canary passes on it; a candidate after which canaries failed on two cores is at fault.
+A check needs one free core. A timing needs its whole isolation group. After an unclean end the core is out of service
+until a known-good canary passes on it. A candidate after which canaries failed on two cores is at fault.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from acceld.evaluate.queue import Occupancy
 from acceld.model import Failure, Status
 
 Canary = Callable[[Core], Awaitable[str]]
-"""Runs a known-good kernel on a core; returns why it fails there, empty where it does not."""
+"""Runs a known-good kernel on a core. Returns the reason of a failure, empty if it passes."""
 OnChange = Callable[[Core, bool, str], Awaitable[object]]
-"""Called when a core goes out of service (False) or comes back (True), and why."""
+"""Called when a core goes out of service (False) or comes back (True), with the reason."""
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
 FAULTY_CORES = 2
-"""Cores on which canaries must fail after a candidate before the candidate is blamed."""
+"""Number of cores on which canaries must fail after a candidate before the candidate is at fault."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """A leased core. Callers report each child's session to it, and an end that may have left the core in disorder."""
+    """A leased core. Callers report each child's session, and an unclean end, to it."""
 
     core: Core
     run: str
@@ -41,14 +41,14 @@ class Lease:
     sessions: set[int] = field(default_factory=set)
     clean: bool = True
     blameless: bool = False
-    """True where something other than the candidate made the end unclean."""
+    """True if the unclean end had another cause than the candidate."""
 
     def owns(self, session: int) -> None:
-        """A child started in a session of its own works on this core: it is no stranger."""
+        """Record the session of a child that works on this core, so that it is not taken for another program's."""
         self.sessions.add(session)
 
     def ended_unclean(self) -> None:
-        """The core needs a canary before anybody else gets it."""
+        """Record that the core needs a canary before its next use."""
         self.clean = False
 
 
@@ -63,7 +63,7 @@ class _Waiter:
 
 
 class CoreLeases:
-    """Hands out cores. ``devices`` reads neuron-ls anew; ``canary`` runs a known-good kernel on a core."""
+    """Lease cores. ``devices`` reads neuron-ls again; ``canary`` runs a known-good kernel on a core."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class CoreLeases:
     async def lease(
         self, run: str, *, timing: bool = False, candidate: str = "", avoid: Iterable[int] = ()
     ) -> AsyncIterator[Lease]:
-        """Wait for a core and hold it, one of ``avoid`` only where no other is free.
+        """Wait for a core and hold it. A core of ``avoid`` is taken only if no other is free.
 
-        DeviceError, naming the holder, where no core can ever be had.
+        DeviceError, naming the holder, if no core can ever be had.
         """
         await self.refresh()
         turn: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
@@ -121,14 +121,14 @@ class CoreLeases:
             raise
         try:
             yield lease
-        except BaseException:  # also cancelled: what the core was left doing is unknown until a canary passes
+        except BaseException:  # after a cancellation too: the state of the core is unknown until a canary passes
             lease.clean = False
             raise
         finally:
             await self._give_back(lease)
 
     async def refresh(self) -> None:
-        """Look who works on the devices now."""
+        """Read again which processes use the devices."""
         own = {session for lease in self._held.values() for session in lease.sessions}
         self._foreign = foreign_processes(await self._devices(), own)
         self._serve()
@@ -141,7 +141,7 @@ class CoreLeases:
         await asyncio.shield(self._checked(lease.core, "" if lease.blameless else lease.candidate))
 
     def _checked(self, core: Core, candidate: str) -> asyncio.Task[None]:
-        """Return the canary of a core that nobody gets before it is done."""
+        """Return the task of a canary on a core. Nobody gets the core before it is done."""
         self._checking.add(core.id)
         task = asyncio.create_task(self._check(core, candidate))
         self._tasks.add(task)
@@ -149,7 +149,9 @@ class CoreLeases:
         return task
 
     def doubt(self, device: int) -> None:
-        """Mark a chip that had errors: its cores need a known-good kernel before their next use, leased ones once they are returned."""
+        """Mark a chip that had errors. Its cores need a known-good kernel before their next use; leased cores, once
+        they are returned.
+        """
         for core in self._cores:
             if core.device != device or core.id in self._sick or core.id in self._checking:
                 continue
@@ -175,7 +177,7 @@ class CoreLeases:
             await self._on_change(core, False, why)
 
     async def check_again(self) -> None:
-        """Try canaries on the cores that are out of service; those that pass come back."""
+        """Try canaries on the cores that are out of service. Those that pass come back."""
         for core in self._cores:
             if core.id in self._sick:
                 del self._sick[core.id]
@@ -190,11 +192,11 @@ class CoreLeases:
 
     @property
     def isolation(self) -> Isolation:
-        """Cores that must be still while a core is timed."""
+        """Group of cores that must be idle while a core is timed."""
         return self._isolation
 
     def device_fault(self, candidate: str) -> Failed | None:
-        """Return the result of a candidate after which canaries failed on two cores; None for any other."""
+        """Return the failure of a candidate after which canaries failed on two cores; None for any other."""
         cores = sorted(self._faults.get(candidate, ()))
         if len(cores) < FAULTY_CORES:
             return None
@@ -206,9 +208,9 @@ class CoreLeases:
         self._busy_us[core] += int((self._clock() - self._since.pop(core)) * 1_000_000)
 
     def _serve(self) -> None:
-        """Grant what can be granted: the run with the fewest cores first, then the one served longest ago.
+        """Grant waiting requests: the run with the fewest cores first, then the one served longest ago.
 
-        A timing that must wait keeps newcomers out of the group that will be still soonest, so it does not starve.
+        A waiting timing keeps new requests out of the group that will be idle soonest, so that it does not starve.
         """
         self._refuse_hopeless()
         while (granted := self._first_grant()) is not None:
@@ -274,7 +276,9 @@ class CoreLeases:
         return busy_s / max(now - self._started, 1e-9)
 
     def statistics(self) -> dict[str, object]:
-        """Return cores by state, who waits, and the share of all cores' time that was leased since the start (0-1)."""
+        """Return the cores by state, the waiting requests, and the share of all cores' time that was leased since the
+        start (0-1).
+        """
         now = self._clock()
         leased_us = sum(self._busy_us.values()) + sum(int((now - since) * 1_000_000) for since in self._since.values())
         whole_us = max(now - self._started, 1e-9) * len(self._cores) * 1_000_000

@@ -1,4 +1,4 @@
-"""Requests to compile, and the key under which a NEFF is kept."""
+"""Define a request to compile, and the cache key of its NEFF."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.model import Kernel
 
 Scalar = int | float | bool | str
 FLAGS: Mapping[str, tuple[str, ...]] = {"nki_legacy": ("--disable-dge", "--auto-cast=none"), "nki": ()}
-"""Options every kernel of an API is compiled with: those of the published measurements."""
+"""Compiler options of every kernel of an API: those of the published measurements."""
 ROUTES: Mapping[str, tuple[str, ...]] = {
     "nki_legacy": ("neuronxcc.nki.baremetal", "neuronxcc.nki.benchmark"),
     "nki": (
@@ -21,7 +21,7 @@ ROUTES: Mapping[str, tuple[str, ...]] = {
         "nki.jit with NKI_ARTIFACTS_DIR",
     ),
 }
-"""By API, the ways to a NEFF that ``scripts/compile_worker.py`` has, in the order they are tried."""
+"""Compile routes of ``scripts/compile_worker.py`` by API, in the order they are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,18 @@ class Tensor:
     shape: tuple[int, ...]
 
     def plain(self) -> dict[str, object]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
 
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """Everything that decides what a compiler writes. ``environment`` names the variables that matter, with values."""
+    """Everything that the compiler's output depends on. ``environment`` has the relevant variables with their values."""
 
     kernel: Kernel
     arguments: tuple[Tensor, ...]
     target: str
-    """``trn1``, ``trn2`` or ``trn3``: never guessed from the machine."""
+    """``trn1``, ``trn2`` or ``trn3``; never guessed from the machine."""
     compiler_version: str
     api_version: str
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class CompileRequest:
 
     @property
     def key(self) -> str:
-        """Hash (hex) of all of it. The kernel's file name and origin do not count."""
+        """Hash (hex) of the request, without the kernel's file name and origin."""
         kernel = self.kernel
         parts = {
             "text": kernel.text,

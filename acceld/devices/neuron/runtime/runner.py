@@ -1,4 +1,4 @@
-"""The daemon's side of a runner: one process on one leased core, which loads a NEFF, runs it on data and times it."""
+"""Control a runner from the daemon: a process on one leased core that loads a NEFF, runs it on data and times it."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ PROFILER = (
 
 
 class DeviceLostError(DeviceError):
-    """The runner or the device under it went away while a kernel was on it: one of the three is at fault."""
+    """The runner or its device was lost while a kernel ran. Runner, device or kernel is at fault."""
 
 
 class ProfilerError(DeviceError):
-    """The profiler itself failed: neither the device nor the kernel is to blame."""
+    """The profiler itself failed. Neither device nor kernel is at fault."""
 
 
 class NeuronRunner:
     """A trusted process: it gets NEFFs and data, never a candidate's Python.
 
-    ``clean`` turns false when the core may have been left in a bad state; its lease must then be given back so.
+    ``clean`` becomes false when the core may be in a bad state. Its lease must then be returned as unclean.
     """
 
     def __init__(self, worker: Worker, core: int, folder: Path, runtime: str, busy_s: float, lnc: int) -> None:
@@ -64,7 +64,7 @@ class NeuronRunner:
         self._lnc = lnc
         self._outputs: dict[int, tuple[Tensor, ...]] = {}
         self.reported: list[str] = []
-        """Messages of the tools beside their answers, each text once."""
+        """Messages of the tools beside their answers, each distinct text once."""
 
     @classmethod
     async def start(
@@ -80,7 +80,7 @@ class NeuronRunner:
         wrap: Wrap | None = None,
         busy_s: float = 60.0,
     ) -> NeuronRunner:
-        """Start one on a logical core. DeviceError where the interpreter has no way to run a NEFF."""
+        """Start a runner on a logical core. DeviceError if the interpreter has no runtime for a NEFF."""
         own = {
             "NEURON_RT_VISIBLE_CORES": str(core),
             "NEURON_RT_VIRTUAL_CORE_SIZE": str(lnc),
@@ -112,7 +112,7 @@ class NeuronRunner:
         slot: int = 0,
         deadline_s: float = 60.0,
     ) -> Failed | None:
-        """Load a NEFF into a slot; None where that went well."""
+        """Load a NEFF into a slot. Return the failure, or None."""
         self._outputs[slot] = tuple(outputs)
         record = {
             "op": "load",
@@ -128,7 +128,7 @@ class NeuronRunner:
         return got if isinstance(got, Failed) else None
 
     async def run(self, inputs: Sequence[bytes], *, slot: int = 0, deadline_s: float) -> tuple[bytes, ...] | Failed:
-        """Execute on the inputs' C-order bytes; the outputs' bytes in order."""
+        """Execute on the inputs' C-order bytes. Return the outputs' bytes in order."""
         got = await self._ask({"op": "run", "slot": slot}, b"".join(inputs), deadline_s)
         if isinstance(got, Failed):
             return got
@@ -168,7 +168,7 @@ class NeuronRunner:
     async def round(
         self, chip: str, *, slot: int = 0, deadline_s: float, warmups: int = WARMUPS, iterations: int = ITERATIONS
     ) -> Round | Failed:
-        """Return one round of timed executions; errors as :meth:`time`."""
+        """Return one round of timed executions. Raises as :meth:`time` does."""
         record = {"op": "time", "slot": slot, "warmups": warmups, "iterations": iterations}
         got = await self._ask(record, b"", deadline_s)
         if isinstance(got, Failed):
@@ -188,7 +188,7 @@ class NeuronRunner:
             except DeviceError as error:
                 self.clean = False
                 raise DeviceLostError(error.message) from error
-            except BaseException:  # also cancelled: the core may still be at work
+            except BaseException:  # after a cancellation too: the core may still be at work
                 self.clean = False
                 raise
             self.reported += [one for one in map(str, answer.get("reported") or ()) if one not in self.reported]
@@ -217,7 +217,7 @@ class NeuronRunner:
         return Failed(status, failure, log=log)
 
     async def close(self) -> bool:
-        """End it; whether it and everything before ended well."""
+        """End the process. Return True if it and all its earlier work ended cleanly."""
         ended = await self._worker.close()
         self.clean = self.clean and ended
         return self.clean

@@ -1,8 +1,8 @@
-"""Decide if a series of timed executions is steady enough, and keep its statistics.
+"""Decide whether timed executions are steady, and compute their statistics.
 
-A round is a number of executions after warm-ups in one load of the NEFF. Rounds are repeated until
-``max - min <= max(limit * min, resolution)`` with a limit of 1 % on trn1 and 4 % on later chips, or ten are done.
-Times of different methods are never compared: a Measurement names its method and the method's resolution.
+A round is a number of executions after warm-ups in one load of the NEFF. Rounds are repeated until ``max - min <=
+max(limit * min, resolution)`` with a limit of 1 % on trn1 and 4 % on later chips, or ten are done. Times of different
+methods are never compared: a Measurement names its method and the method's resolution.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ MAX_ROUNDS = 10
 SPREAD = {"trn1": 0.01}
 OTHER_SPREAD = 0.04
 TOTAL_TIME_GRID_US = 55.56
-"""Steps of the profiler's ``total_time`` in published trn1 profiles (AccelOpt's); of other chips nothing is known."""
+"""Step of the profiler's ``total_time`` in published trn1 profiles (AccelOpt's); unknown for other chips."""
 STAND_IN = "+standin"
-"""Suffix of the version of software that only stands in for Neuron: its times are never ``measured``."""
+"""Suffix of the version of stand-in software. Its times are never ``measured``."""
 
 
 class ProofError(DeviceError):
-    """A time without proof that the device ran. Never a measurement."""
+    """A time comes without proof that the device ran. It is never a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One series: times in microseconds in the order they were taken, and what proves that the device ran."""
+    """Times of one series of executions in microseconds, in order, and the proof that the device ran."""
 
     samples_us: tuple[float, ...]
     method: str
     resolution_us: float | None
-    """None where nobody documented it."""
+    """None if it is not documented."""
     summary: ProfileSummary | None
     notes: tuple[str, ...] = ()
 
@@ -61,7 +61,7 @@ class Clock:
 
     method: str
     resolution_us: float | None
-    """None where nobody documented it."""
+    """None if it is not documented."""
 
     @property
     def least_win_us(self) -> float | None:
@@ -78,7 +78,7 @@ class Clock:
         )
 
     def plain(self) -> dict[str, object]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         return {
             "method": self.method,
             "resolution_us": self.resolution_us,
@@ -88,7 +88,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A latency: the mean of the first steady round, or of the one with the least spread where none was."""
+    """A latency: the mean of the first steady round, or of the round with the least spread if none is steady."""
 
     chip: str
     rounds: tuple[Round, ...]
@@ -99,24 +99,25 @@ class Measurement:
 
     @property
     def best(self) -> Round:
-        """The round that counts."""
+        """The round whose mean is the latency."""
         return self.rounds[self.chosen]
 
     @property
     def latency_us(self) -> float:
-        """Mean of the round that counts."""
+        """Mean of the best round, in microseconds."""
         return sum(self.best.samples_us) / len(self.best.samples_us)
 
     @property
     def steady(self) -> bool:
-        """True if that round met the limit."""
+        """True if the best round met the limit."""
         return self.best.steady(self.chip)
 
 
 def warmups_after(unsteady: Round, chip: str, warmups: int) -> int:
-    """Return the warm-ups of the next round: twice as many where only the first executions of this one were slow.
+    """Return the warm-ups of the next round: twice as many if only the first executions of this one were slow.
 
-    The first execution of a load starts engines up, and a kernel on GpSimd loads its library: milliseconds, once.
+    The first execution of a load starts engines up, and a kernel on GpSimd loads its library, which takes milliseconds
+    once.
     """
     settled = replace(unsteady, samples_us=unsteady.samples_us[len(unsteady.samples_us) // 2 :])
     slow = max(unsteady.samples_us[: len(unsteady.samples_us) // 2]) > max(settled.samples_us)
@@ -124,10 +125,10 @@ def warmups_after(unsteady: Round, chip: str, warmups: int) -> int:
 
 
 def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) -> tuple[tuple[float, ...], str]:
-    """Return one time per execution where a runtime reports several, and a note that says so.
+    """Return one time per execution if a runtime reports several, and a note that says so.
 
-    As many as the logical core has physical ones run side by side, so that the longest counts; others follow one another.
-    Times of the warm-ups, where they are reported too, come first and are left out.
+    Events of one execution: as many as physical cores run side by side, so the longest counts; otherwise they follow
+    one another and are added. Reported times of the warm-ups come first and are left out.
     """
     fitting = [n for n in (iterations, warmups + iterations) if len(events_us) >= n and not len(events_us) % n]
     for executions in sorted(fitting, key=lambda n: len(events_us) // n not in (1, lnc)):
@@ -142,8 +143,8 @@ def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) 
 def read_round(record: Mapping[str, Any], iterations: int, chip: str, *, warmups: int = 0, lnc: int = 1) -> Round:
     """Convert a runner's answer to a Round.
 
-    ProofError where it does not prove that the device ran each time: too few times, a time of zero, a summary
-    without activity of any engine, or one that was cut off.
+    ProofError if it does not prove that the device ran each time: too few times, a time of zero, or a summary that is
+    cut off or shows no activity of any engine.
     """
     method, note = str(record["method"]), ""
     try:
@@ -169,7 +170,7 @@ def _said(summary: str | None) -> list[str]:
 
 
 def choose(rounds: Sequence[Round], chip: str, runtime: str) -> Measurement:
-    """Return the Measurement of some rounds, all by one method. ValueError where there is none or methods differ."""
+    """Return the Measurement of some rounds, all by one method. ValueError if there is none or methods differ."""
     if not rounds or len({one.method for one in rounds}) != 1:
         raise ValueError("a measurement is made of rounds by one method")
     steady = [number for number, one in enumerate(rounds) if one.steady(chip)]

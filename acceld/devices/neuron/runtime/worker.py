@@ -1,4 +1,4 @@
-"""One of the two programs as a child process: start it, exchange records within a deadline, end its whole group."""
+"""Run one of the two programs as a child process: start it, exchange records within a deadline, end its process group."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from acceld.errors import DeadlineError, DeviceError
 
 SCRIPTS = Path(__file__).parent / "scripts"
 Wrap = Callable[[Sequence[str]], Sequence[str]]
-"""Puts a jail's launcher before a command."""
+"""Adds a jail's launcher to a command."""
 _OUTPUT_BYTES = 8000
 _POLL_S = 0.005
 
 
 def environment(named: Mapping[str, str], folder: Path, python: str) -> dict[str, str]:
-    """Return the whole environment of a child: nothing of the daemon's own, home and temporary files in ``folder``."""
+    """Return the whole environment of a child: nothing of the daemon's, home and temporary files in ``folder``."""
     search = (str(Path(python).parent), "/opt/aws/neuron/bin", "/usr/local/bin", "/usr/bin", "/bin")
     return {
         "PATH": os.pathsep.join(search),
@@ -48,7 +48,7 @@ class Worker:
     async def start(
         cls, python: str, script: str, *, folder: Path, named: Mapping[str, str], wrap: Wrap | None = None
     ) -> Worker:
-        """Start ``script`` under ``python``. DeviceError where the interpreter can not be started."""
+        """Start ``script`` under ``python``. DeviceError if the interpreter can not be started."""
         command: Sequence[str] = (python, "-u", str(SCRIPTS / script))
         try:
             process = await asyncio.create_subprocess_exec(
@@ -71,7 +71,7 @@ class Worker:
 
     @property
     def output(self) -> str:
-        """The end of what it wrote to stderr."""
+        """The end of what the process wrote to stderr."""
         return self._output.decode(errors="replace")
 
     async def _listen(self) -> None:
@@ -83,10 +83,10 @@ class Worker:
     async def ask(
         self, record: Mapping[str, Any], data: bytes = b"", *, deadline_s: float, max_bytes: int = frames.MAX_BYTES
     ) -> tuple[dict[str, Any], bytes]:
-        """Send one record and wait for the answer.
+        """Send one record and return the answer.
 
-        DeadlineError when it takes longer, DeviceError where the process ends or answers with no record; in both
-        cases, and when cancelled, the process is ended first.
+        DeadlineError if it takes too long, DeviceError if the process ends or answers without a record. In both cases,
+        and after a cancellation, the process is ended first.
         """
         try:
             async with asyncio.timeout(deadline_s):
@@ -112,7 +112,7 @@ class Worker:
         return frames.body(await stdout.readexactly(text)), await stdout.readexactly(data)
 
     async def close(self, grace_s: float = 5.0) -> bool:
-        """Ask it to end; end its group where it does not. Whether it ended well by itself."""
+        """Ask the process to end, and end its group if it does not. Return True if it ended cleanly by itself."""
         try:
             async with asyncio.timeout(grace_s):
                 if self._process.stdin is not None and self._process.returncode is None:
@@ -127,16 +127,16 @@ class Worker:
         return clean
 
     async def kill(self) -> None:
-        """End the whole process group, wait for its leader and close the pipes. A group that is gone is fine."""
+        """End the whole process group, wait for its leader and close the pipes. The group may be gone already."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._exit()
-        # Judged code may have left a process in another session, which holds the pipes open: end our side of them.
+        # A process of the compiled kernel may hold the pipes open from another session, so this end is closed.
         self._process._transport.close()  # type: ignore[attr-defined]
         await self._listener
 
     async def _exit(self) -> int:
-        """Wait for the leader alone; ``Process.wait`` would also wait for every process that holds its pipes."""
+        """Wait only for the leader; ``Process.wait`` would also wait for every process that holds its pipes."""
         while self._process.returncode is None:  # noqa: ASYNC110  asyncio has no event for this
             await asyncio.sleep(_POLL_S)
         return self._process.returncode

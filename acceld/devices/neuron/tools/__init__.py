@@ -1,1 +1,1 @@
-"""Find Neuron software on this machine and read what its tools print."""
+"""Find Neuron software on this machine, and read the output of its tools."""

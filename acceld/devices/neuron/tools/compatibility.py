@@ -1,4 +1,4 @@
-"""Say which chip, SDK, API and workload go together, as AWS documents it."""
+"""Say which chips, SDKs, APIs and workloads go together, by AWS's documentation."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ CURRENT_SDK = 29
 LAST_BLOCK_SDK = 26
 """Last SDK 2.x known to compile block dimensions; the documentation calls them an error from 2.25 on."""
 COMPILER_TO_SDK = 5
-"""The minor version of neuronx-cc plus this is that of its SDK: 2.27.5334 came with 2.32, 2.28.7631 with 2.33."""
+"""Difference between the minor versions of an SDK and its neuronx-cc: 2.27.5334 came with 2.32, 2.28.7631 with 2.33."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """True if an API compiles for a chip with an SDK; why not, where it does not."""
+    """Whether an API compiles for a chip with an SDK, and the reason if not."""
 
     reason: str = ""
     blocks: bool = True
-    """Kernels with block dimensions compile too."""
+    """True if kernels with block dimensions compile too."""
 
 
 def sdk_of(compiler_version: str) -> int | None:
-    """Return x of the SDK 2.x that a version of neuronx-cc came with; None for a version of another form."""
+    """Return x of the SDK 2.x that a version of neuronx-cc came with; None for a version in another format."""
     match = re.match(r"2\.(\d+)\b", compiler_version)
     return int(match[1]) + COMPILER_TO_SDK if match else None
 
 
 def runs(api: str, chip: str, sdk: int) -> Runs:
-    """Return whether an API compiles for a chip with SDK 2.``sdk``."""
+    """Return whether an API compiles for a chip with SDK 2.``sdk``, with the reason if not."""
     if api == "nki":
         if chip not in ("trn2", "trn3"):
             return Runs(f"the package nki is for trn2 and trn3, not {chip}")
@@ -62,7 +62,7 @@ def _is_partitions(node: ast.expr) -> bool:
 
 
 def check(api: str, chip: str, compiler_version: str, workloads: Iterable[Workload]) -> Iterator[Finding]:
-    """Yield what can run here, and what can not with the reason."""
+    """Yield what can run here, and what can not, with the reason."""
     sdk, name = sdk_of(compiler_version), f"{api} on {chip}"
     if sdk is None:
         yield Finding(name, "note", f"which SDK neuronx-cc {compiler_version} came with is not known")

@@ -1,4 +1,4 @@
-"""Find AWS's Neuron software on this machine: real packages, placeholders, tools, devices. Imports none of it."""
+"""Find AWS's Neuron software on this machine: packages, placeholders, tools, devices. Imports none of it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PATTERN = "aws_neuronx_venv_*"
 HOME = Path.home
 HOLDS = "lib/python3*/site-packages/{}"
 PACKAGES = ("nrtpy", "spike", "neuronxcc", "nki")
-"""Folders of packages that make a person's own environment worth asking."""
+"""Packages by which a person's own environment counts as one with Neuron."""
 DEVICES = "/dev/neuron*"
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 TOOLS = "sudo apt-get install aws-neuronx-dkms aws-neuronx-runtime-lib aws-neuronx-tools"
-"""Driver, runtime library, and neuron-ls, neuron-monitor and the profiler; from AWS's own repository."""
+"""Packages of driver, runtime library, neuron-ls, neuron-monitor and the profiler in AWS's repository."""
 INSTALL = (
     "start from AWS's Deep Learning AMI Neuron; elsewhere set up AWS's repositories as Neuron's setup page says, then "
     f"`{TOOLS}` and `python -m pip install --extra-index-url INDEX neuronx-cc nki` with the INDEX of that page: "
@@ -54,7 +54,7 @@ class NeuronPackage:
 
     @property
     def text(self) -> str:
-        """Name and version, the SDK where it is known, and whether it is a placeholder."""
+        """Name and version, the SDK if it is known, and whether it is a placeholder."""
         sdk = SDK_OF_NKI.get(".".join(self.version.split(".")[:2]), "") if self.name == "nki" else ""
         notes = [f"SDK {sdk}"] if sdk and self.real else []
         notes += [] if self.real else ["placeholder"]
@@ -63,12 +63,12 @@ class NeuronPackage:
 
 @dataclass(frozen=True, slots=True)
 class NeuronTools:
-    """Everything found."""
+    """The Neuron software of a machine."""
 
     pythons: tuple[str, ...]
     packages: tuple[NeuronPackage, ...]
     profiler: str
-    """Path of neuron-explorer or neuron-profile; empty where there is none."""
+    """Path of neuron-explorer or neuron-profile; empty if there is none."""
     devices: tuple[str, ...]
     instance: str
 
@@ -83,9 +83,9 @@ def find_neuron(pythons: tuple[str, ...] = ()) -> NeuronTools:
 
 
 def _interpreters() -> Iterator[str]:
-    """Yield those of AWS's virtual environments, then those of a person's own that hold a Neuron package.
+    """Yield the interpreters of AWS's virtual environments, then those of a person's own with a Neuron package.
 
-    nrtpy needs an environment of its own beside that of ``nki``: it may stand in the home folder or be the active one.
+    nrtpy needs an environment besides that of ``nki``. It may be in the home folder or be the active one.
     """
     own = [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
     own += sorted(made.parent for pattern in ("*", ".*") for made in HOME().glob(f"{pattern}/pyvenv.cfg"))
@@ -107,7 +107,7 @@ def _packages(python: str) -> Iterator[NeuronPackage]:
 
 
 def instance() -> str:
-    """Return the instance type as the firmware reports it, such as ``trn1.32xlarge``; empty where it does not."""
+    """Return the instance type from the firmware, such as ``trn1.32xlarge``; empty if there is none."""
     try:
         return PRODUCT.read_text(encoding="ascii").strip()
     except OSError:

@@ -1,7 +1,7 @@
-"""Run neuron-monitor as long as a backend runs, and read its output as records.
+"""Run neuron-monitor beside a backend, and read its output as records.
 
-It tells what the profiler and neuron-ls can not: how busy the hardware says each core is, whoever uses it, and the
-errors of memories that error correction could not mend, after which no result of that chip can be trusted unseen.
+It reports two facts that the profiler and neuron-ls do not. One is how busy each core is, whoever uses it. The other is
+memory errors that could not be corrected, after which results of that chip can not be trusted.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from acceld.errors import DeviceError
 
 PERCENTILES = ("p0", "p1", "p25", "p50", "p75", "p99", "p100")
 LINE_BYTES = 16 << 20
-"""Longest line that is read: all runtimes of the largest instances with all their models."""
+"""Longest line that is read: enough for all runtimes of the largest instances with all their models."""
 OnErrors = Callable[[int, int], Awaitable[object]]
-"""Called with a chip that has new uncorrected memory errors, and their number."""
+"""Called with the chip and the number of its new uncorrected memory errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorReport:
-    """One line of neuron-monitor: sums over the processes that use the chips, acceld's and others'."""
+    """One report of neuron-monitor: sums over the processes that use the chips, acceld's and others'."""
 
     utilization_percent: Mapping[int, float]
     """By logical core, 0-100."""
     physical_utilization_percent: Mapping[str, float]
-    """By physical core of logical ones that have several, as ``0/nc_v3.1``."""
+    """By physical core, as ``0/nc_v3.1``, if logical cores have several."""
     flops: Mapping[int, float]
     """Floating-point operations in the period, by logical core."""
     period_s: float
     errors: Mapping[str, int]
     """Executions that ended badly, by kind: generic, numerical, transient, model, runtime, hardware."""
     executions: Mapping[str, int]
-    """Executions by how they ended: completed, completed_with_err, timed_out, ..."""
+    """Executions by outcome: completed, completed_with_err, timed_out, ..."""
     latency_s: Mapping[str, float]
     """Greatest of the processes' percentiles, as ``total_p50`` and ``device_p99``."""
     host_bytes: int
@@ -51,16 +51,16 @@ class MonitorReport:
     device_type: str
     core_version: str
     logical_core_size: int
-    """Physical cores of a logical one; 1 where it says nothing."""
+    """Physical cores of a logical one; 1 if not reported."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
+        """Return the record as JSON-able data."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values}
 
 
 def parse_monitor(line: str) -> MonitorReport:
-    """Return one line of ``neuron-monitor``; what it leaves out is empty. DeviceError where it is none."""
+    """Return one line of ``neuron-monitor`` as a record; missing fields are empty. DeviceError if the line is invalid."""
     raw = json_of(line, "neuron-monitor", lambda one: isinstance(one, dict))
     if not isinstance(raw, dict):
         raise DeviceError("neuron-monitor printed no object")
@@ -137,7 +137,9 @@ def _ecc(chips: Any, *counters: str) -> dict[int, int]:
 
 
 class Monitor:
-    """neuron-monitor as a child that ends with the backend. Where it is missing or fails, nothing is known: no error."""
+    """neuron-monitor as a child process that ends with the backend. If it is missing or fails, there are no reports and
+    no error.
+    """
 
     def __init__(self, program: str, on_errors: OnErrors, environment: Mapping[str, str] | None = None) -> None:
         """``on_errors`` is called once for each rise of a chip's uncorrected memory errors."""
@@ -147,7 +149,7 @@ class Monitor:
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self.last: MonitorReport | None = None
-        """The latest report; None before the first one and where there is no neuron-monitor."""
+        """The latest report; None before the first, and if neuron-monitor is missing."""
 
     async def start(self) -> None:
         """Begin to read."""
@@ -181,7 +183,7 @@ class Monitor:
             try:
                 report = parse_monitor(line.decode(errors="replace"))
             except DeviceError:
-                continue  # a line that is not a report; the next one may be
+                continue  # not a report; the next line may be one
             before, self.last = self.last, report
             for chip, count in report.ecc_uncorrected.items():
                 more = count - before.ecc_uncorrected.get(chip, 0) if before is not None else 0

@@ -35,7 +35,7 @@ COUNTERS = (
     "vector_engine_active_time_percent",
     "gpsimd_engine_active_time_percent",
 )
-"""Counters of a summary that profiles keep, besides the engines' busy time."""
+"""Counters of a summary that profiles keep, in addition to the engines' busy time."""
 
 VERSIONS = (
     "instance_type",
@@ -68,15 +68,15 @@ class NeuronDevice:
     core_ids: tuple[int, ...]
     memory_bytes: int
     logical_core_size: int
-    """Physical cores of a logical one (LNC): 1 where neuron-ls says nothing, as on trn1."""
+    """Physical cores of a logical one (LNC); 1 if neuron-ls does not report it, as on trn1."""
     processes: tuple[NeuronProcess, ...]
     bus: str = ""
     """Its address on the PCIe bus, such as ``cc:00.0``."""
     cpu_affinity: str = ""
-    """Processors near it, such as ``48-95,144-191``."""
+    """Host processors near the chip, such as ``48-95,144-191``."""
     numa_node: str = ""
     connected_to: tuple[int, ...] = ()
-    """Chips it has links to."""
+    """Chips that it has links to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +97,23 @@ class ProfileSummary:
 
     @property
     def compiler_version(self) -> str:
-        """The version of the compiler that wrote the NEFF; empty where not reported."""
+        """The version of the compiler that wrote the NEFF; empty if not reported."""
         return self.versions.get("compiler_version", "")
 
     @property
     def throttled_percent(self) -> float | None:
-        """Mean limit on the tensor engine's utilization while throttled, 0-100; None where not reported."""
+        """Mean limit on the tensor engine's utilization while throttled, 0-100; None if not reported."""
         reported = self.throttle.get("throttle_avg_util_limit_nc0_percent")
         return None if reported is None else 100 * reported
 
     @property
     def device_ran(self) -> bool:
-        """True if anything happened on the device: without that a time is no measurement."""
+        """True if the device shows any activity. Otherwise a time is no measurement."""
         return self.total_us > 0 and any(us > 0 for us in self.engines_us.values())
 
 
 def parse_neuron_ls(text: str) -> tuple[NeuronDevice, ...]:
-    """``neuron-ls --json-output``. DeviceError where it is none."""
+    """Read the output of ``neuron-ls --json-output``. DeviceError if it is invalid."""
     if any(line.strip() == "[]" for line in text.splitlines()):
         return ()
     raw = json_of(text, "neuron-ls --json-output", _lists_devices)
@@ -145,9 +145,9 @@ def _device(raw: Any) -> NeuronDevice:
 
 
 def parse_summary(text: str) -> ProfileSummary:
-    """``view --output-format summary-json``: one object around the summary of one network.
+    """Read the output of ``view --output-format summary-json``: one object around the summary of one network.
 
-    DeviceError where there is none, or no ``total_time``: a measurement without proof that the device ran.
+    DeviceError if it is invalid, or has no ``total_time``: then nothing proves that the device ran.
     """
     raw = json_of(
         text, "the profiler's summary-json", lambda one: _is_object(one) and any(map(_is_object, one.values()))
@@ -204,7 +204,7 @@ NRT_STATUS: Mapping[int, tuple[str, Status | None]] = MappingProxyType(
         **dict.fromkeys(range(1200, 1207), ("hardware error", None)),
     }
 )
-"""NRT_STATUS codes: what they mean, and the status of the kernel that caused them; None blames the device."""
+"""NRT_STATUS codes: their meaning, and the kernel status that they lead to; None means that the device is at fault."""
 
 BUSY = 1005
 _NRT = re.compile(r"NRT_\w+\((\d+)\)|NRT_STATUS[^0-9]{0,10}(\d+)")
@@ -213,11 +213,11 @@ _LOG_LINES: Sequence[tuple[re.Pattern[str], int]] = (
     (re.compile(r"execution timeout \(\d+ ms\)"), 5),
     (re.compile(r"INFER_ERROR_SUBTYPE_NUMERICAL"), 1003),
 )
-"""Lines of the runtime's log that mean a status where none is printed."""
+"""Log lines of the runtime that imply a status, if none is printed."""
 
 
 def runtime_failure(text: str) -> tuple[Status, Failure] | None:
-    """Return the result that a runtime error means for a kernel; None where the device or its owner is to blame."""
+    """Return the result that a runtime error means for a kernel; None if the device or its user is at fault."""
     code = nrt_code(text)
     if code is None or code not in NRT_STATUS:
         return None
@@ -269,7 +269,7 @@ _LINE = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+)')
 
 
 def compile_failure(text: str, filename: str) -> Failure:
-    """Return a compiler's error as the simulator would class it, with the innermost line of the kernel's file."""
+    """Return a compiler's error in the simulator's classes, with the innermost line of the kernel's file."""
     rule = next((rule for pattern, rule in _COMPILE_RULES if pattern.search(text)), "compiler")
     lines = [int(match["line"]) for match in _LINE.finditer(text) if match["file"].endswith(filename)]
     reported = [line.strip() for line in text.splitlines() if line.strip()]
@@ -281,7 +281,9 @@ def compile_failure(text: str, filename: str) -> Failure:
 
 
 def json_of(text: str, what: str, fits: Callable[[Any], bool]) -> Any:
-    """Return the first JSON value of a text that ``fits``: tools print other lines around it. DeviceError where none does."""
+    """Return the first JSON value of a text that ``fits``, because tools print other lines around it. DeviceError if
+    there is none.
+    """
     decoder = json.JSONDecoder()
     for match in re.finditer(r"[\[{]", text):
         try:
@@ -302,7 +304,7 @@ def _is_object(value: object) -> bool:
 
 
 def walk(raw: Any, *path: str) -> Any:
-    """Return the value at a path of nested objects; None where any of them is missing."""
+    """Return the value at a path of nested objects; None if any of them is missing."""
     for name in path:
         if not isinstance(raw, dict):
             return None

@@ -12,12 +12,12 @@ from acceld.errors import DeviceError
 
 TOOLS = Path("/opt/aws/neuron/bin")
 NEEDS = {"nki_legacy": "neuronx-cc", "nki": "nki"}
-"""The package that an API's compiler is in."""
+"""Package that contains an API's compiler."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """Paths of two interpreters and three tools. ``profiler`` is empty where there is none."""
+    """Paths of two interpreters and three tools. ``profiler`` is empty if there is none."""
 
     compile_python: str
     runner_python: str
@@ -29,7 +29,9 @@ class Toolchain:
 def find_toolchain(
     api: str, *, compile_python: str = "", runner_python: str = "", found: NeuronTools | None = None
 ) -> Toolchain:
-    """Return named interpreters as they are, others found. DeviceError, with what was seen, where there is no compiler."""
+    """Return the toolchain: named interpreters, and for the rest those found. DeviceError, with what was found, if
+    there is no compiler.
+    """
     tools = found or find_neuron()
     compiler = compile_python or _python_with(NEEDS[api], tools)
     if not compiler:
@@ -37,7 +39,7 @@ def find_toolchain(
         raise DeviceError(
             f"no interpreter with {NEEDS[api]}; found {', '.join(seen) or 'no Neuron package'}", hint=INSTALL
         )
-    # Without nrtpy or spike the runner drives the profiler alone, for which any interpreter will do.
+    # Without nrtpy or spike the runner only drives the profiler, which any interpreter can do.
     runner = runner_python or _python_with("nrtpy", tools) or _python_with("spike", tools) or sys.executable
     profiler = tools.profiler or tool("neuron-explorer") or tool("neuron-profile")
     monitor = tool("neuron-monitor") or "neuron-monitor"
@@ -45,7 +47,7 @@ def find_toolchain(
 
 
 def likely_toolchain(api: str, found: NeuronTools, *, compile_python: str = "", runner_python: str = "") -> Toolchain:
-    """Return the toolchain as far as there is one: what is missing is empty, or a name that can not be started."""
+    """Return the toolchain as far as it exists. A missing part is empty, or a name that can not be started."""
     try:
         return find_toolchain(api, compile_python=compile_python, runner_python=runner_python, found=found)
     except DeviceError:
@@ -59,6 +61,6 @@ def _python_with(package: str, tools: NeuronTools) -> str:
 
 
 def tool(name: str) -> str:
-    """Return the path of one of Neuron's tools; empty where it is not there."""
+    """Return the path of one of Neuron's tools; empty if it is not installed."""
     path = TOOLS / name
     return str(path) if path.is_file() else shutil.which(name) or ""

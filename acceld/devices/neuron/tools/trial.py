@@ -1,8 +1,8 @@
-"""Try everything on a real chip and write down what happened: ``acceld doctor --neuron``.
+"""Try every step on a real chip and record the results: ``acceld doctor --neuron``.
 
-A known-good kernel is compiled in every jail by every route, run by every runtime and timed by every method; what fails
-is recorded and the rest goes on. The report is one file without secrets: no kernel of yours, no key, no name of host,
-user or account.
+A known-good kernel is compiled in every jail by every route, run by every runtime and timed by every method. A failure
+is recorded, and the trial continues. The report is one file without secrets: no kernel of yours, no key, no name of
+host, user or account.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class Trial:
-    """Run all steps once. A step that fails is written down; later steps go on where they do not need it."""
+    """Run all steps once. A failed step is recorded; later steps run if they do not need it."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Trial:
         }
 
     async def run(self) -> bool:
-        """Do all steps; True if one way works from source to a time."""
+        """Run all steps. Return True if one way works from source to a time."""
         for name in ("neuron-ls", "neuron-profile", "neuron-explorer"):
             for words in ((), ("capture",), ("view",)) if name != "neuron-ls" else ((),):
                 if program := tool(name):
@@ -122,7 +122,7 @@ class Trial:
         return any(timed)
 
     async def _step(self, name: str, step: Callable[[], Awaitable[T]]) -> T | None:
-        """Do one step and write it down; None where it failed."""
+        """Run one step and record it. Return None if it failed."""
         began = time.monotonic()
         record: dict[str, Any] = {"name": name}
         self.steps.append(record)
@@ -145,7 +145,9 @@ class Trial:
         self.steps.append({"name": name, "error": f"not tried: {why}", "seconds": 0.0})
 
     async def _text(self, program: str, *words: str) -> str:
-        """Return all that a tool prints, on both streams, and how it ended. DeviceError where it can not be started."""
+        """Return everything that a tool prints, on both streams, and its exit code. DeviceError if it can not be
+        started.
+        """
         try:
             process = await asyncio.create_subprocess_exec(
                 program,
@@ -196,7 +198,7 @@ class Trial:
 
     async def _compile(self, request: CompileRequest) -> Compiled | None:
         jail, route = self.compiler.jail, self.compiler.route
-        # One key, several NEFFs: each way's own is kept for what comes after.
+        # All routes have the same cache key, so each route's own NEFF is kept for the next steps.
         self.compiler.cache = NeffCache(self.folder / "neff" / str(len(self.steps)))
         tried: Attempt = await attempt(self.compiler, request, None)
         record: dict[str, Any] = {"name": f"compile, jail {jail}, {route}", "seconds": round(tried.seconds, 3)}
@@ -227,7 +229,7 @@ class Trial:
         )
 
     async def _time(self, runtime: str, core: Core, compiled: Compiled, request: CompileRequest) -> bool:
-        """Run and time by one runtime; True if both went well."""
+        """Run and time with one runtime. Return True if both worked."""
 
         async def check() -> str:
             wrong = await canary.fails(core, compiled, lambda core, folder: self._start(runtime, core, folder))
@@ -276,7 +278,7 @@ class Trial:
 
 
 def missing(tools: Toolchain, found: NeuronTools, api: str) -> list[dict[str, str]]:
-    """Return what this machine lacks, each with what to do."""
+    """Return what this machine lacks, each entry with what to do."""
     packages = {one.name for one in found.packages if one.real}
     lacks: list[tuple[str, bool, str]] = [
         ("a Neuron device (/dev/neuron*)", bool(found.devices), TOOLS),
@@ -291,7 +293,7 @@ def missing(tools: Toolchain, found: NeuronTools, api: str) -> list[dict[str, st
 
 
 def scrubbed(report: Mapping[str, Any]) -> str:
-    """Return the report as text to send: without names of host, user, home, account, instance, address, or keys."""
+    """Return the report as text, without names of host, user, home, account, instance or address, and without keys."""
     text = json.dumps(report, indent=1)
     for secret, name in ((str(Path.home()), "~"), (socket.gethostname(), "HOST"), (_user(), "USER")):
         if len(secret) > 2:
@@ -318,7 +320,7 @@ def _user() -> str:
 async def try_machine(
     *, api: str, target: str, lnc: int, compile_python: str, runner_python: str, memory_bytes: int, folder: Path
 ) -> tuple[bool, dict[str, Any]]:
-    """Try this machine; True if one way works from source to a time, and the report."""
+    """Try this machine. Return True if one way works from source to a time, and the report."""
     from acceld.devices.neuron.compile_jail import JailedExchange
     from acceld.devices.neuron.tools.toolchain import likely_toolchain
     from acceld.evaluate.sandbox.ladder import probe_level

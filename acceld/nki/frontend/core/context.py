@@ -51,9 +51,9 @@ class LoopContext:
         self.builder: ProgramBuilder = session.builder
         self.unroll = unroll
         self.splits: Mapping[Site, int] | None = None
-        """Inner trips of the loops to split, by place; None where loops are never split."""
+        """Inner trips of the loops to split, by place; None if loops are never split."""
         self.cuts: Mapping[Site, frozenset[int]] | None = None
-        """Iterations before which a loop is cut in two, by place; None where loops are never cut."""
+        """Iterations before which a loop is cut in two, by place; None if loops are never cut."""
         self.offsets: dict[int, int] = {}
         """For a loop that is a piece of one in the source, the iterations before it."""
         self.in_later_piece = False

@@ -28,7 +28,7 @@ INDIRECT = "a view by .indirect()"
 
 
 def operand(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` as a tile on chip. LegalityError where it is something else or in HBM."""
+    """Return ``value`` as a tile on chip. LegalityError if it is something else or in HBM."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -54,7 +54,7 @@ def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = 
 
 
 def written_as(dtype: object, target: Tensor, call: str) -> None:
-    """LegalityError where ``dtype`` names another type than that of the tile an instruction is given to write to."""
+    """LegalityError if ``dtype`` names another type than that of the tile an instruction is given to write to."""
     if dtype is not None and dtypes.dtype_name(dtype) != target.dtype_name:
         refuse(
             "dtype",
@@ -64,7 +64,7 @@ def written_as(dtype: object, target: Tensor, call: str) -> None:
 
 
 def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
-    """LegalityError where the tiles do not span equally many partitions."""
+    """LegalityError if the tiles do not span equally many partitions."""
     first = named[0]
     for other in named[1:]:
         if other[1].shape[0] != first[1].shape[0]:
@@ -98,12 +98,12 @@ def as_column(tile: Tensor, like: Tensor) -> Tensor:
 
 
 def is_column(tensor: Tensor, other: Tensor) -> bool:
-    """Return whether ``tensor`` has one element a partition, to be applied to all of ``other``'s."""
+    """Return True if ``tensor`` has one element a partition, to be applied to all of ``other``'s."""
     return prod(tensor.shape[1:]) == 1 and prod(other.shape[1:]) > 1 and tensor.shape[0] == other.shape[0]
 
 
 def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
-    """Return a per-partition operand as a (P, 1) tile. LegalityError where it is none."""
+    """Return a per-partition operand as a (P, 1) tile. LegalityError if it is none."""
     tile = on_chip(tensor, name, call)
     if prod(tile.shape[1:]) != 1 or tile.shape[0] != partitions:
         refuse(
@@ -351,7 +351,7 @@ def update(name: str, target: Tensor, value: object) -> Tensor:
 
 
 def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
-    """Make the matrix product that ``value`` is add to ``target``; False where it is no product made just now."""
+    """Make the matrix product that ``value`` is add to ``target``; False if it is no product made just now."""
     produced = value.produced
     if produced is None or target.space is not Space.PSUM:
         return False

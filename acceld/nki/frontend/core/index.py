@@ -32,7 +32,7 @@ COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def as_int(value: object) -> int | None:
-    """Return ``value`` as a Python integer, None where it is not one (a float, a tile, an expression)."""
+    """Return ``value`` as a Python integer, None if it is not one (a float, a tile, an expression)."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, Expr):
@@ -45,7 +45,7 @@ def as_int(value: object) -> int | None:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape index expressions of these shapes have together. LegalityError where they do not fit."""
+    """The shape index expressions of these shapes have together. LegalityError if they do not fit."""
     if len(set(shapes)) == 1:
         return shapes[0]
     rank = max((len(shape) for shape in shapes), default=0)
@@ -75,7 +75,7 @@ class Expr:
 
     @property
     def is_constant(self) -> bool:
-        """Return whether it is one number known now."""
+        """Return True if it is one number known now."""
         return not self.base.terms and not any(self.coefs)
 
     def bounds(self) -> tuple[int, int]:
@@ -351,7 +351,7 @@ class Predicate:
 
     @property
     def holds_everywhere(self) -> bool:
-        """Return whether the mask leaves nothing out."""
+        """Return True if the mask leaves nothing out."""
         return all(_decide(expr, cmp) is True for expr, cmp in self.terms)
 
     def _cut_loops(self) -> None:
@@ -383,7 +383,7 @@ class Predicate:
         """Return the mask over an iteration space of ``shape``.
 
         The mask's axes stand for the space's last ones, as in broadcasting, or for its first ones where only that
-        fits; ``axes`` names them instead. LegalityError where neither fits.
+        fits; ``axes`` names them instead. LegalityError if neither fits.
         """
         out = []
         for expr, cmp in self.terms:
@@ -436,7 +436,7 @@ def _changes(coef: int, const: int, cmp: str) -> set[int]:
 
 
 def _decide(expr: Expr, cmp: str) -> bool | None:
-    """Return whether ``expr cmp 0`` holds everywhere (True), nowhere (False), or somewhere (None)."""
+    """Return True if ``expr cmp 0`` holds everywhere (True), nowhere (False), or somewhere (None)."""
     low, high = expr.bounds()
     match cmp:
         case "ge" | "lt":
@@ -462,7 +462,7 @@ def ds(start: object, size: object) -> DynamicSlice:
 
 
 def as_number(value: object) -> int | float | None:
-    """Return a Python number for an immediate operand, None where ``value`` is none."""
+    """Return a Python number for an immediate operand, None if ``value`` is none."""
     if isinstance(value, bool | np.bool_):
         return int(value)
     if isinstance(value, int | float):

@@ -145,7 +145,7 @@ def shared_identity_matrix(n: int, dtype: object = np.uint8, **kwargs: Any) -> T
 
 
 def in_hbm(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` as a tensor in HBM. LegalityError where it is none."""
+    """Return ``value`` as a tensor in HBM. LegalityError if it is none."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -163,7 +163,7 @@ def in_hbm(value: object, name: str, call: str) -> Tensor:
 
 
 def partitions_fit(shape: tuple[int, ...], call: str) -> None:
-    """LegalityError where a tile has too few dimensions or too many partitions."""
+    """LegalityError if a tile has too few dimensions or too many partitions."""
     if len(shape) < 2:
         refuse(
             "insufficient_rank",
@@ -206,7 +206,7 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
 
 
 def store(dst: object, value: object, *, mask: object = None, mode: object = None, **kwargs: Any) -> None:
-    """``nl.store``: a tile to HBM, one in PSUM through SBUF. LegalityError where the shapes differ."""
+    """``nl.store``: a tile to HBM, one in PSUM through SBUF. LegalityError if the shapes differ."""
     trace = current()
     target = in_hbm(dst, "dst", "store")
     if not isinstance(value, Tensor):

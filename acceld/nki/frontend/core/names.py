@@ -70,7 +70,7 @@ ENGINES = {
 
 
 def engine_of(value: object) -> Engine:
-    """Return the engine of an ``engine=`` argument. LegalityError where it is not one."""
+    """Return the engine of an ``engine=`` argument. LegalityError if it is not one."""
     if value is None:
         return Engine.UNKNOWN
     if isinstance(value, EngineName):

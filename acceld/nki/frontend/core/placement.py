@@ -181,7 +181,7 @@ def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
 
 
 def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
-    """Make the instruction that produced ``value`` write ``target``; False where that would change the meaning."""
+    """Make the instruction that produced ``value`` write ``target``; False if that would change the meaning."""
     produced, site = value.produced, call_site()
     if produced is None or site in trace.keep or target.overrun is not None:
         return False

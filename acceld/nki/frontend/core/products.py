@@ -57,7 +57,7 @@ def product_mask(mask: object, k: int, m: int, n: int) -> tuple[Pattern, ...]:
 
 
 def in_sbuf(tensor: Tensor, name: str, call: str) -> None:
-    """LegalityError where an operand of the tensor engine is not in SBUF."""
+    """LegalityError if an operand of the tensor engine is not in SBUF."""
     if tensor.space is not Space.SBUF:
         refuse(
             "address_space",

@@ -18,7 +18,7 @@ from acceld.nki.ir.program import Attr, Engine, Pattern
 
 
 def free_axes(axis: object, tile: Tensor, call: str) -> tuple[int, ...]:
-    """Return the axes of an ``axis=`` argument. LegalityError where the partition axis is among them."""
+    """Return the axes of an ``axis=`` argument. LegalityError if the partition axis is among them."""
     given = axis if isinstance(axis, Sequence) else [axis]
     axes = tuple(sorted(operator.index(cast("Any", a)) % tile.ndim for a in given))
     if 0 in axes:

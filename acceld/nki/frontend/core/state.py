@@ -171,7 +171,7 @@ class Trace(LoopContext):
         accumulates: bool,
         reduced: tuple[int, ...],
     ) -> Access:
-        """Return the access that writes ``tensor`` here. LegalityError where iterations of an affine loop would
+        """Return the access that writes ``tensor`` here. LegalityError if iterations of an affine loop would
         collide.
         """
         self._usable(tensor, masked=masked)
@@ -224,7 +224,7 @@ class Trace(LoopContext):
             )
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Return whether a tensor may be used here: the loops around its declaration are all still open."""
+        """Return True if a tensor may be used here: the loops around its declaration are all still open."""
         return tensor.scope == self.scope[: len(tensor.scope)]
 
     def _usable(self, tensor: Tensor, *, masked: bool) -> None:
@@ -245,7 +245,7 @@ class Trace(LoopContext):
 
 
 def overlaps(one: Access, other: Access) -> bool:
-    """Return whether two accesses of a buffer may share an element; True where that is not plain to see."""
+    """Return True if two accesses of a buffer may share an element; True if that is not plain to see."""
     if one.indirect or other.indirect:
         return True
     for d, (a, b) in enumerate(zip(one.start, other.start, strict=True)):

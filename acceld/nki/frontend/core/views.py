@@ -32,7 +32,7 @@ def _tile_dim(count: int, steps: tuple[int, ...]) -> TileDim:
 
 
 def select(tensor: Tensor, key: object) -> Tensor:
-    """``tensor[key]``. LegalityError where the index mixes forms or does not fit."""
+    """``tensor[key]``. LegalityError if the index mixes forms or does not fit."""
     trace = current()
     keys = list(key) if isinstance(key, tuple) else [key]
     if len(keys) == 1 and keys[0] is Ellipsis:
@@ -220,7 +220,7 @@ def _gathered(trace: Trace, tensor: Tensor, index: Tensor, dim: TileDim, shape: 
 
 
 def reshape(tensor: T, shape: tuple[int, ...]) -> T:
-    """Return a view of the elements in C order in ``shape``. UnsupportedCall where it is not a strided view."""
+    """Return a view of the elements in C order in ``shape``. UnsupportedCall if it is not a strided view."""
     trace = current()
     if -1 in shape:
         rest = -prod(shape)
@@ -269,7 +269,7 @@ def reshape(tensor: T, shape: tuple[int, ...]) -> T:
 
 
 def merged_steps(dims: list[TileDim]) -> tuple[int, ...] | None:
-    """Return the steps of one axis that runs through all of ``dims``, None where there is none."""
+    """Return the steps of one axis that runs through all of ``dims``, None if there is none."""
     steps = dims[-1].steps
     inner = dims[-1].count
     for dim in reversed(dims[:-1]):
@@ -285,7 +285,7 @@ def squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Return ``tensor`` with axes of one element added or dropped so that its shape is ``shape``; None where it can not
+    """Return ``tensor`` with axes of one element added or dropped so that its shape is ``shape``; None if it can not
     be.
     """
     if tensor.shape == shape:
@@ -301,12 +301,12 @@ def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def is_never(pattern: Pattern) -> bool:
-    """Return whether a mask's pattern holds nowhere, plainly."""
+    """Return True if a mask's pattern holds nowhere, plainly."""
     return not pattern.base.terms and pattern.base.const < 0 and not any(pattern.coefs)
 
 
 def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Return a view of ``tensor`` with free axes of one element repeated to ``shape``; None where that does not fit."""
+    """Return a view of ``tensor`` with free axes of one element repeated to ``shape``; None if that does not fit."""
     if tensor.shape == shape:
         return tensor
     if len(tensor.shape) > len(shape):

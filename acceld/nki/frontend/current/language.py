@@ -173,22 +173,22 @@ def is_statement(one: object, other: object) -> bool:
 
 
 def is_hbm(buffer: object) -> bool:
-    """Return whether a buffer is in HBM."""
+    """Return True if a buffer is in HBM."""
     return memory.buffer_kind(buffer).space is Space.HBM
 
 
 def is_sbuf(buffer: object) -> bool:
-    """Return whether a buffer is SBUF."""
+    """Return True if a buffer is SBUF."""
     return memory.buffer_kind(buffer).space is Space.SBUF
 
 
 def is_psum(buffer: object) -> bool:
-    """Return whether a buffer is PSUM."""
+    """Return True if a buffer is PSUM."""
     return memory.buffer_kind(buffer).space is Space.PSUM
 
 
 def is_on_chip(buffer: object) -> bool:
-    """Return whether a buffer is SBUF or PSUM."""
+    """Return True if a buffer is SBUF or PSUM."""
     return not is_hbm(buffer)
 
 
@@ -253,7 +253,7 @@ class NKIObject:
     """Base of a kernel's own classes: its fields may be set by name.
 
     Under ``@dataclass`` every plain class attribute is a field here, also one without an annotation, and a field
-    without a value is None where the caller gives none.
+    without a value is None if the caller gives none.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

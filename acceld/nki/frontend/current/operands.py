@@ -55,14 +55,14 @@ def _viewed(tile: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
-    """Return the finest split of free axes that fits tiles of equally many elements; None where their axes do not nest."""
+    """Return the finest split of free axes that fits tiles of equally many elements; None if their axes do not nest."""
     if len({(tile.shape[0], tile.access.elements) for tile in tiles}) != 1 or any(t.access.indirect for t in tiles):
         return None
     return finest_axes([tile.shape[1:] for tile in tiles])
 
 
 def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return axes into which all shapes of one size can be split; None where there are none."""
+    """Return axes into which all shapes of one size can be split; None if there are none."""
     cuts = sorted({prod(shape[at:]) for shape in shapes for at in range(len(shape) + 1)})
     if any(outer % inner for inner, outer in pairwise(cuts)):
         return None

@@ -33,7 +33,7 @@ class CurrentTrace(Trace):
     ) -> None:
         super().__init__(session, unroll, keep, flatten)
         self.samples = samples
-        """By loop that is one sampled iteration, what it is a sample of; None where every iteration is traced."""
+        """By loop that is one sampled iteration, what it is a sample of; None if every iteration is traced."""
         self.sampling_after: int | None = None
         """Instructions after which to trace again with samples."""
 
@@ -44,7 +44,7 @@ class CurrentTrace(Trace):
         return super().emit(*args, **kwargs)
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Return whether a tensor may be used here: only a run-time loop keeps what is declared in it to itself."""
+        """Return True if a tensor may be used here: only a run-time loop keeps what is declared in it to itself."""
         return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) in RUN_TIME)
 
 

@@ -151,11 +151,11 @@ class NkiTensor(methods.Tensor):
         return [[stride, count] for stride, count in zip(self.strides, self.shape, strict=True)]
 
     def is_indirect(self) -> bool:
-        """Return whether the place of the view depends on run-time values."""
+        """Return True if the place of the view depends on run-time values."""
         return bool(self.access.indirect)
 
     def is_contiguous(self) -> bool:
-        """Return whether the elements (on chip, of one partition) lie behind each other in C order."""
+        """Return True if the elements (on chip, of one partition) lie behind each other in C order."""
         step = 1
         for dim in reversed(self.access.dims[0 if self.space is Space.HBM else 1 :]):
             if dim.count > 1 and self._linear(dim) != step:
@@ -287,7 +287,7 @@ class NkiTensor(methods.Tensor):
         return made if dtype is None else made.view(dtype)
 
     def _overrun(self, pairs: list[tuple[int, int]], offset: int) -> tuple[int, int, int, int] | None:
-        """Return the dimension, first and last element of a pattern and the size it exceeds; None where it fits."""
+        """Return the dimension, first and last element of a pattern and the size it exceeds; None if it fits."""
         on_chip = self.space is not Space.HBM
         size = prod(self.declared.shape[on_chip:])
         low = offset % size if on_chip else offset

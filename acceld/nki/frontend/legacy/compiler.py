@@ -38,9 +38,9 @@ class Placement:
         self._tiles = tiles
 
     def address(self, trace: Trace, shape: tuple[object, ...], dtype: str) -> Place | None:
-        """Return the place of the whole tensor where it has one; None where its blocks share places.
+        """Return the place of the whole tensor where it has one; None if its blocks share places.
 
-        LegalityError where a tile lies outside of what the chip has.
+        LegalityError if a tile lies outside of what the chip has.
         """
         if self._locate is None:
             return None

@@ -132,7 +132,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
 
 
 def _only_rows(kernel: KernelModule, loop: Loop, mask: cst.BaseExpression) -> bool:
-    """Return whether a mask compares row numbers, so that it is the same for every column."""
+    """Return True if a mask compares row numbers, so that it is the same for every column."""
     if not isinstance(mask, cst.Comparison) or len(mask.comparisons) != 1:
         return False
     sides = [kernel.affine(side) for side in (mask.left, mask.comparisons[0].comparator)]
@@ -143,7 +143,7 @@ def _only_rows(kernel: KernelModule, loop: Loop, mask: cst.BaseExpression) -> bo
 
 
 def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
-    """Return the part of the buffer that an access touches; None where an index has another form."""
+    """Return the part of the buffer that an access touches; None if an index has another form."""
     *places, last = dims
     if not places:
         return None  # its one index may be the partitions
@@ -172,14 +172,14 @@ def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
 
 
 def is_step_wide(dim: Dim, columns: int) -> bool:
-    """Return whether an index runs over ``columns`` neighboring elements, by a slice or by a range."""
+    """Return True if an index runs over ``columns`` neighboring elements, by a slice or by a range."""
     assert dim.form is not None
     ranges = [(symbol.extent, coefficient) for symbol, coefficient in dim.form.terms if symbol.is_range]
     return ranges == [(columns, 1)] or (dim.extent == columns and not ranges)
 
 
 def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
-    """Return the reason why a buffer can not become wider; empty where all can."""
+    """Return the reason why a buffer can not become wider; empty if all can."""
     loop = steps.loop
     for name in steps.slots | steps.tiles:
         shape = kernel.buffers[name].declaration.args.get("shape")

@@ -91,7 +91,7 @@ def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:
 
 
 def _changed_between(kernel: KernelModule, first: Statement, second: Statement) -> bool:
-    """Return whether an operand of ``first`` is written between the two."""
+    """Return True if an operand of ``first`` is written between the two."""
     names = {access.name for access in first.mentions}
     return bool(names & kernel.ambiguous) or any(
         s.target is not None and s.target.name in names and first.start < s.start < second.start
@@ -101,7 +101,7 @@ def _changed_between(kernel: KernelModule, first: Statement, second: Statement) 
 
 
 def _narrow(kernel: KernelModule, statement: Statement) -> bool:
-    """Return whether a result is rounded to a narrower type, which a fold would skip."""
+    """Return True if a result is rounded to a narrower type, which a fold would skip."""
     dtype = kernel.text_of(statement, "dtype")
     return bool(dtype) and not dtype.endswith("float32")
 

@@ -159,7 +159,7 @@ class _Use:
 def _handovers(
     kernel: KernelModule, first: Loop, second: Loop, shared: Sequence[str]
 ) -> list[tuple[_Use, _Use]] | None:
-    """Return every (write, read) of the shared buffers; None where one is not a plain access of a declared buffer."""
+    """Return every (write, read) of the shared buffers; None if one is not a plain access of a declared buffer."""
     pairs = []
     for name in shared:
         if name not in kernel.buffers:
@@ -179,7 +179,7 @@ def _use(statement: Statement, access: Access) -> _Use:
 
 
 def _divisible(loop: Loop) -> bool:
-    """Return whether a loop can go by groups: no reduction names its variable."""
+    """Return True if a loop can go by groups: no reduction names its variable."""
     reductions = [s.args["loop_indices"] for s in loop.statements() if "loop_indices" in s.args]
     return loop.trips != 1 and not any(n.value == loop.variable for node in reductions for n in names_in(node))
 
@@ -187,7 +187,7 @@ def _divisible(loop: Loop) -> bool:
 def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> bool:
     """Return whether a part that an iteration writes is read only in the iterations of the second loop that belong to it.
 
-    True where some index of both is a multiple of the common variable plus a rest that is smaller than that multiple.
+    True if some index of both is a multiple of the common variable plus a rest that is smaller than that multiple.
     """
     dims = write.access.dims, load.access.dims
     if dims[0] is None or dims[1] is None or len(dims[0]) != len(dims[1]):
@@ -208,7 +208,7 @@ def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> 
 
 
 def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int, int] | None:
-    """Return the least and greatest value of an index, one variable at zero; None where a loop's length is not known."""
+    """Return the least and greatest value of an index, one variable at zero; None if a loop's length is not known."""
     assert dim.form is not None
     low = high = dim.form.constant
     for symbol, coefficient in dim.form.terms:
@@ -223,7 +223,7 @@ def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int
 
 
 def _split(kernel: KernelModule, nest: Loop, loop: Loop) -> _Split | None:
-    """Return ``nest`` without ``loop``, or None where that could change what is computed."""
+    """Return ``nest`` without ``loop``, or None if that could change what is computed."""
     variable = loop.variable
     if any(one is not loop and one.variable == variable for one in (nest, *nest.loops())):
         return None

@@ -100,7 +100,7 @@ def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
 
 
 def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
-    """Return the nest, why it can not be regrouped, or None where nothing would be gained."""
+    """Return the nest, why it can not be regrouped, or None if nothing would be gained."""
     if outer.trips is None or inner.trips is None or inner.trips < 4 or outer.trips < 2:
         return None
     preparation = tuple(outer.items[: outer.items.index(inner)])
@@ -145,7 +145,7 @@ def _reused(kernel: KernelModule, outer: Loop, inner: Loop) -> list[tuple[Statem
 
 
 def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop, preparation: Sequence[Item]) -> str:
-    """Return the reason why groups of the inner loop can not come outermost; empty where they can."""
+    """Return the reason why groups of the inner loop can not come outermost; empty if they can."""
     for loop in (outer, inner):
         if loop.kind != "affine_range":
             return f"line {loop.line}: {loop.variable} is a {loop.kind}, whose iterations may depend on each other"
@@ -171,7 +171,7 @@ def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop, preparation: Seque
 
 
 def _unrepeatable(kernel: KernelModule, outer: Loop, statement: Statement, written: set[str]) -> str:
-    """Return the reason why a statement before the inner loop can not be repeated for every group; empty where it can."""
+    """Return the reason why a statement before the inner loop can not be repeated for every group; empty if it can."""
     target = statement.target
     if statement.kind != "op" or target is None:
         return ""
@@ -188,7 +188,7 @@ def _unrepeatable(kernel: KernelModule, outer: Loop, statement: Statement, writt
 
 
 def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statement) -> str:
-    """Return the reason why a statement of the inner loop depends on the order of iterations; empty where it does not."""
+    """Return the reason why a statement of the inner loop depends on the order of iterations; empty if it does not."""
     target = statement.target
     if target is None:
         return ""

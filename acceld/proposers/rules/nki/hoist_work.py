@@ -98,7 +98,7 @@ def _index(kernel: KernelModule, access: Access, place: int) -> tuple[int, int]:
 
 
 def _moves_whole(item: Item, moving: set[Statement]) -> bool:
-    """Return whether all of ``item`` moves."""
+    """Return True if all of ``item`` moves."""
     if isinstance(item, Loop):
         return any(s in moving for s in item.statements()) and all(
             s in moving or s.kind == "marker" for s in item.statements()

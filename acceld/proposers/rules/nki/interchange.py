@@ -68,7 +68,7 @@ def _inner(outer: Loop) -> Loop | None:
 
 
 def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
-    """Return the reason why the loops can not be exchanged; empty where they can."""
+    """Return the reason why the loops can not be exchanged; empty if they can."""
     where = f"line {outer.line}:"
     for loop in (outer, inner):
         if loop.kind != "affine_range":

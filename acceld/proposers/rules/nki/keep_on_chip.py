@@ -106,7 +106,7 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
 
 
 def _partition_axis(access: Access, buffer: Buffer) -> int | None:
-    """Return the one dimension whose index is the whole range over the partitions; None where there is none."""
+    """Return the one dimension whose index is the whole range over the partitions; None if there is none."""
     if access.dims is None or len(access.dims) != len(buffer.shape):
         return None
     found = None
@@ -171,7 +171,7 @@ def _place(access: Access, scratch: _Scratch) -> str:
 
 
 def _part(kernel: KernelModule, access: Access, scratch: _Scratch, reader: Access) -> str | None:
-    """Return the elements of the tensor that ``reader`` takes of a tile loaded by ``access``; None where that is not
+    """Return the elements of the tensor that ``reader`` takes of a tile loaded by ``access``; None if that is not
     known.
     """
     place = _place(access, scratch)
@@ -190,13 +190,13 @@ def _part(kernel: KernelModule, access: Access, scratch: _Scratch, reader: Acces
 
 
 def _is_columns(kernel: KernelModule, name: str) -> bool:
-    """Return whether a name is an index range along the columns."""
+    """Return True if a name is an index range along the columns."""
     form = kernel.affine(cst.Name(name))
     return form is not None and len(form.terms) == 1 and form.terms[0][0].in_columns and form.terms[0][1] == 1
 
 
 def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Statement | None:
-    """Return the statement whose result can be written to the tensor at once, None where a copy is needed."""
+    """Return the statement whose result can be written to the tensor at once, None if a copy is needed."""
     value = store.reads["value"]
     if len(scratch.stores) != 1 or value.dims is not None or value.name in kernel.buffers:
         return None
@@ -210,7 +210,7 @@ def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Stat
 
 
 def _needs_no_tile(kernel: KernelModule, scratch: _Scratch, load: Statement) -> bool:
-    """Return whether all readers of a loaded tile can read the tensor, so that no tile is needed."""
+    """Return True if all readers of a loaded tile can read the tensor, so that no tile is needed."""
     target = load.target
     if target is None or target.dims is not None or target.name in kernel.buffers or load.augmented:
         return False
@@ -224,7 +224,7 @@ def _needs_no_tile(kernel: KernelModule, scratch: _Scratch, load: Statement) -> 
 def _readable(
     kernel: KernelModule, writer: Statement, access: Access, scratch: _Scratch, without: Statement | None = None
 ) -> bool:
-    """Return whether all readers of a tile stand behind it in the same loop body and take parts that are known."""
+    """Return True if all readers of a tile stand behind it in the same loop body and take parts that are known."""
     assert writer.target is not None
     name = writer.target.name
     for reader in kernel.readers(name):

@@ -40,7 +40,7 @@ class Product:
 
     @property
     def by_columns(self) -> bool:
-        """Return whether the stationary operands of all places lie side by side already."""
+        """Return True if the stationary operands of all places lie side by side already."""
         return self.place == len(self.stationary.dims or ()) - 1
 
 
@@ -90,7 +90,7 @@ def _transposed(kernel: KernelModule, turn: Statement) -> Access | None:
 
 
 def _is_identity(kernel: KernelModule, access: Access) -> bool:
-    """Return whether a tile was loaded, once and whole, from a constant that numpy made as an identity."""
+    """Return True if a tile was loaded, once and whole, from a constant that numpy made as an identity."""
     writers = kernel.writers(access.name)
     constant = writers[0].reads.get("src") if len(writers) == 1 and writers[0].op == "load" else None
     if constant is None or constant.name not in kernel.buffers or kernel.ambiguous & {access.name, constant.name}:
@@ -207,7 +207,7 @@ class _Origin:
         return self._note(step, step.target, slots[0])
 
     def _whole(self, access: Access) -> bool:
-        """Return whether an access is all of a tile, partitions before columns."""
+        """Return True if an access is all of a tile, partitions before columns."""
         shape = (BLOCK, self._columns)
         if access.dims is None:
             return self._kernel.extents(access) == shape
@@ -293,7 +293,7 @@ class _Origin:
         return place if whole_groups else None
 
     def _settled(self, access: Access, slot: Loop) -> bool:
-        """Return whether an operand is complete before the loop ``slot`` and does not change in it."""
+        """Return True if an operand is complete before the loop ``slot`` and does not change in it."""
         writers = self._kernel.writers(access.name)
         known = access.name not in self._kernel.ambiguous and access.name not in self._names
         return known and bool(writers) and all(w.kind == "op" and w.start < slot.start for w in writers)
@@ -314,7 +314,7 @@ class _Origin:
         return ""
 
     def _unmixed(self) -> str:
-        """Return the reason why operands of products can not get another layout; empty where they can."""
+        """Return the reason why operands of products can not get another layout; empty if they can."""
         laid_out = {(one.stationary.name, one.place) for one in self._swap.products if not one.by_columns}
         names = {name for name, _ in laid_out}
         if len(names) < len(laid_out) or names & self._unchanged():
@@ -332,17 +332,17 @@ def _columns(extent: int) -> Affine:
 
 
 def _is_setting(node: cst.BaseExpression) -> bool:
-    """Return whether an argument is the same for every element: ``nl.exp``, ``np.float32``, ``None``, ``True``."""
+    """Return True if an argument is the same for every element: ``nl.exp``, ``np.float32``, ``None``, ``True``."""
     return isinstance(node, cst.Attribute) or (isinstance(node, cst.Name) and node.value in ("None", "True", "False"))
 
 
 def whole_block(access: Access) -> bool:
-    """Return whether the last two indices are all of a tile of 128 x 128."""
+    """Return True if the last two indices are all of a tile of 128 x 128."""
     return access.dims is not None and len(access.dims) > 1 and _is_tile(access.dims, BLOCK)
 
 
 def _is_tile(dims: Sequence[Dim], columns: int) -> bool:
-    """Return whether indices give all of one tile of 128 partitions and ``columns`` columns, as wide as its buffer."""
+    """Return True if indices give all of one tile of 128 partitions and ``columns`` columns, as wide as its buffer."""
     *places, rows, last = dims
     return _spans(rows, BLOCK, 0) and _spans(last, columns, 1) and all(_is_point(dim) for dim in places)
 
@@ -358,7 +358,7 @@ def _spans(dim: Dim, extent: int, axis: int) -> bool:
 
 
 def _by_range(access: Access, columns: int) -> bool:
-    """Return whether the last index is an index range over ``columns`` plus a start with plain loop variables."""
+    """Return True if the last index is an index range over ``columns`` plus a start with plain loop variables."""
     dims = access.dims or (Dim(None),)
     form = dims[-1].form
     symbol = Symbol.over(columns, 1, 2)

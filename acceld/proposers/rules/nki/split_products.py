@@ -103,7 +103,7 @@ def _is_product(kernel: KernelModule, one: Statement) -> bool:
 
 
 def _problem(kernel: KernelModule, product: Statement) -> str:
-    """Return the reason why a product can not be split; empty where it can."""
+    """Return the reason why a product can not be split; empty if it can."""
     where = f"line {product.line}:"
     target = product.target
     assert target is not None

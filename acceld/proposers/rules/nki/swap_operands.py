@@ -170,7 +170,7 @@ def _iteration(kernel: KernelModule, swap: OperandSwap, access: Access) -> dict[
 
 
 def _shares_loops(kernel: KernelModule, swap: OperandSwap, reader: Statement, iteration: Mapping[str, str]) -> bool:
-    """Return whether ``reader`` stands in every loop that selects the transposed tile, or that makes it anew."""
+    """Return True if ``reader`` stands in every loop that selects the transposed tile, or that makes it anew."""
     loops, reading = around(swap.copy), around(reader)
     needed = [
         loop for loop in loops if loop.variable in (swap.source.variables or ()) and loop.variable not in iteration

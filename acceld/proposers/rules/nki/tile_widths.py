@@ -23,7 +23,7 @@ class TileWidth:
     length: int
 
     def divides(self, factor: int) -> bool:
-        """Return whether tiles ``factor`` times as wide cover the same columns."""
+        """Return True if tiles ``factor`` times as wide cover the same columns."""
         return self.length % (self.columns * factor) == 0
 
 

@@ -110,7 +110,7 @@ def _factors(steps: ColumnSteps) -> list[int]:
 
 
 def _limit(steps: ColumnSteps) -> str:
-    """Return the reason why not all columns can be taken at once; empty where they can."""
+    """Return the reason why not all columns can be taken at once; empty if they can."""
     columns, tiles = steps.columns * steps.trips, steps.instructions
     where, kib = f"line {steps.loop.line}: {columns} columns", 4 * columns * tiles >> 10
     if steps.psum and columns > _PSUM_WIDTH:

@@ -34,7 +34,7 @@ def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
 
 
 def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: bool, slot: bool) -> str | None:
-    """Return the start of a wider index, or all of it where it is not a slice; None where it stays as it is.
+    """Return the start of a wider index, or all of it where it is not a slice; None if it stays as it is.
 
     Columns are the ``last`` index: as many partitions as a step has columns stay as many.
     """

@@ -1,1 +1,3 @@
-"""Programs that run under AWS's interpreters: Python >= 3.8, the standard library, numpy and Neuron only."""
+"""Hold the programs that run under AWS's interpreters. They need Python >= 3.8, the standard library, numpy and Neuron
+only.
+"""

@@ -1,14 +1,15 @@
 """Compile one kernel from shapes to a NEFF, under the interpreter that has the Neuron compiler.
 
-One record in, one record out, then the process ends. Request: ``text``, ``filename``, ``closure``, ``entry``,
-``api`` (``nki_legacy`` or ``nki``), ``grid``, ``lnc``, ``target``, ``flags``, ``arguments`` (name, dtype, shape),
-``scalars``, ``folder`` (empty, private), ``device_pattern`` and ``route`` (empty: the first there is). Reply: ``ok``,
-``route``, ``outputs`` (names, where the compiler tells), ``signatures``, versions and the NEFF as bytes; or ``ok: false``,
-``kind`` (``kernel``, ``missing``, ``route``, ``protocol``, ``devices``) and ``message``. A request ``{"op": "hello"}``
-tells versions only, ``{"op": "facilities"}`` what the system refuses.
+The process reads one record, writes one record, and ends. The request has ``text``, ``filename``, ``closure``,
+``entry``, ``api`` (``nki_legacy`` or ``nki``), ``grid``, ``lnc``, ``target``, ``flags``, ``arguments`` (name, dtype,
+shape), ``scalars``, ``folder`` (empty, private), ``device_pattern`` and ``route`` (empty: the first available). A reply
+with ``ok: true`` has ``route``, ``outputs`` (names, if the compiler reports them), ``signatures``, versions and the
+NEFF as bytes. A reply with ``ok: false`` has ``kind`` (``kernel``, ``missing``, ``route``, ``protocol``, ``devices``)
+and ``message``. The request ``{"op": "hello"}`` returns versions only, ``{"op": "facilities"}`` what the system
+refuses.
 
-The kernel's own Python runs in this process, so nothing it answers is trusted further than a NEFF that is checked on
-data later. Devices are hidden first; where that is impossible and a device is visible, nothing is compiled.
+The kernel's own Python runs in this process, so its answer is trusted only as a NEFF that is checked on data later.
+Devices are hidden first. If that is not possible and a device is visible, nothing is compiled.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class MissingRoute(Exception):
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution, empty where it is not installed."""
+    """Return the version of an installed distribution, empty if it is not installed."""
     from importlib import metadata
 
     try:
@@ -114,7 +115,7 @@ def load(request: dict[str, Any], folder: Path) -> Any:
 
 
 class Bench:
-    """The inputs of a compile route: the request, the kernel's function without its decorator, folders and arrays."""
+    """Inputs of a compile route: the request, the kernel's function without its decorator, folders and arrays."""
 
     def __init__(self, request: dict[str, Any], function: Any, folder: Path) -> None:
         self.request, self.decorated, self.folder = request, function, folder
@@ -123,10 +124,12 @@ class Bench:
         self.artifacts.mkdir(exist_ok=True)
         self.inputs = arrays(request["arguments"])
         self.outputs: list[str] = []
-        """Names of the outputs in the kernel's order, where the compiler tells."""
+        """Names of the outputs in the kernel's order, if the compiler reports them."""
 
     def neff(self, path: Any) -> Path:
-        """Return the NEFF that a route wrote: at its path, else the newest in the folder. FileNotFoundError without one."""
+        """Return the path of a route's NEFF: ``path``, else the newest in the folder. FileNotFoundError if there is
+        none.
+        """
         if Path(path).is_file():
             return Path(path)
         there = sorted(self.folder.rglob("*.neff"), key=lambda one: one.stat().st_mtime)
@@ -135,17 +138,17 @@ class Bench:
         return there[-1]
 
     def written(self, call: Callable[[], Any], path: Path) -> Path:
-        """Call a kernel that compiles and then runs: with no core in sight it fails, and the NEFF is all that is wanted."""
+        """Call a kernel that compiles and then runs. Without a visible core the run fails, but the NEFF is written."""
         try:
             call()
-        except Exception:  # whatever a run without a core raises; without a NEFF it is raised again
+        except Exception:  # any error of a run without a core; raised again if there is no NEFF
             if not path.is_file() or not path.stat().st_size:
                 raise
         return self.neff(path)
 
 
 def named(module: str, name: str) -> Any:
-    """Return a name of a module, and note its signature. MissingRoute where this version lacks one of the two."""
+    """Return a name of a module, and record its signature. MissingRoute if this version lacks the module or the name."""
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
@@ -155,7 +158,7 @@ def named(module: str, name: str) -> Any:
 
 
 def signature_of(function: Any) -> str:
-    """Return a callable's signature as text; empty where Python can not tell."""
+    """Return a callable's signature as text; empty if Python can not tell."""
     try:
         return str(inspect.signature(function))
     except (TypeError, ValueError):
@@ -163,7 +166,7 @@ def signature_of(function: Any) -> str:
 
 
 def taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Return those of the options that this version of a callable takes; all where Python can not tell."""
+    """Return the options that this version of a callable accepts; all of them if Python can not tell."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -174,7 +177,7 @@ def taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def legacy(name: str) -> Callable[[Bench], Path]:
-    """Return a route through a decorator of ``neuronxcc.nki`` that writes the NEFF and then looks for a core."""
+    """Return a route through a decorator of ``neuronxcc.nki``, which writes the NEFF and then looks for a core."""
 
     def compile_it(bench: Bench) -> Path:
         request, neff = bench.request, bench.folder / NEFF
@@ -194,7 +197,7 @@ def legacy(name: str) -> Callable[[Bench], Path]:
 
 
 def framework(bench: Bench) -> Path:
-    """Return the compile-only class of some versions; private, so its options are those that it takes."""
+    """Compile with the compile-only class of some versions. The class is private, so only accepted options are passed."""
     request = bench.request
     make = named("nki.framework.compiled", "CompileKernel")
     options = {"_enable_simulation": True, "target": request["target"], "platform_target": request["target"]}
@@ -230,7 +233,7 @@ def frontend(*, disabled: bool) -> Callable[[Bench], Path]:
 
 
 def jitted(bench: Bench) -> Path:
-    """Return the documented call with numpy arrays: it compiles into the folder of artifacts, then looks for a core."""
+    """Compile by the documented call with numpy arrays. It writes to the artifacts folder, then looks for a core."""
     request, function = bench.request, bench.decorated
     SIGNATURES["nki.jit"] = signature_of(getattr(importlib.import_module("nki"), "jit", None))
     launched = function[request["lnc"]] if request["lnc"] > 1 and hasattr(function, "__getitem__") else function
@@ -250,13 +253,13 @@ ROUTES: dict[str, dict[str, Callable[[Bench], Path]]] = {
         "nki.jit with NKI_ARTIFACTS_DIR": jitted,
     },
 }
-"""By API, the ways to a NEFF in the order they are tried. Those of ``nki`` other than its jit are not public."""
+"""Compile routes by API, in the order they are tried. Those of ``nki`` other than its jit are not public."""
 SIGNATURES: dict[str, str] = {}
 """Signatures of what was called, by name."""
 
 
 def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], bytes]:
-    """Compile by the route that is named, else by the first that this version has. MissingTool where it has none."""
+    """Compile by the named route, else by the first that this version has. MissingTool if it has none."""
     function = find_entry(load(request, folder), request["entry"])
     routes = ROUTES[request["api"]]
     missing = []

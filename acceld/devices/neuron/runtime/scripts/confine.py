@@ -1,4 +1,4 @@
-"""First steps of both programs: keep the pipe to themselves, end with their parent, hide devices where asked.
+"""Confine both programs at their start: keep the pipe private, end with the parent, hide devices if asked.
 
 Runs on Python >= 3.8; standard library only.
 """
@@ -20,7 +20,7 @@ _MS_PRIVATE = 1 << 18
 
 
 def take_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """The pipe's two ends as private files; whatever prints to stdout goes to stderr from now on."""
+    """Return the two ends of the pipe as private files. From now on, prints to stdout go to stderr."""
     incoming = os.fdopen(os.dup(0), "rb")
     outgoing = os.fdopen(os.dup(1), "wb")
     empty = os.open(os.devnull, os.O_RDONLY)
@@ -31,9 +31,9 @@ def take_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel end this process when its parent ends; exits at once where ``parent`` is gone already.
+    """Make the system end this process when its parent ends. Exits at once if ``parent`` is gone already.
 
-    ``parent`` is 0 where a launcher stands between the two.
+    ``parent`` is 0 if a launcher stands between the two.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:
@@ -41,10 +41,10 @@ def end_with_parent(parent: int) -> None:
 
 
 def hide(pattern: str) -> list[str]:
-    """Put /dev/null over every file that matches ``pattern``, in a mount namespace of this process's own.
+    """Mount /dev/null over every file that matches ``pattern``, in this process's own mount namespace.
 
-    Returns those that could not be hidden. Compiling must never touch a core: a kernel that is being compiled runs
-    its own Python, and the legacy entry point would go on to execute it.
+    Returns the files that could not be hidden. Compiling must never touch a core: the kernel's own Python runs, and the
+    legacy entry point would go on to execute the kernel.
     """
     found = sorted(glob.glob(pattern))
     if not found:

@@ -1,4 +1,6 @@
-"""Try what compilers ask of a system, to name what a jail refuses them. Python >= 3.8; standard library only."""
+"""Try the system facilities that compilers use, to name those that a jail refuses. Python >= 3.8; standard library
+only.
+"""
 
 from __future__ import annotations
 
@@ -74,11 +76,11 @@ FACILITIES: dict[str, tuple[Callable[[], object], str]] = {
     "shared memory (/dev/shm)": (_shared_memory, r"/dev/shm|shared_memory"),
     "16 GiB of address space": (_reserve, r"MemoryError|bad_alloc|mmap|Cannot allocate memory"),
 }
-"""By name: what tries it, and what errors say that come of its lack."""
+"""By name: a function that tries the facility, and the errors that its lack causes."""
 
 
 def refused() -> dict[str, str]:
-    """Return what this process can not have, with the error that says so."""
+    """Return the facilities that this process can not use, with their errors."""
     found = {}
     for name, (attempt, _) in FACILITIES.items():
         signal.signal(signal.SIGALRM, _too_long)
@@ -97,5 +99,5 @@ def _too_long(*_: object) -> None:
 
 
 def missing_in(text: str) -> str:
-    """Return the facility whose lack an error reports; empty where it reports none."""
+    """Return the facility whose lack an error reports; empty if it reports none."""
     return next((name for name, (_, pattern) in FACILITIES.items() if re.search(pattern, text)), "")

@@ -18,11 +18,11 @@ MAX_BYTES = 8 << 30
 
 
 class FrameError(Exception):
-    """Bytes that are no record, or a record that was cut off."""
+    """The bytes are not a record, or end in the middle of one."""
 
 
 def pack(record: dict[str, Any], data: bytes = b"") -> bytes:
-    """Return one record as bytes. FrameError where it is larger than a reader accepts."""
+    """Return one record as bytes. FrameError if it is larger than a reader accepts."""
     text = json.dumps(record, separators=(",", ":")).encode()
     if len(text) > MAX_JSON or len(data) > MAX_BYTES:
         raise FrameError(f"a record of {len(text)} + {len(data)} bytes is too large")
@@ -30,7 +30,7 @@ def pack(record: dict[str, Any], data: bytes = b"") -> bytes:
 
 
 def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
-    """Return lengths of JSON and bytes that a head announces. FrameError where it is none, or announces too much."""
+    """Return the lengths of JSON and bytes in a head. FrameError if it is invalid, or a length is too large."""
     if len(raw) != HEAD.size:
         raise FrameError("the stream ended inside a record's head")
     magic, text, data = HEAD.unpack(raw)
@@ -42,7 +42,7 @@ def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
 
 
 def body(raw: bytes) -> dict[str, Any]:
-    """Return the JSON of a record. FrameError where it is not an object."""
+    """Return the JSON of a record. FrameError if it is not an object."""
     try:
         record = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:
@@ -53,8 +53,8 @@ def body(raw: bytes) -> dict[str, Any]:
 
 
 def read(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> tuple[dict[str, Any], bytes] | None:
-    """Return the next record of a blocking stream; None at its end. FrameError where the stream is cut off or no
-    record.
+    """Return the next record of a blocking stream; None at its end. FrameError if the stream ends in a record, or has
+    none.
     """
     raw = stream.read(HEAD.size)
     if not raw:

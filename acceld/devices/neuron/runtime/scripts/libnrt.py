@@ -1,7 +1,7 @@
-"""Running a NEFF through AWS's runtime library itself, where neither nrtpy nor spike is installed.
+"""Run a NEFF through AWS's runtime library, if neither nrtpy nor spike is installed.
 
-libnrt has no clock of the device in its documented calls, so it runs checks and leaves timing to the profiler. Runs on
-Python >= 3.8, standard library only. Calls and the layout of a tensor's record are those of ``nrt/nrt.h``.
+The documented calls of libnrt have no device clock. So it runs checks and leaves timing to the profiler. Runs on Python
+>= 3.8, standard library only. Calls and the layout of a tensor's record are those of ``nrt/nrt.h``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TensorInfo(ctypes.Structure):
 
 
 class TensorInfos(ctypes.Structure):
-    """The head of a list of tensors, which follow it in memory."""
+    """Header of a list of tensors, which follow it in memory."""
 
     _fields_ = (("count", ctypes.c_uint64), ("first", TensorInfo * 0))
 
@@ -43,7 +43,7 @@ class NrtError(Exception):
 
 
 class Libnrt:
-    """The library with its calls declared; one to a process, as it owns the cores that it was given."""
+    """The library with its calls declared. A process has one, because it owns the process's cores."""
 
     _opened: Libnrt | None = None
 
@@ -68,20 +68,20 @@ class Libnrt:
 
     @classmethod
     def opened(cls) -> Libnrt:
-        """Return the process's own. OSError where the library is not there, NrtError where no core can be had."""
+        """Return the process's library. OSError if it is not installed, NrtError if no core can be had."""
         if cls._opened is None:
             cls._opened = cls()
         return cls._opened
 
     def call(self, name: str, *arguments: Any) -> None:
-        """NrtError for any status but 0."""
+        """Call a function. NrtError for any status but 0."""
         status = getattr(self._library, name)(*arguments)
         if status != 0:
             raise NrtError(name, status)
 
 
 class LoadedNeff:
-    """A NEFF on the first visible core, with tensors on the device for its inputs and outputs."""
+    """A NEFF loaded on the first visible core, with device tensors for its inputs and outputs."""
 
     def __init__(self, library: Libnrt, neff: bytes) -> None:
         self._library = library
@@ -111,7 +111,7 @@ class LoadedNeff:
         (self.inputs if is_input else self.outputs).append(name.decode())
 
     def write(self, name: str, data: bytes) -> None:
-        """Fill a tensor; an output too, so that what an execution leaves out is not what another left there."""
+        """Fill a tensor. Outputs are filled too, so that an element that is not written keeps no earlier result."""
         self._library.call("nrt_tensor_write", self._tensors[name][0], data, 0, len(data))
 
     def size(self, name: str) -> int:
@@ -119,7 +119,7 @@ class LoadedNeff:
         return self._tensors[name][1]
 
     def execute(self) -> None:
-        """Run once. NrtError as the device says."""
+        """Execute once. NrtError with the device's status."""
         self._library.call("nrt_execute", self._model, self._sets[0], self._sets[1])
 
     def read(self, name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Read what a NEFF says of itself: its logical core size and the names and sizes of its inputs and outputs.
+"""Read a NEFF's logical core size, and the names and sizes of its inputs and outputs.
 
 Layout as AWS documents it ("Work with NEFF files"): a header of 1024 bytes, then a tarball with a folder a subgraph,
 whose ``def.json`` lists variables. Python >= 3.8; standard library only.
@@ -20,7 +20,7 @@ _MAX_DEFINITION = 64 << 20
 
 
 class Facts(NamedTuple):
-    """Facts read from a NEFF. ``lnc`` is 0 where the file names none; tensors are names and bytes in the order of their ids."""
+    """Facts in a NEFF. ``lnc`` is 0 if the file names none. Tensors are names and bytes in the order of their ids."""
 
     lnc: int
     inputs: tuple[tuple[str, int], ...]
@@ -31,7 +31,7 @@ NOTHING = Facts(0, (), ())
 
 
 def facts_of(data: bytes) -> Facts:
-    """Return what a NEFF says of itself; :data:`NOTHING` where it does not have the documented layout."""
+    """Return the facts in a NEFF; :data:`NOTHING` if it does not have the documented layout."""
     if len(data) < HEADER_BYTES:
         return NOTHING
     fields = HEADER.unpack(data[:HEADER_BYTES])
@@ -59,9 +59,10 @@ def _variables(data: bytes) -> dict[str, Any]:
 
 
 def pair(wanted: list[dict[str, Any]], reported: list[tuple[str, int]], what: str) -> list[str]:
-    """Return the NEFF's name of each tensor of the kernel, by name where all agree, else by order and size.
+    """Return the NEFF's name of each tensor of the kernel: by name if all agree, else by order and size.
 
-    ValueError, with both lists, where neither fits. ``wanted`` holds name, nbytes, dtype and shape; ``reported`` names and bytes.
+    ValueError, with both lists, if neither fits. ``wanted`` holds name, nbytes, dtype and shape; ``reported`` names and
+    bytes.
     """
     sizes = dict(reported)
     if len(wanted) == len(reported) and all(sizes.get(one["name"]) == one["nbytes"] for one in wanted):

@@ -48,7 +48,7 @@ class RunnerError(Exception):
 
 
 def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
-    """Return the bytes of each array of a record. RunnerError where lengths do not add up."""
+    """Return the bytes of each array of a record. RunnerError if lengths do not add up."""
     parts, at = [], 0
     for spec in specs:
         parts.append(data[at : at + spec["nbytes"]])
@@ -59,19 +59,19 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
 
 
 NRT = re.compile(r"NRT[ _]|NeuronCore\(s\) not available|execution timeout \(|INFER_ERROR_SUBTYPE")
-"""Marks a failure that the runtime below a tool reported; without it the tool itself failed."""
+"""Marker of a failure that the runtime below a tool reported. Without it the tool itself failed."""
 SAID: list[str] = []
 """Messages of the tools since the last answer."""
 _SAID_CHARACTERS = 4000
 
 
 def call(command: list[str], folder: str) -> str:
-    """Return all that a tool printed, on either stream. RunnerError with the end of it where it fails.
+    """Return everything that a tool printed, on either stream. RunnerError with the end of it if the tool fails.
 
-    Its kind is ``nrt`` where the runtime reported a failure, else ``profiler``.
+    The error's kind is ``nrt`` if the runtime reported a failure, else ``profiler``.
     """
     me = os.getpid()
-    # The tool holds the core: it must not outlive this process, however that ends.
+    # The tool holds the core, so it must not outlive this process, however that ends.
     done = subprocess.run(
         command,
         cwd=folder,
@@ -93,7 +93,7 @@ def call(command: list[str], folder: str) -> str:
 
 
 def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what: str) -> list[str]:
-    """Return the NEFF's names of the kernel's tensors. RunnerError, with both lists, where they do not fit."""
+    """Return the NEFF's names of the kernel's tensors. RunnerError, with both lists, if they do not fit."""
     try:
         names: list[str] = neff_file.pair(wanted, reported, what)
     except ValueError as error:
@@ -107,7 +107,7 @@ def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what
 def sizes_of(info: Any, known: dict[str, int]) -> list[tuple[str, int]]:
     """Return names and bytes of the tensors that a model reports: records with ``size``, or names alone.
 
-    What it does not tell is taken from ``known``, the sizes that the NEFF names.
+    Missing sizes are taken from ``known``, those of the NEFF.
     """
     reported = []
     for name in info:
@@ -123,7 +123,7 @@ def view(profiler: str, neff: str, trace: Path, folder: str) -> str:
 
 
 class CaptureRuntime:
-    """The profiler's own ``capture``: it loads the NEFF, takes raw input files, saves outputs and traces."""
+    """The profiler's ``capture``: it loads the NEFF, reads raw input files, and saves outputs and traces."""
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -131,7 +131,7 @@ class CaptureRuntime:
         self.inputs: list[str] = []
 
     def load(self, request: dict[str, Any]) -> None:
-        """Remember what to run; the tool loads it at each capture."""
+        """Store the request. The tool loads the NEFF at each capture."""
         self.neff = request["neff"]
         self.outputs, self.neff_outputs = request["outputs"], request["neff_outputs"]
         self.input_specs = request["inputs"]
@@ -150,7 +150,7 @@ class CaptureRuntime:
         self.inputs = [*self.inputs[: 2 * number], name, str(path)]
 
     def run(self, data: bytes) -> bytes:
-        """Return one execution on given inputs."""
+        """Return the outputs of one execution on the given inputs."""
         for number, (name, part) in enumerate(zip(self.input_names, split(data, self.input_specs))):  # noqa: B905
             self.give(number, name, part)
         reported = self._capture(self.folder / "check.ntff", "--save-output")
@@ -168,7 +168,7 @@ class CaptureRuntime:
                     file.unlink()
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """Return executions in one load; a trace of each after the warm-ups."""
+        """Execute in one load, and return a trace of each execution after the warm-ups."""
         for old in self.traces.glob("profile*.ntff"):
             old.unlink()
         total = warmups + iterations
@@ -187,7 +187,7 @@ class CaptureRuntime:
 
 
 class PythonRuntime:
-    """nrtpy or spike: classes of the same shape under two prefixes."""
+    """nrtpy or spike. Both have the same classes under different prefixes."""
 
     def __init__(self, name: str, module: Any, profiler: str) -> None:
         self.name = name
@@ -216,7 +216,7 @@ class PythonRuntime:
         self.output_order = [name for name, _ in request["neff_outputs"]]
 
     def run(self, data: bytes) -> bytes:
-        """Return one execution on given inputs."""
+        """Return the outputs of one execution on the given inputs."""
         import numpy
 
         self.arguments = {}
@@ -240,7 +240,7 @@ class PythonRuntime:
         try:
             summary = view(self.profiler, self.neff, trace, self.folder) if self.profiler else ""
         except RunnerError as error:
-            # The times are the device's own: they stand without the profiler's counters.
+            # The times are the device's own, so they are valid without the profiler's counters.
             summary = ""
             SAID.append(f"the profiler failed, so there are no counters: {error}")
         return {
@@ -252,7 +252,7 @@ class PythonRuntime:
 
 
 class LibraryRuntime:
-    """libnrt: runs on data with the NEFF loaded once; the profiler, which has the device's clock, times."""
+    """libnrt: it runs a NEFF that is loaded once. Timing is left to the profiler, which has the device's clock."""
 
     name = "libnrt"
 
@@ -272,7 +272,7 @@ class LibraryRuntime:
             self.clock.load(request)
 
     def run(self, data: bytes) -> bytes:
-        """Return one execution on given inputs; outputs are zeros before it."""
+        """Return the outputs of one execution on the given inputs. Outputs are cleared before it."""
         parts = split(data, self.input_specs)
         for number, (name, part) in enumerate(zip(self.input_names, parts)):  # noqa: B905
             self.neff.write(name, part)
@@ -284,7 +284,7 @@ class LibraryRuntime:
         return b"".join(self.neff.read(name) for name in self.output_names)
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
-        """Return the profiler's times of executions of its own on the same inputs."""
+        """Return the times of the profiler's own executions on the same inputs."""
         if self.clock is None:
             raise RunnerError(
                 "missing", "libnrt has no clock of the device: timing needs neuron-explorer or neuron-profile"
@@ -302,17 +302,17 @@ def _dtype(name: str) -> Any:
 
 
 def find_runtime(profiler: str, wanted: str) -> Any:
-    """The best runtime there is, or the one asked for. RunnerError where there is none."""
+    """Return the best runtime there is, or the wanted one. RunnerError if there is none."""
     for name in ("nrtpy", "spike"):
         if wanted in ("", name):
             try:
                 return PythonRuntime(name, importlib.import_module(name), profiler)
-            except (ImportError, AttributeError):  # none, or another package of that name
+            except (ImportError, AttributeError):  # not installed, or another package of that name
                 continue
     if wanted in ("", "libnrt"):
         try:
             return LibraryRuntime(profiler)
-        except (OSError, AttributeError):  # none, or another library of that name
+        except (OSError, AttributeError):  # not installed, or another library of that name
             pass
     if wanted in ("", "capture") and profiler:
         return CaptureRuntime(profiler)
@@ -322,7 +322,7 @@ def find_runtime(profiler: str, wanted: str) -> Any:
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution, empty where it is not installed."""
+    """Return the version of an installed distribution, empty if it is not installed."""
     from importlib import metadata
 
     try:
@@ -332,14 +332,14 @@ def version_of(distribution: str) -> str:
 
 
 class Runner:
-    """State between requests: which runtime, and one of it for each slot with what is loaded there."""
+    """State between requests: the runtime, and an instance of it for each slot."""
 
     def __init__(self) -> None:
         self.wanted: tuple[str, str] | None = None
         self.slots: dict[int, Any] = {}
 
     def answer(self, request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
-        """Reply to one request. RunnerError for what the caller must hear of."""
+        """Reply to one request. RunnerError for a failure that the caller must see."""
         operation, slot = request.get("op"), request.get("slot", 0)
         if operation == "hello":
             self.wanted = (request.get("profiler", ""), request.get("runtime", ""))

@@ -22,7 +22,7 @@ STEP = "    "
 def prefix(kernel: KernelModule, module: str) -> str:
     """Return the kernel's own name for ``isa`` or ``language``, such as ``nisa`` or ``nl``.
 
-    Raises RuleRefused where the kernel imports neither the module nor ``nki``.
+    Raises RuleRefused if the kernel imports neither the module nor ``nki``.
     """
     short = {"isa": "nisa", "language": "nl"}[module]
     if f".{module} as {short}" in kernel.source or f"import {module} as {short}" in kernel.source:
@@ -85,7 +85,7 @@ def without_unused_buffers(source: str, kernel: KernelModule) -> str:
 
 
 def _names_once(source: str) -> set[str]:
-    """Return the names that stand once in a source. RuleRefused where it does not parse."""
+    """Return the names that stand once in a source. RuleRefused if it does not parse."""
     # Reading it with libcst takes a hundred times as long, and most rewrites leave no buffer unused.
     try:
         tree = parse(source)
@@ -145,7 +145,7 @@ def emitted(
 
 
 def ends_other_loop(kernel: KernelModule, statement: Statement, around: str | None) -> bool:
-    """Return whether a statement is a string such as ``' end loop i '`` for another loop than ``around``."""
+    """Return True if a statement is a string such as ``' end loop i '`` for another loop than ``around``."""
     if statement.kind != "marker" or around is None:
         return False
     words = kernel.source[statement.start : statement.end].strip("'\" ").split()
@@ -203,12 +203,12 @@ def keywords(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
 
 
 def depends_on(statement: Statement, variables: frozenset[str]) -> bool:
-    """Return whether a loop variable in ``variables`` occurs anywhere in the statement."""
+    """Return True if a loop variable in ``variables`` occurs anywhere in the statement."""
     return any(name.value in variables for name in names_in(statement.node))
 
 
 def named_inside(node: cst.CSTNode, loop: Loop) -> bool:
-    """Return whether an index name in ``node`` is defined inside ``loop``, so that ``node`` means nothing before it."""
+    """Return True if an index name in ``node`` is defined inside ``loop``, so that ``node`` means nothing before it."""
     defined = set()
     for statement in loop.statements():
         small = statement.small

@@ -34,7 +34,7 @@ from acceld.proposers.rules.records import RuleRefused
 
 
 class SourceReader(ExpressionReader):
-    """A kernel's source, read. Raises RuleRefused where there is no kernel function or the source does not parse.
+    """A kernel's source, read. Raises RuleRefused if there is no kernel function or the source does not parse.
 
     ``shapes`` gives shapes of tensor arguments by parameter position, so that ``x.shape`` can be understood.
     """

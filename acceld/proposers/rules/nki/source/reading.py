@@ -11,7 +11,7 @@ from acceld.proposers.rules.nki.source.syntax import BINARY, Access, Binary, Loo
 
 
 class KernelModule(SourceReader):
-    """A kernel's source, read. Raises RuleRefused where there is no kernel function or the source does not parse.
+    """A kernel's source, read. Raises RuleRefused if there is no kernel function or the source does not parse.
 
     ``shapes`` gives shapes of the arguments by position, None for scalars, so that ``x.shape`` can be understood.
     """
@@ -71,11 +71,11 @@ class KernelModule(SourceReader):
         return writer
 
     def only_reader(self, writer: Statement, reader: Statement) -> bool:
-        """Return whether ``reader`` is the one statement that reads what ``writer`` writes."""
+        """Return True if ``reader`` is the one statement that reads what ``writer`` writes."""
         return writer.target is not None and self.readers(writer.target.name) == [reader]
 
     def space_of(self, name: str) -> str:
-        """Return the memory of a buffer or tile: hbm, sbuf, psum, or empty where it is not known."""
+        """Return the memory of a buffer or tile: hbm, sbuf, psum, or empty if it is not known."""
         if name in self.parameters:
             return "hbm"
         if name in self.buffers:
@@ -87,7 +87,7 @@ class KernelModule(SourceReader):
         return spaces.pop() if len(spaces) == 1 else ""
 
     def is_zero(self, node: cst.BaseExpression | None) -> bool:
-        """Return whether an operand is nothing, a zero, or a tile filled with zeros."""
+        """Return True if an operand is nothing, a zero, or a tile filled with zeros."""
         if node is None or (isinstance(node, cst.Name) and node.value == "None") or self.number(node) == 0:
             return True
         access = self.access(node)
@@ -97,12 +97,12 @@ class KernelModule(SourceReader):
         return len(writers) == 1 and writers[0].op == "memset" and self.number(writers[0].args.get("value")) == 0
 
     def text_of(self, statement: Statement, argument: str) -> str:
-        """Return the text of an argument; empty where it is not given."""
+        """Return the text of an argument; empty if it is not given."""
         node = statement.args.get(argument)
         return "" if node is None else self.text(node)
 
     def extents(self, access: Access) -> tuple[int, ...] | None:
-        """Return the shape of the tile an access covers, partitions first; None where it is not known."""
+        """Return the shape of the tile an access covers, partitions first; None if it is not known."""
         if access.dims is not None:
             widths = [dim.width for dim in access.dims]
             if any(dim.full for dim in access.dims):
@@ -135,7 +135,7 @@ class KernelModule(SourceReader):
         return self.tile_shape(writers[0]) if writers and writers[0].target is not None else None
 
     def tile_shape(self, statement: Statement) -> tuple[int, ...] | None:
-        """Return the shape of the tile a statement makes; None where it is not known."""
+        """Return the shape of the tile a statement makes; None if it is not known."""
         target = statement.target
         if target is not None and (target.dims is not None or target.name in self.buffers):
             return self.extents(target)
@@ -173,10 +173,10 @@ class KernelModule(SourceReader):
         return Binary(statement.op, "x", "y") if statement.op in BINARY else None
 
     def mask(self, statement: Statement) -> str:
-        """Return the text of a statement's mask; empty where there is none."""
+        """Return the text of a statement's mask; empty if there is none."""
         node = statement.args.get("mask")
         return "" if node is None or self.text(node) == "None" else self.text(node)
 
     def opname(self, node: cst.BaseExpression | None) -> str:
-        """Return ``multiply`` for ``nl.multiply`` or ``np.multiply``; empty where there is none."""
+        """Return ``multiply`` for ``nl.multiply`` or ``np.multiply``; empty if there is none."""
         return "" if node is None else self.text(node).rsplit(".", 1)[-1]

@@ -90,7 +90,7 @@ class Access:
 
     @property
     def variables(self) -> frozenset[str] | None:
-        """Loop variables in the indices; None where an index is not understood."""
+        """Loop variables in the indices; None if an index is not understood."""
         found: set[str] = set()
         for dim in self.dims or ():
             if dim.form is None:
@@ -99,7 +99,7 @@ class Access:
         return frozenset(found)
 
     def same_as(self, other: Access) -> bool:
-        """Return whether both name the same elements of the same buffer, provably."""
+        """Return True if both name the same elements of the same buffer, provably."""
         if self.name != other.name or (self.dims is None) != (other.dims is None):
             return False
         if self.dims is None or other.dims is None:
@@ -119,7 +119,7 @@ class Binary:
     right: str
 
     def other(self, argument: str) -> str | None:
-        """Return the operand beside ``argument``; None where that is not an operand."""
+        """Return the operand beside ``argument``; None if that is not an operand."""
         return {self.left: self.right, self.right: self.left}.get(argument)
 
 
