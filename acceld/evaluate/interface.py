@@ -1,4 +1,4 @@
-"""The interface between the search and the evaluators."""
+"""Define the interface between the search and the evaluators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Priority(IntEnum):
-    """Lower goes first."""
+    """Priority of a request; lower goes first."""
 
     PERSON = 0
     BASELINE = 1
@@ -47,62 +47,69 @@ class EvaluationRequest:
     priority: Priority = Priority.SEARCH
     useful_below_us: float | None = None
     against: tuple[Kernel, ...] = ()
-    """Competitors, its parent first, then the run's baseline: timed interleaved with it where the gate is ``STRICT`` or no
-    run asks; the parent's prediction decides where ``screen`` is on. Not part of the key."""
+    """Competitors: the parent first, then the run's baseline.
+
+    They are timed interleaved if the gate is ``STRICT`` or the request belongs to no run. If ``screen`` is on, the
+    parent's prediction decides. Not part of the key.
+    """
     screen: bool = False
-    """Do not measure what the simulator finds clearly slower than the parent."""
+    """True if a candidate is not measured when the simulator finds it clearly slower than its parent."""
     against_us: tuple[float, ...] = ()
-    """Latencies of ``against`` as the run knows them; on a fleet, the unit that another host's latencies are brought to."""
+    """Latencies of ``against`` in the run. A fleet converts other hosts' latencies with them."""
     canary: Kernel | None = None
-    """The run's baseline: on a fleet it must have passed on a host before that host evaluates the run's candidates."""
+    """The run's baseline. On a fleet it must pass on a host before that host's results of the run count."""
     host: str = ""
     """The only host of a fleet to evaluate on; empty: any."""
     interleave: bool = False
-    """Time interleaved with the competitors at the search gate too."""
+    """True if the candidate is timed interleaved with its competitors at the search gate too."""
     practice: bool = False
-    """Asked by a model's tool: on a data set of the run that no gate uses. The result decides nothing and is not reused."""
+    """True for a request of a model's tool. It uses a data set that no gate uses; the result decides nothing and is not
+    reused.
+    """
     context: str = ""
-    """Versions of what decides a result besides the kernel: the workload's content, the performance model."""
+    """Versions of everything besides the kernel that a result depends on: the workload's content, the performance
+    model.
+    """
 
     @property
     def needs_proof(self) -> bool:
-        """True if its latency may be shown as a win; a baseline is only what others are compared with."""
+        """True if its latency may be shown as a win. A baseline is only compared with."""
         return self.priority is not Priority.BASELINE
 
     @property
     def key(self) -> str:
-        """Key that is equal for equal work: journalled so that none is done twice."""
+        """Key that is equal for equal work. It is stored, so that no work is done twice."""
         parts = (self.workload, self.context, self.backend, self.chip, self.gate, self.kernel.sha256)
         return "/".join(filter(None, (*parts, "screened" if self.screen else "")))
 
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Configuration, folders and callbacks that evaluators are built from."""
+    """Configuration, folders and callbacks for building evaluators."""
 
     config: EvaluateConfig
     devices: DevicesConfig
     state_folder: Path
     workload_folders: tuple[Path | str, ...] = ()
     on_start: Callable[[EvaluationRequest, str], Awaitable[None]] | None = None
-    """Called with each evaluation that gets a slot or a core, and its name."""
+    """Called when an evaluation gets a slot or a core, with the slot's name."""
     on_notice: Callable[[int, str, str], Awaitable[object]] | None = None
-    """Called with what a person should know: run, level, text."""
+    """Called with a message for people: run, level, text."""
     on_device: Callable[[str, str, str], Awaitable[object]] | None = None
-    """Called when a device changes: its name, its state, and why."""
+    """Called when a device changes, with its name, its state and the reason."""
     simulator: Callable[[], Awaitable[Evaluator]] | None = None
     """Returns the started evaluator that predicts; None if there is none."""
     highest: Level | None = None
-    """The strictest sandbox level to use; None: the strictest that works."""
+    """The strictest sandbox level to use; None means the strictest that works."""
 
 
 class Evaluator(Protocol):
-    """Evaluates candidates. A bad kernel is a value; an exception means that the harness broke."""
+    """Interface of evaluators. A bad kernel is a value; an exception means that the harness failed."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Wait for a slot, evaluate, and return the result.
 
-        Raises DeviceError when no device can do it, and UsageError for a workload that can not be used.
+        Raises DeviceError if no device can evaluate it, and UsageError for a workload that can not be used.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The evaluator of one machine: its simulator, and each device that it has."""
+"""Build the evaluator of one machine, with its simulator and its devices."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from acceld.targets import ALL_DEVICES, DEVICE_OF, SIMULATOR
 
 
 def local(workplace: Callable[[], Workplace]) -> Router:
-    """Return an evaluator of every backend; the simulator starts with it, a device when it is first asked for.
+    """Return an evaluator of every backend. The simulator starts with it, a device at its first request.
 
-    ``workplace`` is asked when one is made.
+    ``workplace`` is called when an evaluator is built.
     """
 
     def simulator() -> Evaluator:
@@ -40,7 +40,7 @@ def local(workplace: Callable[[], Workplace]) -> Router:
 
 
 def findings(config: Config, folder: Path) -> Iterator[Finding]:
-    """Yield what each device finds on this machine; nothing is measured."""
+    """Yield what each device finds on this machine. Measures nothing."""
     for device in ALL_DEVICES:
         if not device.doctor:
             continue

@@ -1,7 +1,7 @@
-"""Refuse sources early and clearly, by their syntax tree.
+"""Refuse forbidden sources early and with a clear message, by their syntax tree.
 
-Never the only wall: the jail holds whatever gets past this, and the judge believes nothing of it. Kernels that a
-person gives are not held to it.
+This is not the only protection: the jail confines what gets past it, and the judge trusts nothing of it. Kernels that a
+person gives are not checked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MODULES = frozenset(
     "numpy ml_dtypes math functools itertools operator typing dataclasses enum collections collections.abc abc "
     "numbers warnings copy string textwrap __future__ neuronxcc neuronxcc.nki nki".split()
 )
-"""Modules a candidate may import; of neuronxcc.nki and nki also what lies below."""
+"""Modules that a candidate may import. Submodules of neuronxcc.nki and nki are included."""
 ROOTS = ("neuronxcc.nki.", "nki.")
 MODULE_NAMES = {
     "dataclasses": "dataclass field replace asdict astuple fields KW_ONLY FrozenInstanceError",
@@ -40,7 +40,7 @@ MODULE_NAMES = {
     "string": "ascii_letters ascii_lowercase ascii_uppercase digits hexdigits punctuation",
     "textwrap": "dedent indent fill wrap shorten",
 }
-"""Names that a candidate may use of modules with more than pure functions; of other modules every public name is allowed."""
+"""Allowed names of modules that have more than pure functions. Of other modules every public name is allowed."""
 NUMPY_NAMES = frozenset(
     "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ bool intp integer floating number generic "
     "single double half ndarray dtype zeros ones full zeros_like ones_like full_like arange linspace eye "
@@ -60,7 +60,7 @@ TILE_NAMES = frozenset(
     "expand_dim squeeze_dim reshape_dim flatten_dims strides offset get_pattern is_indirect is_contiguous slice select "
     "vector_select rearrange indirect reinterpret_cast p x y z w start stop step with_schedule".split()
 )
-"""Attributes of tiles, tensors and grids that the APIs document."""
+"""Documented attributes of tiles, tensors and grids."""
 HIDDEN_NAMES = frozenset(
     "access alias overrun produced scope whole declared dtype_name label like space slot siblings instruction".split()
 )
@@ -80,7 +80,7 @@ BUILTINS = frozenset(
     "exec eval compile __import__ open input globals locals vars setattr delattr breakpoint dir help memoryview "
     "exit quit hash id".split()
 )
-"""Functions no kernel needs, or that differ between processes; getattr is allowed with a written-out public name."""
+"""Builtins that no kernel needs, or that differ between processes. getattr is allowed with a literal public name."""
 _CALLED = frozenset({"getattr", "hasattr", "type"})
 """Functions that may be called but not passed around."""
 NUMPY_COMPUTE = frozenset(
@@ -89,11 +89,11 @@ NUMPY_COMPUTE = frozenset(
     "random testing ctypeslib lib distutils f2py core show_config DataSource apply_along_axis vectorize "
     "frompyfunc nditer".split()
 )
-"""Names of numpy by which a kernel would compute, read or hide its answer instead of the chip."""
+"""Names of numpy with which a kernel would compute, read or hide its answer, and not let the chip do it."""
 NUMPY_REACH = NUMPY_COMPUTE - frozenset(
     "matmul dot vdot inner outer einsum einsum_path tensordot kron convolve correlate linalg fft cumsum cumprod".split()
 )
-"""Names of numpy that reach beyond arrays: refused even where computing with numpy is the point."""
+"""Names of numpy that reach beyond arrays. They are refused even in numpy kernels."""
 FRAMES = frozenset(
     "f_locals f_globals f_back f_code f_builtins gi_frame cr_frame ag_frame tb_frame tb_next func_globals mro ctypes "
     "modules meta_path path_hooks settrace setprofile".split()
@@ -106,9 +106,9 @@ MAX_CHARACTERS = 1_000_000
 
 
 def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = NUMPY_COMPUTE) -> Failure | None:
-    """Return the first thing in the source that a candidate may not hold; rule ``syntax`` where it is no Python.
+    """Return the first forbidden construct in the source; rule ``syntax`` if it does not parse as Python.
 
-    ``library`` names what it may not use of numpy.
+    ``library`` has the forbidden names of numpy.
     """
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
@@ -125,10 +125,9 @@ def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = N
 
 
 def canonical(text: str) -> str:
-    """Return the source without comments, formatting and docstrings' places: equal for sources that differ in those
-    only.
+    """Return the source without comments, formatting and positions: equal for sources that differ only in those.
 
-    ValueError if it is no Python.
+    ValueError if it does not parse as Python.
     """
     try:
         return ast.dump(parse(text), include_attributes=False)
@@ -141,7 +140,7 @@ class _Reader:
         self.tree = tree
         self.library = library
         self.modules = {"np": "numpy", "numpy": "numpy"}
-        """Module that each name in the source stands for."""
+        """The module that each name in the source refers to."""
         self.functions = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         self.owners = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         self.owners |= {id(node.args[0]) for node in ast.walk(tree) if _reads(node)}
@@ -149,7 +148,7 @@ class _Reader:
         self.mains = {id(inner) for node in ast.walk(tree) if asks_if_main(node) for inner in ast.walk(node)}
 
     def findings(self) -> Iterator[Failure]:
-        """Yield every violation, in no order."""
+        """Yield every violation, in no particular order."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 self._bind(node)
@@ -224,11 +223,11 @@ class _Reader:
         if owner is not None:
             return _of_module(owner, node.attr, self.library)
         if isinstance(node.value, ast.Attribute) and self._attribute(node.value) is not None:
-            return None  # what it is an attribute of is refused, and says more
+            return None  # the owner of the attribute is refused, which says more
         return self._of_value(node)
 
     def _module_of(self, node: ast.expr) -> str | None:
-        """Return the module, or what lies below one, that an expression stands for; None for any other value."""
+        """Return the module, or its submodule or member, that an expression refers to; None for any other value."""
         if isinstance(node, ast.Name):
             return self.modules.get(node.id)
         if isinstance(node, ast.Attribute) and (owner := self._module_of(node.value)) is not None:
@@ -259,7 +258,7 @@ class _Reader:
         return None
 
     def _bare(self, node: ast.Name) -> tuple[str, str, str] | None:
-        """Refuse what would get a module, or a function that reads by name, under another name."""
+        """Refuse an expression that gives a module, or a function that reads by name, another name."""
         if node.id in self.modules and id(node) not in self.owners and isinstance(node.ctx, ast.Load):
             return "alias", f"the module {node.id} may only be used by {node.id}.name", ""
         if node.id in _CALLED and id(node) not in self.functions and isinstance(node.ctx, ast.Load):
@@ -283,9 +282,9 @@ def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, st
 
 
 def _plain_template(text: object) -> bool:
-    """Return True if a template shows its arguments as they are, and nothing of what is inside of them."""
+    """Return True if a format template shows its arguments only as a whole, and none of their parts."""
     if _HIDDEN_NAME.search(str(text)):
-        return True  # the text itself is refused, and says more
+        return True  # the template itself is refused, which says more
     try:
         fields = [field for _, field, spec, _ in string.Formatter().parse(str(text)) for field in (field, spec)]
     except ValueError:
@@ -298,7 +297,7 @@ def _is_api(module: str) -> bool:
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
-    """Yield the attributes that classes of the source define."""
+    """Yield the attributes that classes in the source define."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.ClassDef):
             continue
@@ -341,7 +340,7 @@ def _name(name: str) -> tuple[str, str, str] | None:
 
 
 def _reads(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Return True for getattr(owner, name) without a default: it can not ask if there is such a name."""
+    """Return True for getattr(owner, name) without a default, which can not test whether a name exists."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -367,4 +366,4 @@ PERMITTED = Permitted(
     attributes=frozenset((TILE_NAMES | _PLAIN_NAMES | _ARRAY_NAMES) - HIDDEN_NAMES - FRAMES),
     template=_plain_template,
 )
-"""The same rules for a reader that sees the values themselves: :mod:`acceld.nki.frontend.guarded`."""
+"""The same rules for an interpreter that sees the values: :mod:`acceld.nki.frontend.guarded`."""

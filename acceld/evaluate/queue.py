@@ -1,6 +1,6 @@
-"""A bounded queue for evaluation slots, in order of priority.
+"""Queue requests for evaluation slots, in order of priority, with a bounded length.
 
-Submitting waits when the queue is full, so that model spending slows down with the hardware.
+Submitting waits when the queue is full, so that spending on models slows down with the hardware.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Waiter:
 
 
 class Occupancy:
-    """The busy share of the slots over the time in which a request waited, 0 to 1."""
+    """Share of the slots, 0 to 1, that was busy while requests waited."""
 
     def __init__(self, places: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.places, self._clock = places, clock
@@ -35,7 +35,7 @@ class Occupancy:
         self._busy_s = self._whole_s = 0.0
 
     def note(self, used: int, *, waiting: bool) -> None:
-        """Take in how many places are in use from now on, and whether somebody waits."""
+        """Record how many slots are in use from now on, and whether a request waits."""
         now = self._clock()
         if self._waited_for:
             self._busy_s += self._used * (now - self._since)
@@ -50,7 +50,7 @@ class Occupancy:
 
 
 class SlotQueue:
-    """Lend ``slots`` slots; up to ``size`` requests wait in order of (priority, arrival), further submitters block."""
+    """Lend ``slots`` slots. Up to ``size`` requests wait in order of (priority, arrival); further submitters block."""
 
     def __init__(self, slots: int, size: int) -> None:
         self._free = list(range(slots))
@@ -63,7 +63,7 @@ class SlotQueue:
 
     @asynccontextmanager
     async def place(self, priority: int) -> AsyncIterator[int]:
-        """Wait for a slot and hold it; yields its number. CancelledError once the queue is closed."""
+        """Wait for a slot and hold it. Yields its number. CancelledError once the queue is closed."""
         async with self._submitters:
             slot = await self._enter(priority)
             self._note()
@@ -104,14 +104,16 @@ class SlotQueue:
         return bool(self._free) and not self._waiting
 
     def close(self) -> None:
-        """Lend no more slots; requests that wait are cancelled."""
+        """Lend no more slots, and cancel waiting requests."""
         self._closed = True
         for waiter in self._waiting:
             waiter.turn.cancel()
         self._waiting.clear()
 
     def statistics(self) -> dict[str, object]:
-        """Return slots, those in use, requests waiting, the share in use while any waited, and the age of the oldest."""
+        """Return the slots, those in use, waiting requests, the share in use while any waited, and the age of the
+        oldest.
+        """
         waiting = [one for one in self._waiting if not one.turn.done()]
         return {
             "slots": self._slots,
@@ -123,7 +125,7 @@ class SlotQueue:
 
 
 def slots_of(config: EvaluateConfig) -> int:
-    """Return the number of evaluations at the same time: as configured, else as cores and memory allow."""
+    """Return the number of evaluations at the same time: as configured, else by cores and memory."""
     if config.slots:
         return config.slots
     free = 0.0

@@ -1,4 +1,4 @@
-"""One evaluator for all backends: each request goes to the one of its backend."""
+"""Send each request to the evaluator of its backend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.model import Evaluation
 
 
 class Router:
-    """Evaluators by backend. The first is started with the daemon, another when it is first needed.
+    """Evaluators by backend. The first is started with the daemon, the others at their first request.
 
     Implements :class:`acceld.evaluate.interface.Evaluator`.
     """
@@ -24,7 +24,7 @@ class Router:
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """Every backend that can be asked for."""
+        """Names of all backends."""
         return tuple(self._makers)
 
     async def start(self) -> None:
@@ -32,11 +32,11 @@ class Router:
         await self.ready(self._first)
 
     async def ready(self, backend: str) -> Evaluator:
-        """Return the backend's evaluator, started. UsageError for one that is not built in; DeviceError if it can
-        not work here.
+        """Return the backend's evaluator, started. UsageError for an unknown backend, DeviceError if it can not work
+        here.
         """
         if backend in self._started:
-            # Another backend may be starting, which can take minutes: what is there already does not wait for it.
+            # Another backend may be starting, which can take minutes. A started one does not wait for it.
             return self._started[backend]
         async with self._starting:
             if backend not in self._started:
@@ -50,18 +50,18 @@ class Router:
             return self._started[backend]
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Evaluate a candidate on its backend; errors as :class:`~acceld.evaluate.interface.Evaluator` says."""
+        """Evaluate a candidate on its backend. Raises as :class:`~acceld.evaluate.interface.Evaluator` does."""
         return await (await self.ready(request.backend)).evaluate(request)
 
     async def stop(self, grace_s: float) -> None:
-        """Stop all that were started."""
+        """Stop all started evaluators."""
         started, self._started = self._started, {}
         async with asyncio.TaskGroup() as tasks:
             for evaluator in started.values():
                 tasks.create_task(evaluator.stop(grace_s))
 
     def statistics(self) -> dict[str, object]:
-        """Return the first backend's figures, and under ``backends`` those of the others that were started."""
+        """Return the first backend's figures, with those of other started backends under ``backends``."""
         own = self._started.get(self._first)
         others = {name: one.statistics() for name, one in self._started.items() if name != self._first}
         return {**(own.statistics() if own else {}), "backends": others}

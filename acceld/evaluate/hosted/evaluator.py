@@ -1,7 +1,8 @@
-"""The evaluator of kernels that run with data on this machine, timed and checked by a referee in another process.
+"""Evaluate kernels that run with data on this machine, timed and checked by a referee in another process.
 
-Every timed call has inputs of its own and every output is checked, once the worker is dead. A kernel is timed interleaved
-with a competitor: its parent, else the workload's baseline. The strict gate times anew and then tries every distribution.
+Every timed call has its own inputs, and every output is checked after the worker has ended. A kernel is timed
+interleaved with a competitor: its parent, else the workload's baseline. The strict gate times again and then tries
+every distribution.
 """
 
 from __future__ import annotations
@@ -43,14 +44,16 @@ from acceld.workloads import Workload, load_workload, shape_text
 log = logging.getLogger(__name__)
 
 _CALL_S = 10.0
-"""Deadline of one call, where the configuration does not say."""
+"""Deadline of one call in seconds, unless configured."""
 SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2, call_s=_CALL_S)
 COMPARED_TERMS = Terms(calls=8, least=5, budget_s=0.6, call_s=_CALL_S)
-"""Terms of each of the sessions that a win is measured in."""
+"""Limits of each session in which a win is measured."""
 _LEAST_CALLS = 3
-"""Fewest calls of a session, for which the input batches must have room; enough where a call is a median of several launches."""
+"""Fewest calls of a session, for which the input batches must have room. They suffice if a call is a median of several
+launches.
+"""
 _AMPLE_BYTES = 1 << 30
-"""Bytes of inputs and outputs beyond which a device whose clock is trusted gets the least number of timed calls only."""
+"""Bytes of inputs and outputs above which a device with a trusted clock gets only the least number of timed calls."""
 _EMPTY_CALLS = 40
 _REMEMBERED = 1024
 
@@ -95,7 +98,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return len(self._leases)
 
     async def open(self, report: SandboxReport) -> None:
-        """Learn what this machine can do, and start the children."""
+        """Measure or read this machine's rates, and start the children."""
         await asyncio.to_thread(self._driver.learn, self._folder)
         memory_bytes = int(self._config.memory_gib * 2**30)
         self._bench = Bench(
@@ -110,7 +113,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
             await bench.stop()
 
     def forget(self) -> None:
-        """Evaluate known artefacts once more."""
+        """Forget results, so that known artefacts are evaluated again."""
         self._known.clear()
 
     def statistics(self) -> dict[str, object]:
@@ -122,7 +125,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return self._leases[slot].name
 
     async def run_stages(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Evaluation:
-        """Evaluate one candidate; again where something outside killed its processes."""
+        """Evaluate one candidate; try again if something outside killed its processes."""
         for left in reversed(range(TRIES)):
             try:
                 return await super().run_stages(request, loaded, slot)
@@ -135,7 +138,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         raise AssertionError("the last try returns or raises")
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> HostedCase:
-        """Return the record of a new evaluation. DeviceError for an API that can not be had here."""
+        """Return the record of a new evaluation. DeviceError for an API that this machine does not support."""
         await asyncio.to_thread(self._driver.check, request.kernel.api)
         if loaded.reference is None and not self._driver.reference:
             raise WorkloadError(f"workload {loaded.name} has no reference to hold measured kernels against")
@@ -157,7 +160,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None
 
     def recall(self, case: HostedCase) -> Evaluation | None:
-        """Return what became of the same artefact; a strict pass is always proven anew."""
+        """Return the stored result of the same artefact. A strict pass is always proven anew."""
         if case.request.practice:
             return None
         strict = case.request.gate is Gate.STRICT
@@ -167,7 +170,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return replace(stored, source_sha256=case.request.kernel.sha256, reused=True)
 
     async def measure(self, case: HostedCase) -> Failed | None:
-        """Time the kernel interleaved with its competitor, and check every timed call; in several sessions where a win is at stake."""
+        """Time the kernel interleaved with its competitor, and check every timed call. A possible win takes several
+        sessions.
+        """
         layout = _layout(case.artefact)
         decides = _decides(case.request)
         terms = self._terms(COMPARED_TERMS if decides else SEARCH_TERMS, layout)
@@ -187,17 +192,17 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None
 
     def suspicion(self, case: HostedCase) -> Failed | None:
-        """Return why the clocks, or the declared work, contradict the latency."""
+        """Return the reason why the clocks, or the declared work, contradict the latency; None if they do not."""
         assert case.measured is not None
         suspect = suspicion(case.measured, least_us(case.workload, self._driver.limits(case.request.chip)))
         return None if suspect is None else Failed(Status.SUSPECT, suspect, case.correctness(Gate.SEARCH))
 
     def is_enough(self, case: HostedCase) -> bool:
-        """Return False: what was timed has run on data."""
+        """Return False, because a timed kernel has always run on data."""
         return False
 
     async def check(self, case: HostedCase, gate: Gate) -> Failed | None:
-        """Try every distribution at the strict gate; timing has passed the search gate."""
+        """Try every distribution at the strict gate. The timed calls were the search gate."""
         if gate is Gate.SEARCH:
             return None
         failed = await self._try_everything(case)
@@ -211,13 +216,13 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return case.correctness(_reached(case))
 
     def percents(self, case: HostedCase, latency_us: float) -> tuple[float | None, float | None]:
-        """Return the percent of the rates that were measured here, twice: what is attainable is the peak."""
+        """Return the percent of the rates measured here, twice: the peak is what is attainable."""
         best = least_us(case.workload, self._driver.peaks(case.request.chip))
         percent = None if best is None else 100 * best / latency_us
         return percent, percent
 
     async def learn(self, case: HostedCase, evaluation: Evaluation) -> None:
-        """Keep the result for candidates with the same artefact, unless the machine was too busy to time it."""
+        """Store the result for candidates with the same artefact, unless the machine was too busy to time it."""
         busy = evaluation.failure is not None and evaluation.failure.rule == RESOLUTION
         if not case.request.practice and not busy:
             self._known[case.program, _reached(case)] = evaluation
@@ -232,7 +237,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _graded(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], terms: Terms, other: Artefact | None = None
     ) -> tuple[Failed | None, list[tuple[Timed, Timed | None]]]:
-        """Run sessions of at most ``terms.calls`` and grade their calls; with the times of each, and of the other artefact."""
+        """Run sessions of at most ``terms.calls`` and grade their calls. Return the failure, and the times of both
+        kernels.
+        """
         sessions: list[tuple[Timed, Timed | None]] = []
         made: list[Draw] = []
         checked: list[Checked] = []
@@ -251,7 +258,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _session(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], terms: Terms, other: Artefact | None
     ) -> tuple[Timed, Timed | None, list[Checked]]:
-        """Generate inputs, time, and check what was written once both workers are dead."""
+        """Generate inputs, time, and check the outputs after both workers have ended."""
         bench, loaded, built = running(self._bench), case.workload, case.artefact
         with case.stage("generate"):
             batches = await bench.generate(loaded, layout, draws)
@@ -275,7 +282,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _check(
         self, loaded: Workload, layout: Layout, draws: Sequence[Draw], bench: Bench, kept: Any
     ) -> list[Checked]:
-        """Check what the session's calls wrote, with the noise floors that are known, and store those that are not."""
+        """Check the outputs of the session's calls with the known noise floors, and store new floors."""
         floors: dict[str, Any] = {}
         for variant in {draw.variant for draw in draws}:
             known = await asyncio.to_thread(self._floors.of_numpy, loaded, variant)
@@ -291,12 +298,12 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return checked
 
     async def _try_everything(self, case: HostedCase) -> Failed | None:
-        """Try every distribution, relation and published seed, one call twice, then the hidden shapes."""
+        """Try every distribution, relation and published seed, one call twice, and then the hidden shapes."""
         layout = _layout(case.artefact)
         again = Draw(OWN, fresh_seed())
         others = [Draw(variant, fresh_seed()) for variant in strict_variants(case.workload)]
         others += [Draw(OWN, seed) for seed in PAPER_SEEDS]
-        # One process for all of them where they fit; the call that is made twice stays with its first.
+        # One worker makes all calls if they fit in memory. The repeated call stays with its first.
         room = self._room(layout)
         parts = [[again, *others[: room - 2], replace(again, again=True)]]
         parts += [others[start : start + room] for start in range(room - 2, len(others), room)]
@@ -310,7 +317,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None
 
     def _terms(self, wished: Terms, layout: Layout) -> Terms:
-        """Return the number of timed calls that fit the input batches; fewer of large ones where each is a median already."""
+        """Return the limits of a session so that its calls fit in the input batches. Large calls that are medians
+        already are fewer.
+        """
         calls, least = min(wished.calls, self._room(layout)), wished.least
         if self._driver.clock == "claimed":
             least = _LEAST_CALLS
@@ -328,11 +337,11 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return most
 
     def _untimed(self, calls: int) -> Terms:
-        """Return the terms of calls that are only checked."""
+        """Return limits for calls that are only checked."""
         return Terms(calls, calls, self._config.time_s, self._config.check_s or _CALL_S)
 
     async def _elsewhere(self, case: HostedCase, values: Mapping[str, int]) -> Failed | None:
-        """Try the same source at a hidden shape."""
+        """Try the same source at a hidden shape. Return the failure, or None."""
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         where = shape_text(values)
         built = await self._build(case.request.kernel, shaped)
@@ -348,7 +357,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _noise_of_baseline(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], checked: Sequence[Checked]
     ) -> dict[str, tuple[Errors, ...]]:
-        """Return the baseline's own errors on variants where the kernel is beyond numpy's noise, measured the first time."""
+        """Return the baseline's own errors on variants where the kernel exceeds numpy's noise. They are measured at
+        first use.
+        """
         request, loaded = case.request, case.workload
         place = (loaded, request.kernel.api, request.chip)
         wanted: dict[str, Draw] = {}
@@ -384,7 +395,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return known
 
     async def _competitor(self, case: HostedCase) -> tuple[Kernel, Artefact] | None:
-        """Return the kernel to time interleaved with: the parent, else the workload's baseline."""
+        """Return the competitor to interleave with: the parent, else the workload's baseline."""
         api = case.request.kernel.api
         kernel = next((one for one in case.request.against if one.api == api), None)
         if kernel is None and api in case.workload.baselines:
@@ -397,8 +408,8 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return kernel, built
 
     async def _overhead(self, layout: Layout, lease: Lease) -> Overhead:
-        """Measure the cost of an empty call, anew for each session: it moves with what else the machine does."""
-        # A device's clock needs none of it taken off: this only bounds what that clock may say.
+        """Measure the cost of an empty call for each session, because it changes with the machine's other load."""
+        # A device's clock does not include this cost. There it only bounds what the clock may say.
         calls = _EMPTY_CALLS if self._driver.clock != "claimed" else min(_EMPTY_CALLS, self._room(layout))
         return overhead_of(await running(self._bench).empty(layout, lease, calls), self._driver.clock)
 
@@ -430,7 +441,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
 
 def _reached(case: HostedCase) -> Gate:
-    """Return the gate that the request is evaluated by: one that only asks for a latency gets the search gate's."""
+    """Return the gate to apply: the search gate's, for a request that only asks for a latency."""
     return Gate.STRICT if case.request.gate is Gate.STRICT else Gate.SEARCH
 
 
@@ -439,12 +450,12 @@ def _layout(built: Artefact) -> Layout:
 
 
 def _decides(request: EvaluationRequest) -> bool:
-    """Return True if a win may come of the request: at the strict gate, and where somebody asks for a comparison."""
+    """Return True if the request may lead to a win: at the strict gate, or for a requested comparison."""
     return request.gate is Gate.STRICT or request.interleave or (not request.run and bool(request.against))
 
 
 def _asks_interleaved(request: EvaluationRequest, stored: Evaluation) -> bool:
-    """Return True if a person asks for a comparison with a kernel that a stored evaluation was not compared with."""
+    """Return True if the request asks for a comparison that the stored evaluation does not have."""
     if request.run or not request.against or stored.profile is None:
         return False
     enough = [pair["against"] for pair in stored.profile.details.get("paired", ()) if pair["sessions"] >= SESSIONS]
@@ -452,6 +463,6 @@ def _asks_interleaved(request: EvaluationRequest, stored: Evaluation) -> bool:
 
 
 def _mutated(loaded: Workload) -> tuple[int, ...]:
-    """Return positions, among the arrays, of arguments that the kernel may change."""
+    """Return the positions, among the arrays, of arguments that the kernel may change."""
     arrays = [argument.name for argument in loaded.arguments if not argument.is_scalar]
     return tuple(arrays.index(name) for name in loaded.mutates)

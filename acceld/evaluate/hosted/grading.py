@@ -1,4 +1,4 @@
-"""Grade one session of calls: each variant's worst call against its tolerance."""
+"""Grade a session of calls: compare each variant's worst call with its tolerance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from acceld.model import Check, Failure, Gate, Status
 
 @dataclass(slots=True, kw_only=True)
 class HostedCase(Case):
-    """A case with the device it runs on and what was built for it."""
+    """A case with its device and its built artefact."""
 
     lease: Lease
     built: Artefact | None = None
@@ -28,7 +28,7 @@ class HostedCase(Case):
 
     @property
     def artefact(self) -> Artefact:
-        """The built kernel; there is one from the stage after building."""
+        """The built kernel, which exists after the stage of building."""
         assert self.built is not None
         return self.built
 
@@ -42,9 +42,9 @@ def grade(
     checked: Sequence[Checked],
     baseline: dict[str, tuple[Errors, ...]],
 ) -> Failed | None:
-    """Record each variant's worst call; return the first failure. WorkloadError if nothing can be checked.
+    """Record each variant's worst call, and return the first failure. WorkloadError if nothing can be checked.
 
-    ``ended`` says why there are no more calls; ``unwritten`` counts the elements that each call left as they were.
+    ``ended`` is the reason why there are no more calls. ``unwritten`` counts the elements that each call did not write.
     """
     worst: dict[str, tuple[Check, int]] = {}
     failure: Failure | None = None
@@ -89,7 +89,7 @@ def grade(
 
 
 def _steady(one: Checked, floors: Sequence[Errors]) -> Check:
-    """Check that the same inputs gave the same outputs, but for rounding."""
+    """Check that equal inputs gave equal outputs, except for rounding."""
     moved = max((errors.rel_l2 for errors in one.moved), default=0.0)
     limit = max((2 * floor.rel_l2 for floor in floors), default=0.0)
     detail = "" if moved <= limit else f"the same inputs gave outputs that differ by {moved:.3g}"

@@ -1,7 +1,7 @@
-"""Inputs and results of hosted kernels, in children that run the workload's code and never a candidate's.
+"""Make inputs and check results of hosted kernels, in children that run the workload's code and never a candidate's.
 
-``generate`` makes the inputs of every call before the worker starts; ``check`` computes what the outputs should have been
-once the worker is dead, from the same seeds.
+``generate`` makes the inputs of every call before the worker starts. ``check`` computes the expected outputs from the
+same seeds, after the worker has ended.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def generate(request: bytes, reply: int) -> None:
 
 
 def check(request: bytes, reply: int) -> None:
-    """Hold the kept outputs of every call against the reference; answer errors and noise floors, by call."""
+    """Compare the kept outputs of every call with the reference. Answers errors and noise floors, by call."""
     raw, _ = unpack(request)
     layout = Layout.from_plain(raw["layout"])
     try:
@@ -66,13 +66,13 @@ def check(request: bytes, reply: int) -> None:
 
 
 def admit(request: bytes, reply: int) -> None:
-    """Answer whether the workload can tell right from wrong, with the reference that ``check`` uses."""
+    """Examine whether the workload can tell right from wrong, with the reference that ``check`` uses."""
     raw, _ = unpack(request)
     admission.admit(request, reply, function(raw["reference"]) if raw["reference"] else None)
 
 
 def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return one record a call: ``errors`` by output, or ``refused``. Adds the floors it learns to ``raw["floors"]``."""
+    """Return one record a call: ``errors`` by output, or ``refused``. New floors are added to ``raw["floors"]``."""
     expect: Callable[[Workload, Sequence[Any]], list[NDArray[Any]]]
     expect = function(raw["reference"]) if raw["reference"] else reference_outputs
     known: dict[tuple[str, int], tuple[list[NDArray[Any]], list[NDArray[Any]]]] = {}
@@ -119,7 +119,7 @@ def _errors(
 def _floor(
     workload: Workload, trial: dict[str, Any], inputs: Sequence[Any], expected: Sequence[NDArray[Any]], seconds: float
 ) -> dict[str, Any]:
-    """Return noise of honest float32 arithmetic on a variant, or why the variant decides nothing."""
+    """Return the noise of honest float32 arithmetic on a variant, or the reason why the variant is not used."""
     split = workload.precision is not Precision.FP32_STRICT
     floors = floors_of(workload, partial(reference_outputs, workload), inputs, expected, trial, split=split)
     if isinstance(floors, str):
@@ -128,5 +128,5 @@ def _floor(
 
 
 def errors_of(record: Sequence[Sequence[float | None]]) -> list[Errors]:
-    """Return the errors that ``check`` answered, where None is beyond all bounds."""
+    """Return the errors that ``check`` answered. None stands for an infinite error."""
     return [Errors(*(math.inf if one is None else one for one in found)) for found in record]

@@ -1,4 +1,4 @@
-"""Latencies from the readings of a referee's clocks: less the cost of an empty call, without warm-ups."""
+"""Compute latencies from the readings of a referee's clocks: without warm-ups, and less the cost of an empty call."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from acceld.evaluate.hosted.driver import Clock
 from acceld.model import Failure
 
 WARM_UPS = 2
-"""First calls of a worker that are checked but not counted: its code and data come into caches and page tables. One
-where the worker's device clock is believed, since such a call is a median of several launches."""
+"""First calls of a worker, which are checked but not counted, because caches and page tables are cold. One suffices if
+the device clock is used, since such a call is a median of several launches.
+"""
 _EVENT_RESOLUTION_US = 0.5
 """Resolution of a device's clock, as NVIDIA documents it for cuEventElapsedTime."""
 RESOLUTION = "resolution"
-"""Rule of a kernel that a clock could not tell from nothing: it says as much of the machine's load as of the kernel."""
+"""Rule of a kernel that the clock can not tell from an empty call. It depends on the machine's load too."""
 _MORE_THAN_ONE_CORE = 1.05
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Cost of an empty call by either clock: medians, and distances between quartiles."""
+    """Cost of an empty call by both clocks: medians and interquartile ranges."""
 
     wall_us: float
     processor_us: float
     wall_spread_us: float
     processor_spread_us: float
     clock: Clock
-    """The clock to use: the driver's, or the wall's where the processor clock is too coarse here."""
+    """The clock to use: the driver's, or the wall clock if the processor clock is too coarse."""
 
     @property
     def resolution_us(self) -> float:
-        """Differences below this mean nothing."""
+        """Smallest difference that means anything."""
         if self.clock == "claimed":
             return _EVENT_RESOLUTION_US
         return max(0.1, self.processor_spread_us if self.clock == "processor" else self.wall_spread_us)
 
     @property
     def warm_ups(self) -> int:
-        """First calls that are not counted."""
+        """Number of first calls that are not counted."""
         return 1 if self.clock == "claimed" else WARM_UPS
 
     def plain(self) -> dict[str, float]:
@@ -57,7 +58,7 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A kernel's latency with its samples; ``complaint`` says where the clocks contradict each other."""
+    """A kernel's latency with its samples. ``complaint`` says how the clocks contradict each other."""
 
     latency: Estimate
     samples_us: tuple[float, ...]
@@ -72,12 +73,12 @@ def overhead_of(timed: Timed, clock: Clock) -> Overhead:
     wall, processor = timed.wall_us[WARM_UPS:], timed.processor_us[WARM_UPS:]
     used = clock
     if clock == "processor" and min(processor) <= 0:
-        used = "wall"  # a clock that ticks too slowly to see an empty call at all
+        used = "wall"  # the clock ticks too slowly to see an empty call
     return Overhead(middle_of(wall), middle_of(processor), spread(wall), spread(processor), used)
 
 
 def measured(sessions: Sequence[tuple[Timed, Timed | None]], competitor_sha256: str, overhead: Overhead) -> Measured:
-    """Return the latency of sessions in which every call was right, compared with the competitor's where there is one."""
+    """Return the latency over sessions whose calls were all right, compared with the competitor's if there is one."""
     samples = [_net(timed, overhead) for timed, _ in sessions]
     latency = median(samples)
     walls = [middle_of(_after(timed.wall_us, overhead)) - overhead.wall_us for timed, _ in sessions]
@@ -100,12 +101,14 @@ def measured(sessions: Sequence[tuple[Timed, Timed | None]], competitor_sha256: 
 
 
 def _after(samples: Sequence[float], overhead: Overhead) -> Sequence[float]:
-    """Return samples without warm-ups, where enough are left."""
+    """Return the samples without warm-ups, if enough are left."""
     return samples[overhead.warm_ups :] if len(samples) > overhead.warm_ups else samples
 
 
 def _net(timed: Timed, overhead: Overhead) -> list[float]:
-    """Return samples without what an empty call costs; never below a tenth of the resolution, so that ratios exist."""
+    """Return the samples less the cost of an empty call. They stay above a tenth of the resolution, so that ratios
+    exist.
+    """
     if overhead.clock == "claimed":
         raw: list[float] = [
             wall if claimed is None else claimed for claimed, wall in zip(timed.claimed_us, timed.wall_us, strict=True)
@@ -135,7 +138,9 @@ def _complaint(timed: Timed, latency_us: float, wall_us: float, overhead: Overhe
 
 
 def suspicion(found: Measured, shortest_us: float | None) -> Failure | None:
-    """Return why the times can not be true; ``shortest_us`` is the least time of the declared work, where known."""
+    """Return the reason why the times can not be true. ``shortest_us`` is the least time of the declared work, if
+    known.
+    """
     if found.complaint is not None:
         return found.complaint
     if shortest_us is not None and found.latency.middle < shortest_us:

@@ -1,14 +1,13 @@
-"""The referee: gives a worker its inputs, times it and keeps what it wrote. It runs beside the worker, not in it.
+"""Give a worker its inputs, time it and keep its outputs. The referee runs beside the worker, not in it.
 
-It is the worker's parent (the supervisor of :mod:`acceld.evaluate.sandbox.zygote`), holds every input and never runs evaluated
-code. One call:
+It is the worker's parent (the supervisor of :mod:`acceld.evaluate.sandbox.zygote`), holds every input and never runs
+evaluated code. One call:
 
-1. The worker is stopped (SIGSTOP; nothing can refuse it, and a thread stops with its process).
-2. Its arena gets inputs it has never seen, a few hundred elements of them still wrong, and random bytes as outputs.
-3. The doorbell byte is put into the pipe the worker waits on. **The clocks start.** The wrong elements are corrected.
-4. SIGCONT. The worker reads the byte, runs the kernel and answers on another pipe.
-5. SIGSTOP again, and a wait until the kernel says that it is stopped. **The clocks end.**
-6. Outputs are copied, guard zones and inputs compared.
+1. The worker is stopped (SIGSTOP; nothing can refuse it, and a thread stops with its process). 2. Its arena gets inputs
+it has never seen, a few hundred elements of them still wrong, and random bytes as outputs. 3. The doorbell byte is put
+into the pipe the worker waits on. **The clocks start.** The wrong elements are corrected. 4. SIGCONT. The worker reads
+the byte, runs the kernel and answers on another pipe. 5. SIGSTOP again, and a wait until the kernel says that it is
+stopped. **The clocks end.** 6. Outputs are copied, guard zones and inputs compared.
 
 So whatever the worker does while it can see data lies between the two clocks: answering early, computing early and
 going on after the answer all gain nothing. What an empty call costs is measured in the same way.
@@ -41,18 +40,18 @@ from acceld.evaluate.hosted.worker import ANSWER
 from acceld.evaluate.sandbox.zygote import Job
 
 FIXUPS = 200
-"""Elements of each input that become right only after the clock has started."""
+"""Number of elements of each input that are corrected after the clock has started."""
 TILE_BYTES = 4096
 _READY_MESSAGE, _TURN, _STOP = b"r", b"t", b"s"
 _HANDLING_S = 10.0
-"""Time that laying out inputs and keeping outputs may take around a call."""
+"""Seconds for writing inputs and copying outputs around a call."""
 FINISHED = "finished"
-"""The outcome's cause where the referee ended the worker because all is done."""
+"""Cause in the outcome if the referee ended the worker because all calls are done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A referee's instructions: the calls to make, in order, and their time budget.
+    """Instructions for a referee: the calls to make, in order, and their time budget.
 
     ``place`` is 0 for the one that begins, 1 for the other, None without a competitor. After ``least`` calls it stops
     once ``budget_s`` is used up.
@@ -85,7 +84,7 @@ class Plan:
 
 
 class _Ended(Exception):
-    """The session ends here; ``cause`` as in an outcome."""
+    """The session ends here. ``cause`` is that of the outcome."""
 
     def __init__(self, cause: str, rule: str = "", message: str = "") -> None:
         super().__init__(cause)
@@ -118,10 +117,10 @@ class _Session:
 
 
 def referee(job: Job, child: int, started: float) -> dict[str, Any]:
-    """Run the session that the job's private descriptors describe; the outcome, once the worker is gone.
+    """Run the session that the job's private descriptors describe. Return the outcome after the worker has ended.
 
-    Private descriptors: record (what is written at the end; before, it holds the plan), input batches, kept outputs,
-    doorbell (write end), done (read end), and with a competitor turn_in and turn_out.
+    Private descriptors: record (holds the plan, and at the end the result), input batches, kept outputs, doorbell
+    (write end), done (read end), and with a competitor turn_in and turn_out.
     """
     record_file, batch_file, kept, doorbell, done, *turns = job.private
     raw = json.loads(os.pread(record_file, os.fstat(record_file).st_size, 0))
@@ -185,10 +184,10 @@ def _run(session: _Session) -> None:
 
 @contextlib.contextmanager
 def _bounded(session: _Session, most_s: float) -> Iterator[None]:
-    """End the session where its worker keeps the referee waiting beyond what ``_wait`` sees.
+    """End the session if its worker blocks the referee where ``_wait`` does not notice.
 
-    A worker that signals itself to continue discards the stop that is on its way to it, and a pipe that it has filled
-    takes no doorbell.
+    A worker that signals itself to continue discards the stop that is on its way to it. A pipe that it has filled takes
+    no doorbell byte.
     """
 
     def late(number: int, frame: object) -> None:
@@ -205,7 +204,9 @@ def _bounded(session: _Session, most_s: float) -> Iterator[None]:
 
 
 def _begin(session: _Session, number: int, started: float) -> bool:
-    """Wait for this worker's turn; False if the session is over. Who is first in a round decides that."""
+    """Wait for this worker's turn. Return False if the session is over, which the side that is first in a round
+    decides.
+    """
     place = session.plan.place
     late = number >= session.plan.least and time.monotonic() - started > session.plan.budget_s
     if place is None or session.alone:
@@ -219,7 +220,7 @@ def _begin(session: _Session, number: int, started: float) -> bool:
 
 
 def _end(session: _Session, number: int) -> None:
-    """Let the other side time its kernel after the first call of a round. After the second call this side begins the next round."""
+    """After the first call of a round, let the other side make its call. After the second call, begin the next round."""
     place = session.plan.place
     if place is not None and (number % 2 == 0) == (place == 0):
         _send(session, _TURN)
@@ -234,7 +235,7 @@ def _send(session: _Session, message: bytes) -> None:
 
 
 def _hear(session: _Session, most_s: float) -> bytes:
-    """Return the message of the competitor's referee; nothing once it is gone, and then this session goes on alone."""
+    """Return the message of the competitor's referee. Nothing once that has ended; this session then continues alone."""
     if session.alone:
         return b""
     _wait(session, session.turn_in, most_s, watch_child=False)
@@ -278,7 +279,7 @@ def _call(session: _Session, number: int, guards: list[tuple[int, bytes]]) -> No
 
 
 def _deliver(session: _Session, number: int) -> list[tuple[Any, Any, Any]]:
-    """Lay the call's inputs out; what is still wrong, as (array, positions, right values)."""
+    """Write the call's inputs. Return the elements that are still wrong, as (array, positions, right values)."""
     fixes = []
     cursor = number * session.plan.layout.input_bytes
     for slot in session.plan.layout.inputs:
@@ -315,7 +316,7 @@ def _first_difference(session: _Session, start: int, noise: bytes) -> int:
 
 
 def _nearest(layout: Layout, position: int) -> str:
-    """Return words for a place outside of all arrays."""
+    """Describe a position outside of all arrays."""
 
     def distance(slot: Slot) -> int:
         return max(slot.offset - position, position - (slot.offset + slot.size_bytes) + 1)
@@ -338,7 +339,7 @@ def _check_inputs(session: _Session, number: int) -> None:
 
 
 def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:
-    """Return elements that still hold the random bytes they were given."""
+    """Return the number of elements that still hold the random bytes they were given."""
     width = 4 if len(found) % 4 == 0 else 1
     kind = np.dtype(f"u{width}")
     now = np.frombuffer(found, kind)
@@ -350,7 +351,7 @@ def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:
 
 
 def _await_answer(session: _Session, number: int, most_s: float) -> float | None:
-    """Wait for the worker's answer to a call; what its own clock claims."""
+    """Wait for the worker's answer to a call. Return the time that its own clock claims."""
     _wait(session, session.done, most_s, watch_child=True)
     said = os.read(session.done, ANSWER.size)
     if len(said) != ANSWER.size:
@@ -384,7 +385,7 @@ def _wait(session: _Session, descriptor: int, most_s: float, *, watch_child: boo
 
 
 def _stop(session: _Session) -> None:
-    """Stop the worker and wait until it is."""
+    """Stop the worker and wait until it has stopped."""
     os.kill(session.child, signal.SIGSTOP)
     result = os.waitid(os.P_PID, session.child, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     assert result is not None
@@ -401,7 +402,7 @@ def _reap(session: _Session) -> None:
 
 
 def processor_clock(pid: int) -> int:
-    """Return the clock of the time that process ``pid`` has spent on processors (clock_getcpuclockid(3))."""
+    """Return the clock of the processor time of process ``pid`` (clock_getcpuclockid(3))."""
     found = ctypes.c_int()
     if _libc.clock_getcpuclockid(pid, ctypes.byref(found)):
         raise OSError(f"there is no processor clock of process {pid}")

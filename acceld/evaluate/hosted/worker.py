@@ -1,7 +1,7 @@
-"""The worker: a jailed process in which a kernel runs beside its data. Nothing it says is believed.
+"""Run a kernel beside its data in a jailed worker process. Nothing it says is trusted.
 
-It sees one call's inputs at a time, and only while its referee's clock runs: between calls it is stopped. It may lie
-about when it is done only by working longer, since the clock ends when it has been stopped again.
+The worker sees one call's inputs at a time, and only while its referee's clock runs: between calls it is stopped. It
+gains nothing by a false answer, since the clock ends only when it has been stopped again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def build(request: bytes, reply: int) -> None:
 
 
 def serve(request: bytes, reply: int) -> None:
-    """Prepare the kernel, say so, then run it once for each ring of the doorbell."""
+    """Prepare the kernel, answer that it is ready, then run it once for each byte on the doorbell pipe."""
     raw = json.loads(request)
     layout = Layout.from_plain(raw["layout"])
     memory = mmap.mmap(ARENA, layout.size_bytes)
@@ -66,7 +66,7 @@ def arguments(job: Any, layout: Layout, memory: Any) -> tuple[list[Any], list[An
 
 
 def empty(job: Any, artefact: str) -> Call:
-    """Return a kernel that does nothing: what a call costs by itself."""
+    """Return a kernel that does nothing, to measure the cost of a call."""
 
     def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         return None

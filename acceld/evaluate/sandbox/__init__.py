@@ -1,1 +1,1 @@
-"""The sandbox: jailed child processes, what they may use, and proof that it holds."""
+"""Jail child processes, and prove that the jail holds."""

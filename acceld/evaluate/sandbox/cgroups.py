@@ -1,6 +1,7 @@
-"""A cgroup for each evaluated tree, where the system delegates one to us: of version 2, else one of each version 1 hierarchy.
+"""Make a cgroup for each evaluated tree, if the system delegates one: version 2, else one in each version 1 hierarchy.
 
-The path of a version 1 cgroup is two, memory's and pids', with a newline between them: /proc/self/cgroup has one in a line.
+The path of a version 1 cgroup is two paths, memory's and pids', with a newline between them, as /proc/self/cgroup has
+one a line.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ _KILL_ROUNDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """A path under which cgroups with memory and pids limits can be made; or why there is none."""
+    """A path under which cgroups with memory and pids limits can be made, or the reason why there is none."""
 
     folder: str = ""
     reason: str = ""
 
 
 def find() -> Delegation:
-    """Look for a delegated cgroup, of version 2 first."""
+    """Look for a delegated cgroup, first of version 2."""
     second = find_second()
     if second.folder:
         return second
@@ -36,9 +37,9 @@ def find() -> Delegation:
 
 
 def find_second(mount: Path | None = None, own: str | None = None) -> Delegation:
-    """Look for a cgroup v2: ours, with the memory and pids controllers handed to its children.
+    """Look for this process's cgroup v2, with the memory and pids controllers delegated to its children.
 
-    ``mount`` and ``own`` are where cgroup v2 is mounted and our place in it; found out if not given.
+    ``mount`` and ``own`` are the mount point of cgroup v2 and this process's path in it; found out if not given.
     """
     mount = mount or mounted()
     if mount is None:
@@ -58,7 +59,7 @@ def find_second(mount: Path | None = None, own: str | None = None) -> Delegation
 
 
 def find_first(mounts: str | None = None, places: str | None = None) -> Delegation:
-    """Look for our cgroups v1 of memory and pids, where we may make others.
+    """Look for this process's cgroups v1 of memory and pids, if more can be made there.
 
     ``mounts`` and ``places`` are the texts of /proc/self/mountinfo and /proc/self/cgroup; read if not given.
     """
@@ -76,7 +77,7 @@ def find_first(mounts: str | None = None, places: str | None = None) -> Delegati
 
 
 def _first_folder(controller: str, mounts: str, places: str) -> Path | None:
-    """Return our cgroup of a controller's version 1 hierarchy."""
+    """Return this process's cgroup in a controller's version 1 hierarchy; None if there is none."""
     own = next(
         (line.split(":", 2)[2] for line in places.splitlines() if controller in line.split(":")[1].split(",")), None
     )
@@ -91,7 +92,7 @@ def _first_folder(controller: str, mounts: str, places: str) -> Path | None:
 
 
 def create(folder: str, name: str, *, memory_bytes: int, processes: int) -> str:
-    """Make a cgroup with its limits; its path. OSError if refused."""
+    """Make a cgroup with its limits, and return its path. OSError if refused."""
     made: list[Path] = []
     try:
         for parent in folder.split(_BETWEEN):
@@ -124,7 +125,7 @@ def enter(path: str, pid: int) -> None:
 
 
 def ran_out_of_memory(path: str) -> bool:
-    """Return True if the kernel ended a process of the cgroup for its memory limit."""
+    """Return True if the system ended a process of the cgroup for its memory limit."""
     memory, *first = path.split(_BETWEEN)
     events = _text(Path(memory) / ("memory.oom_control" if first else "memory.events"))
     counts = dict(line.split()[:2] for line in events.splitlines() if line.count(" "))
@@ -132,9 +133,9 @@ def ran_out_of_memory(path: str) -> bool:
 
 
 def kill(path: str) -> None:
-    """End every process in the cgroup. OSError if the kernel has no cgroup.kill (before 5.14).
+    """End every process in the cgroup. OSError if the system has no cgroup.kill (before 5.14).
 
-    Version 1 has no such file: nothing may be forked any more, and what is there is ended until nothing is.
+    Version 1 has no cgroup.kill. There new forks are forbidden, and processes are ended until none is left.
     """
     *memory, pids = map(Path, path.split(_BETWEEN))
     if not memory:
@@ -152,7 +153,7 @@ def kill(path: str) -> None:
 
 
 def remove(path: str, *, wait_s: float = 1.0) -> bool:
-    """Remove the cgroup once it is empty; False if it is not within ``wait_s``."""
+    """Remove the cgroup once it is empty. Return False if it is not empty within ``wait_s``."""
     deadline = time.monotonic() + wait_s
     left = [folder for folder in path.split(_BETWEEN) if not _removed(folder, deadline)]
     return not left

@@ -1,7 +1,7 @@
-"""Limits and rights of an evaluated process, and locking it in.
+"""Define limits and rights of an evaluated process, and lock the process in.
 
-The ladder: L4 namespaces and a cgroup, L3 namespaces, L2 Landlock, L1 seccomp and rlimits only, L0 nothing.
-Every level has all the layers of those below it that the kernel offers.
+The levels: L4 namespaces and a cgroup, L3 namespaces, L2 Landlock, L1 seccomp and rlimits only, L0 nothing. Every level
+also has the layers below it that the system offers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Any
 from acceld.evaluate.sandbox import landlock, linux, namespaces, seccomp
 
 SLOT_UID = 65_100
-"""First of the uids that evaluated processes run as where the daemon is root."""
+"""First of the uids for evaluated processes if the daemon is root."""
 SLOTS = 430
-"""Number of user ids to choose from: daemons side by side rarely share one. All are below 65,534 (nobody), which containers map."""
+"""Number of user ids to choose from, so that daemons side by side rarely share one. All are below 65,534 (nobody),
+which containers map.
+"""
 SHARED_BYTES = 1 << 30
 """Greatest size of ``/dev/shm`` in a wide jail."""
 
@@ -51,30 +53,33 @@ _SUMMARIES = {
 class Jail:
     """Limits and rights of one evaluated process tree.
 
-    With ``processes`` = 1 it can make neither processes nor threads, so that RLIMIT_AS caps its whole memory; with
-    more, a watchdog (or the cgroup) ends the tree above ``memory_bytes``. ``execute`` lets it start programs under
+    With ``processes`` = 1 it can make neither processes nor threads, so RLIMIT_AS caps its whole memory. With more, a
+    watchdog (or the cgroup) ends the tree above ``memory_bytes``. ``execute`` lets it start programs under
     ``read_paths``. Paths are absolute; nothing else of the file system can be reached from L2 on.
     """
 
     memory_bytes: int = 2 << 30
-    """Above what the process has when it starts."""
+    """Memory in addition to what the process has at its start."""
     wall_s: float = 60.0
     cpu_s: int = 60
     output_bytes: int = 64 << 20
-    """Greatest file it may write, its answer included."""
+    """Largest file that it may write, its answer included."""
     scratch_bytes: int = 64 << 20
     processes: int = 1
     open_files: int = 64
     execute: bool = False
     trusted: bool = False
-    """Runs our own code or a workload's reference: limits and a process tree of its own, but it may read files."""
+    """True for our own code or a workload's reference. It has limits and a process tree of its own, but may read files."""
     devices: bool = False
-    """It may drive the devices among its ``write_paths``; for trusted processes only."""
+    """True if it may drive the devices among its ``write_paths``; for trusted processes only."""
     wide: bool = False
-    """It has what compilers expect of a system: a ``/proc`` of its own tree, ``/dev/shm``, socket pairs, signals within
-    its tree, a user with a name, and address space without limit. Needs namespaces (L3); memory is watched."""
+    """True for a jail with what compilers expect of a system.
+
+    That is a ``/proc`` of its own tree, ``/dev/shm``, socket pairs, signals within its tree, a user with a name, and
+    address space without limit. Needs namespaces (L3); memory is watched.
+    """
     cores: tuple[int, ...] = ()
-    """Processor cores it is bound to; empty: any."""
+    """Processor cores that it is bound to; empty means any."""
     read_paths: tuple[str, ...] = field(default=())
     write_paths: tuple[str, ...] = field(default=())
 
@@ -154,7 +159,7 @@ def _address_space_bytes() -> int:
 
 
 def _limit(jail: Jail, base_bytes: int, *, own_count: bool) -> None:
-    """``own_count``: processes are counted apart from those of the user (own uid, or own user namespace)."""
+    """Set the rlimits. ``own_count``: its processes are counted apart from the user's (own uid, or own user namespace)."""
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_CPU: jail.cpu_s,

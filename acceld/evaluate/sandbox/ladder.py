@@ -1,7 +1,7 @@
 """Find the highest sandbox level that holds on this machine, by trying each.
 
-For each level from the top, a jailed child tries the twelve probes; the first level at which all are blocked is
-the one that is used. What the kernel merely claims to offer counts for nothing.
+From the top level down, a jailed child makes the twelve attempts to get out. The first level that blocks all of them is
+used. What the system merely claims to offer does not count.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ REQUIRED: dict[Level, frozenset[str]] = {
     Level.L1: frozenset(PROBES) - {"write_outside", "read_private", "files"},
     Level.L0: frozenset(),
 }
-"""Probes that must be blocked for a level to hold. L1 has no say over files."""
+"""Attempts that each level must block. L1 can not protect files."""
 _VICTIM = """
 import ctypes, signal, time
 ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 time.sleep(60)
 """
-"""Stands for the daemon, which is not dumpable either."""
+"""Program in place of the daemon, which other processes can not trace either."""
 _MEMORY_BYTES = 256 << 20
 _SCRATCH_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One probe's result at the level that was chosen."""
+    """Result of one attempt at the chosen level."""
 
     name: str
     blocked: bool
@@ -57,7 +57,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class SandboxReport:
-    """The level in use, the probes tried at it, and why each higher level does not hold."""
+    """The level in use, the attempts at it, and the reason why each higher level does not hold."""
 
     level: Level
     probes: tuple[Probe, ...]
@@ -67,7 +67,7 @@ class SandboxReport:
 
     @property
     def untrusted_allowed(self) -> bool:
-        """True if untrusted code may run at this level without explicit opt-in."""
+        """True if untrusted code may run at this level without an explicit setting."""
         return self.level >= Level.L1
 
     def plain(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class SandboxReport:
 
 
 async def probe_level(highest: Level = Level.L4) -> SandboxReport:
-    """Try the levels from ``highest`` down and report the first that holds; L0 always does."""
+    """Try the levels from ``highest`` down, and report the first that holds. L0 always does."""
     refused: list[tuple[Level, str]] = []
     delegation = cgroups.find()
     for level in sorted(Level, reverse=True):
@@ -140,7 +140,7 @@ async def _try(level: Level, cgroup_folder: str) -> tuple[Probe, ...]:
 
 @asynccontextmanager
 async def _scene(level: Level) -> AsyncIterator[dict[str, Any]]:
-    """Things for the probes to attack: servers, a private file, a process, an environment."""
+    """Provide the targets of the attempts: servers, a private file, a process, an environment."""
     canary = secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="acceld-probe-")))

@@ -1,7 +1,7 @@
-"""Landlock: which files a process may touch, without privileges (Linux >= 5.13).
+"""Restrict the files that a process may use by Landlock, without privileges (Linux >= 5.13).
 
-Rights are added by ABI: 2 rename across folders, 3 truncate, 4 TCP, 5 device ioctl, 6 signals and abstract
-sockets, 9 connecting to a socket by its path. What the kernel at hand lacks is left to seccomp.
+Rights are added by ABI: 2 rename across folders, 3 truncate, 4 TCP, 5 device ioctl, 6 signals and abstract sockets, 9
+connecting to a socket by its path. seccomp covers what the system's ABI lacks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def abi() -> int:
-    """Return the kernel's Landlock ABI; 0 where there is none."""
+    """Return the system's Landlock ABI; 0 if there is none."""
     try:
         return linux.syscall(_CREATE_RULESET, None, 0, 1)
     except (OSError, AttributeError):
@@ -47,7 +47,7 @@ def _file_rights(version: int) -> int:
 
 
 def restrict(*, read: Iterable[str] = (), write: Iterable[str] = (), execute: Iterable[str] = ()) -> None:
-    """Leave this process, for good, only the given folders and files; no_new_privs must be set.
+    """Restrict this process, for good, to the given folders and files; no_new_privs must be set.
 
     OSError if Landlock is missing or a path can not be opened.
     """

@@ -1,7 +1,7 @@
-"""The Linux calls of the sandbox that Python 3.11 does not offer, through ctypes.
+"""Call the Linux functions of the sandbox that Python 3.11 lacks, through ctypes.
 
-Each function raises OSError with the kernel's errno. Importing this module is safe on any system; the calls
-fail where the system is not Linux.
+Each function raises OSError with the system's errno. Importing this module is safe on any system; the calls fail on
+systems other than Linux.
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ _NUMBERS = {
     "x86_64": {"pivot_root": 155, "capset": 126},
     "aarch64": {"pivot_root": 41, "capset": 91},
 }
-"""Calls without a libc wrapper whose number differs between machines."""
+"""Numbers of calls without a libc wrapper that differ between machines."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def machine() -> str:
-    """``x86_64``, ``aarch64`` or another name for which there is no filter."""
+    """Return ``x86_64``, ``aarch64``, or another name, for which there is no filter."""
     name = platform.machine()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def syscall(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """Return a raw system call; integers are passed as C longs."""
+    """Make a raw system call and return its result. Integers are passed as C longs."""
     converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return _checked(_libc.syscall(ctypes.c_long(number), *converted), f"system call {number}")
 
 
 def prctl(option: int, value: int = 0) -> None:
-    """prctl(2) with one argument."""
+    """Call prctl(2) with one argument."""
     zero = ctypes.c_ulong(0)
     _checked(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), f"prctl {option}")
 
 
 def unshare(flags: int) -> None:
-    """unshare(2)."""
+    """Call unshare(2)."""
     _checked(_libc.unshare(flags), "unshare")
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """mount(2)."""
+    """Call mount(2)."""
     _checked(
         _libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode()),
         f"mount {target}",
@@ -75,12 +75,12 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def unmount(target: str) -> None:
-    """umount2(2), detached."""
+    """Call umount2(2), detached."""
     _checked(_libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
 def pivot_root(new: str, old: str) -> None:
-    """pivot_root(2)."""
+    """Call pivot_root(2)."""
     syscall(_NUMBERS[machine()]["pivot_root"], new.encode(), old.encode())
 
 

@@ -22,7 +22,7 @@ COMPILER_TO_SDK = 5
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Whether an API compiles for a chip with an SDK, and the reason if not."""
+    """Answer to: does an API compile for a chip with an SDK? Holds the reason if not."""
 
     reason: str = ""
     blocks: bool = True
