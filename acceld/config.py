@@ -18,8 +18,6 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-import msgspec
-
 from acceld import plugins, trust
 from acceld.errors import ConfigError, did_you_mean
 from acceld.model import SEARCH_OPTIONS, KnowledgeLevel, StrategyName
@@ -529,6 +527,10 @@ def _convert(value: Any, hint: Any, subject: str, *, strict: bool = True) -> Any
     """Return ``value`` converted to ``hint``. ConfigError, which opens with ``subject``, if that is not possible."""
     if value in ("", None) and type(None) in _options(hint):
         return None
+    if get_origin(hint) is Literal and value in get_args(hint):
+        return value
+    import msgspec  # many commands have nothing to convert
+
     try:
         return msgspec.convert(value, hint, strict=strict)
     except msgspec.ValidationError:
@@ -538,8 +540,9 @@ def _convert(value: Any, hint: Any, subject: str, *, strict: bool = True) -> Any
 
 def _build(kind: Any, prefix: str, values: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
     made: dict[str, Any] = {}
+    hints = get_type_hints(kind)
     for f in fields(kind):
-        key, hint = f"{prefix}{f.name}", get_type_hints(kind)[f.name]
+        key, hint = f"{prefix}{f.name}", hints[f.name]
         if kind is Config and f.name == "models":
             names = {k.split(".")[1]: None for k in values if k.startswith("models.")}
             made["models"] = {name: _build(ModelConfig, f"models.{name}.", values, origins) for name in names}

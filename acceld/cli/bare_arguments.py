@@ -9,7 +9,7 @@ from acceld import drafts
 from acceld.errors import UsageError, did_you_mean
 from acceld.model import Kernel
 from acceld.nki.errors import KernelFailure
-from acceld.nki.frontend.tracing import find_entry
+from acceld.nki.frontend.entry import find_entry
 from acceld.workloads import ArraySpec
 
 Value = ArraySpec | float | int | bool

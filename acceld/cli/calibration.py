@@ -21,7 +21,8 @@ from acceld.errors import AcceldError, UsageError
 from acceld.home import Home, find_home
 from acceld.model import Kernel
 from acceld.nki.timing import calibration
-from acceld.nki.timing.calibration import Calibration, Sample
+from acceld.nki.timing.calibration import Calibration
+from acceld.nki.timing.calibration_fit import Sample, fit
 from acceld.workloads import workload
 
 MEASURED = """
@@ -74,7 +75,7 @@ def learn(arguments: argparse.Namespace) -> int:
     fitted: dict[tuple[str, str], Calibration] = {}
     for (chip, api, sdk), group in sorted(groups.items()):
         samples = asyncio.run(_samples(group, settings, state))
-        made = calibration.fit(samples, sdk=sdk)
+        made = fit(samples, sdk=sdk)
         if (chip, api) not in fitted or made.kernels > fitted[chip, api].kernels:
             fitted[chip, api] = made
     others = [one for one in calibration.read(state) if (one.chip, one.api) not in fitted]

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 SESSIONS = 5
 """Fewest sessions for a win. With five medians, the true one lies outside their range in one case of sixteen."""
 _RESAMPLES = 2000
@@ -72,6 +70,8 @@ class Paired:
 
 def median(sessions: Sequence[Sequence[float]]) -> Estimate:
     """Return the median of the medians of at least one session of samples. Equal samples give an equal interval."""
+    import numpy as np
+
     rng = np.random.default_rng(0)
     count = len(sessions)
     within = np.empty((count, _RESAMPLES, count))
@@ -96,6 +96,8 @@ def paired(
     All samples are positive and in the resolution's unit. Samples of a session's longer series without a partner are
     left out. ValueError if the numbers of sessions differ.
     """
+    import numpy as np
+
     ratios = []
     for mine, other in zip(candidate, competitor, strict=True):
         pairs = min(len(mine), len(other))
@@ -106,5 +108,7 @@ def paired(
 
 def spread(samples: Sequence[float]) -> float:
     """Return the interquartile range."""
+    import numpy as np
+
     low, high = np.percentile(np.asarray(samples, np.float64), (25, 75))
     return float(high - low)

@@ -76,7 +76,17 @@ class OrderedEvaluator(ABC, Generic[C]):
         DeviceError if something is missing, or the level is below the configured one.
         """
         slots = await self.find()
-        self.report = report = await probe_level(self._highest)
+        self._queue = SlotQueue(slots, self._config.queue_size)
+        try:
+            self.report = report = await self.find_level(self._highest)
+            self._demand(report)
+            await self.open(report)
+        except BaseException:
+            await self.stop(0.0)
+            raise
+
+    def _demand(self, report: SandboxReport) -> None:
+        """Raise DeviceError where the level is below the one that the configuration demands."""
         wanted = self._config.sandbox
         if wanted != "auto" and report.level < Level[wanted]:
             reasons = "; ".join(f"{level.name}: {why}" for level, why in report.refused)
@@ -84,12 +94,6 @@ class OrderedEvaluator(ABC, Generic[C]):
                 f"the sandbox reaches {report.level.name}, [evaluate] sandbox demands {wanted}",
                 hint=f"{reasons}. `acceld doctor` shows what is missing.",
             )
-        self._queue = SlotQueue(slots, self._config.queue_size)
-        try:
-            await self.open(report)
-        except BaseException:
-            await self.stop(0.0)
-            raise
 
     async def stop(self, grace_s: float) -> None:
         """Start nothing new, give running evaluations ``grace_s``, then end every child and its tree."""
@@ -202,6 +206,10 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def find(self) -> int:
         """Find the devices. Return the number of evaluations at the same time. DeviceError if there is no device."""
         return slots_of(self._config)
+
+    async def find_level(self, highest: Level) -> SandboxReport:
+        """Find the sandbox level, not above ``highest``."""
+        return await probe_level(highest)
 
     @abstractmethod
     async def open(self, report: SandboxReport) -> None:

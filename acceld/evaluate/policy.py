@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from acceld.model import Failure
-from acceld.nki.frontend.session import Permitted, asks_if_main
+from acceld.nki.frontend.permitted import Permitted, asks_if_main
 from acceld.parsing import parse
 
 MODULES = frozenset(

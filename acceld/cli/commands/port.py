@@ -105,7 +105,7 @@ async def _port(
     state: Path,
 ) -> Outcome:
     from acceld.evaluate.simulated.programs import tracing
-    from acceld.nki.frontend.tracing import find_entry
+    from acceld.nki.frontend.entry import find_entry
     from acceld.nki.port.comparison import compare
     from acceld.nki.port.rewriting import Finding, rewrite
     from acceld.nki.verify.verifier import verify

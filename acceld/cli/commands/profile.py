@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acceld import config, drafts, figures, roofline
+from acceld import config, figures, roofline
 from acceld.cli.arguments import add_json, add_launch, add_target
-from acceld.cli.bare_arguments import bare_arguments
 from acceld.cli.kernels import (
     NOT_PASSED,
     baseline_of,
@@ -129,6 +128,8 @@ def _subject(arguments: argparse.Namespace, api: str, named: Workload | None) ->
         yield Subject(_load(baseline_of(found, api), arguments, api, found), found, found.kernel_arguments())
         return
     if arguments.arg:
+        from acceld.cli.bare_arguments import bare_arguments
+
         kernel = _load(path, arguments, api, None)
         yield Subject(kernel, None, bare_arguments(kernel, arguments.arg, arguments.scalar))
         return
@@ -159,6 +160,8 @@ def _load(path: Path, arguments: argparse.Namespace, api: str, found: Workload |
 
 def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
     """Return a temporary workload around a reference."""
+    from acceld import drafts
+
     if not reference.is_file():
         raise UsageError(f"there is no file {reference}")
     facts = drafts.reference_facts(reference)
@@ -276,7 +279,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
     print_pairs(pairs)
     if profile is None:
         return
-    from acceld.evaluate.simulated.simulator import DERIVED
+    from acceld.evaluate.simulated.profiles import DERIVED
 
     classes = dict(profile.details.get("figure_class", {}))
     classes |= {counter: classes.get(figure, "") for counter, figure in DERIVED.items()}

@@ -13,7 +13,7 @@ from acceld.errors import UsageError
 from acceld.evaluate.case import Failed
 from acceld.model import Failure, Kernel, Status
 from acceld.nki.errors import KernelFailure
-from acceld.nki.frontend.tracing import find_entry
+from acceld.nki.frontend.entry import find_entry
 from acceld.parsing import parse
 from acceld.workloads import ArraySpec, Workload
 

@@ -17,8 +17,8 @@ from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN
+from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import EXPENSIVE_S, Trial, check_errors, search_trial, strict_trials
-from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors
 from acceld.evaluate.simulated.children import Children
 from acceld.model import Gate

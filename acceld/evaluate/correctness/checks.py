@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from acceld.evaluate.correctness.metrics import Errors
+from acceld.evaluate.correctness.errors import Errors
 from acceld.model import Check, Correctness, Failure, Gate
 
 WORST = 1e9

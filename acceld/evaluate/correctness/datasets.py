@@ -4,6 +4,8 @@ A folder holds ``meta.json``, ``input<i>.bin`` (kernel's layout and dtype) and `
 float64, or float32 above 64 MiB, which adds 3e-8 to a relative error), all in C order. A folder is written under
 another name and renamed, so that an existing one is complete. Nothing in it is ever executed or unpickled. Whoever
 writes or uses a folder holds a shared lock on it; a folder without a lock may be removed at any time.
+
+The daemon holds and removes data sets. Only children, which read and write arrays, import numpy.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import ml_dtypes
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from acceld.evaluate.correctness.bands import Piece
-from acceld.evaluate.correctness.metrics import Errors, compare_pieces, place_of
+from acceld.evaluate.correctness.errors import Errors
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 META = "meta.json"
 _WIDE_BYTES = 64 << 20
@@ -56,6 +58,8 @@ def write(
     record: dict[str, Any],
 ) -> None:
     """Write a data set; ``dtypes`` are those the outputs must have. OSError if the disk refuses."""
+    import numpy as np
+
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     partial.mkdir(parents=True, mode=0o700)
     lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -133,6 +137,8 @@ def describe(folder: Path) -> DataSet | None:
 
 def read_inputs(folder: Path) -> list[Any]:
     """Return the inputs in the kernel's layout: fresh arrays, which a kernel may change, and Python numbers."""
+    import numpy as np
+
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     values: list[Any] = []
     for number, one in enumerate(meta["inputs"]):
@@ -145,6 +151,8 @@ def read_inputs(folder: Path) -> list[Any]:
 
 def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
     """Return the expected outputs (mapped read-only), each with the dtype that the kernel's output must have."""
+    import numpy as np
+
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     return [
         (np.memmap(folder / f"expected{i}.bin", _dtype(one["kept_as"]), "r", shape=tuple(one["shape"])), one["dtype"])
@@ -156,6 +164,8 @@ def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
     """Return the errors of each piece of a kernel's outputs, with their positions, in the order of the data set's
     floors.
     """
+    from acceld.evaluate.correctness.metrics import compare_pieces, place_of
+
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     wanted, pieces = [want for want, _ in read_expected(folder)], [Piece(*one) for one in meta["pieces"]]
     return [
@@ -209,4 +219,7 @@ def _kept_as(array: NDArray[Any]) -> str:
 
 
 def _dtype(name: str) -> np.dtype[Any]:
+    import ml_dtypes
+    import numpy as np
+
     return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from acceld.evaluate.correctness.bands import is_banded, pieces_of
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
-from acceld.evaluate.correctness.metrics import NONE, Errors
+from acceld.evaluate.correctness.errors import NONE, Errors
 from acceld.evaluate.correctness.tolerance import Tolerance, tolerance_from
 from acceld.model import OWN_ORACLE, Check
 from acceld.workloads import Precision, Workload

@@ -14,51 +14,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acceld.evaluate.correctness.bands import Piece
+from acceld.evaluate.correctness.errors import BROKEN, NONE, Errors
 
 _BLOCK_ELEMENTS = 1 << 16
 """Half a megabyte of float64, which fits a core's own cache."""
 _ROW_DAMPING = 1e-4
 _ELEMENT_DAMPING = 1e-3
 _GLOBAL_DAMPING = 1e-7
-
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """The three errors of one output, or the worst of several. They are infinite if an output is not finite."""
-
-    rel_l2: float
-    worst_row: float
-    element: float
-    place: str = field(default="", compare=False, kw_only=True)
-    """A description of the wrong part of an output; empty if it was not examined."""
-
-    def worst(self, other: Errors) -> Errors:
-        """Return the greater of each error."""
-        return Errors(
-            max(self.rel_l2, other.rel_l2),
-            max(self.worst_row, other.worst_row),
-            max(self.element, other.element),
-        )
-
-    @property
-    def finite(self) -> bool:
-        """True if the output was finite."""
-        return math.isfinite(self.rel_l2)
-
-    def plain(self) -> list[float]:
-        """Return the record as JSON-able data."""
-        return [self.rel_l2, self.worst_row, self.element]
-
-
-NONE = Errors(0.0, 0.0, 0.0)
-BROKEN = Errors(math.inf, math.inf, math.inf)
 
 
 def compare_pieces(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld.evaluate.correctness.bands import is_banded
-from acceld.evaluate.correctness.metrics import NONE, Errors
+from acceld.evaluate.correctness.errors import NONE, Errors
 from acceld.workloads import Workload
 
 log = logging.getLogger(__name__)

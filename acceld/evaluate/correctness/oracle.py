@@ -21,7 +21,8 @@ from acceld.errors import WorkloadError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import Piece, is_banded, pieces_of
 from acceld.evaluate.correctness.distributions import NOISY, inputs_of, is_boosted
-from acceld.evaluate.correctness.metrics import BROKEN, Errors, compare_pieces
+from acceld.evaluate.correctness.errors import BROKEN, Errors
+from acceld.evaluate.correctness.metrics import compare_pieces
 from acceld.evaluate.correctness.tolerance import floor_of_parts
 from acceld.evaluate.sandbox.messages import send, unpack
 from acceld.nki.errors import KernelFailure

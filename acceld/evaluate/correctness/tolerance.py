@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from acceld.evaluate.correctness.metrics import Errors
+from acceld.evaluate.correctness.errors import Errors
 
 _MULTIPLE = 20.0
 _LEAST_MULTIPLE = 2.0

@@ -23,14 +23,15 @@ from typing import Any
 from acceld.errors import WorkloadError
 from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness.admission import Admission, answered
-from acceld.evaluate.correctness.metrics import Errors
+from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.hosted.arena import Layout, memory_file
 from acceld.evaluate.hosted.driver import Driver, Job, Lease, Rights
 from acceld.evaluate.hosted.oracle import errors_of
 from acceld.evaluate.hosted.referee import FINISHED, Plan
 from acceld.evaluate.sandbox.jail import Jail, Level
 from acceld.evaluate.sandbox.messages import BadMessage, clean, failure_from, pack, parse
-from acceld.evaluate.sandbox.process import Outcome, Reply, SandboxError, Zygote
+from acceld.evaluate.sandbox.process import Outcome, SandboxError, Zygote
+from acceld.evaluate.sandbox.reply import Reply
 from acceld.model import Failure, Status
 from acceld.workloads import Workload
 

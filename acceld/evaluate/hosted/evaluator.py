@@ -24,8 +24,8 @@ from acceld.evaluate.comparison import SESSIONS
 from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.checks import placed
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
+from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import Trial, check_errors, fresh_seed
-from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import NumpyFloor
 from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
 from acceld.evaluate.hosted.arena import Layout, lay_out

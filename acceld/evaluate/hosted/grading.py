@@ -9,8 +9,8 @@ from acceld.errors import WorkloadError
 from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.correctness.checks import WORST, bounded, worst_row
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS
+from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import Trial, check_errors
-from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors
 from acceld.evaluate.hosted.bench import Artefact, Checked, Draw
 from acceld.evaluate.hosted.driver import Lease

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acceld.errors import WorkloadError
-from acceld.evaluate.correctness import admission
+from acceld.evaluate.correctness import examination
 from acceld.evaluate.correctness.bands import Piece, pieces_of
 from acceld.evaluate.correctness.distributions import inputs_of
-from acceld.evaluate.correctness.metrics import Errors, compare_pieces
+from acceld.evaluate.correctness.errors import Errors
+from acceld.evaluate.correctness.metrics import compare_pieces
 from acceld.evaluate.correctness.oracle import floors_of
 from acceld.evaluate.hosted.arena import Layout, Slot, numpy_dtype
 from acceld.evaluate.hosted.worker import function
@@ -68,7 +69,7 @@ def check(request: bytes, reply: int) -> None:
 def admit(request: bytes, reply: int) -> None:
     """Examine whether the workload can tell right from wrong, with the reference that ``check`` uses."""
     raw, _ = unpack(request)
-    admission.admit(request, reply, function(raw["reference"]) if raw["reference"] else None)
+    examination.admit(request, reply, function(raw["reference"]) if raw["reference"] else None)
 
 
 def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dict[str, Any]]:

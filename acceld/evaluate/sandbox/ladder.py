@@ -81,8 +81,23 @@ class SandboxReport:
         }
 
 
-async def probe_level(highest: Level = Level.L4) -> SandboxReport:
-    """Try the levels from ``highest`` down, and report the first that holds. L0 always does."""
+async def probe_level(highest: Level = Level.L4, zygote: Zygote | None = None) -> SandboxReport:
+    """Try the levels from ``highest`` down, and report the first that holds. L0 always does.
+
+    A ``zygote`` with the tasks :data:`TASKS` is used in place of one of its own, and jails at the level found from then on.
+    """
+    if zygote is None:
+        zygote = Zygote(TASKS, level=Level.L0)
+        try:
+            return await _highest(highest, zygote)
+        finally:
+            await zygote.stop()
+    report = await _highest(highest, zygote)
+    zygote.at(report.level, report.cgroup_folder)
+    return report
+
+
+async def _highest(highest: Level, zygote: Zygote) -> SandboxReport:
     refused: list[tuple[Level, str]] = []
     delegation = cgroups.find()
     for level in sorted(Level, reverse=True):
@@ -93,7 +108,7 @@ async def probe_level(highest: Level = Level.L4) -> SandboxReport:
             refused.append((level, reason))
             continue
         try:
-            probes = await _try(level, delegation.folder)
+            probes = await _try(level, zygote.at(level, delegation.folder))
         except SandboxError as error:
             refused.append((level, error.message))
             continue
@@ -116,18 +131,13 @@ def _missing(level: Level, delegation: cgroups.Delegation) -> str:
     return ""
 
 
-async def _try(level: Level, cgroup_folder: str) -> tuple[Probe, ...]:
-    zygote = Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
+async def _try(level: Level, zygote: Zygote) -> tuple[Probe, ...]:
     jail = Jail(memory_bytes=_MEMORY_BYTES, wall_s=20, cpu_s=10, scratch_bytes=_SCRATCH_BYTES)
-    await zygote.start()
-    try:
-        async with _scene(level) as scene:
-            outcome, reply = await zygote.run("probe", json.dumps(scene).encode(), jail)
-            with reply:
-                written = reply.read(64_000)
-            survivors = not outcome.ended_well
-    finally:
-        await zygote.stop()
+    async with _scene(level) as scene:
+        outcome, reply = await zygote.run("probe", json.dumps(scene).encode(), jail)
+        with reply:
+            written = reply.read(64_000)
+        survivors = not outcome.ended_well
     try:
         results: dict[str, list[str]] = json.loads(written)
     except ValueError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -45,7 +44,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def machine() -> str:
     """Return ``x86_64``, ``aarch64``, or another name, for which there is no filter."""
-    name = platform.machine()
+    name = os.uname().machine
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 

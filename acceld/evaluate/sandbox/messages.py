@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import re
 import struct
+import traceback
+from pathlib import Path
 from typing import Any
 
 from acceld.errors import AcceldError
-from acceld.evaluate.sandbox.process import Reply, write_all
+from acceld.evaluate.sandbox.reply import Reply, write_all
 from acceld.model import Failure, Status
 
 MAX_HEADER = 256 * 1024
@@ -108,3 +110,15 @@ def failure_record(error: BaseException) -> dict[str, Any]:
             "hint": str(getattr(error, "hint", ""))[:MAX_MESSAGE],
         }
     }
+
+
+def limit_record(rule: str, message: str, hint: str = "", line: int = 0) -> dict[str, Any]:
+    """Return the record of a program that is not accepted."""
+    return {"failure": {"class": "LimitExceeded", "rule": rule, "message": message, "hint": hint, "line": line}}
+
+
+def defect_record(error: Exception, doing: str) -> dict[str, Any]:
+    """Return the record of an error in our own code, which only a forged program should reach."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    return limit_record("judge", f"{doing} the program raised {type(error).__name__} at {where}: {error}")

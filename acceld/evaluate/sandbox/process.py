@@ -20,11 +20,12 @@ from typing import Any, Self
 from acceld.errors import AcceldError
 from acceld.evaluate.sandbox import cgroups
 from acceld.evaluate.sandbox.jail import SLOTS, Jail, Level
+from acceld.evaluate.sandbox.reply import Reply, write_all
 
 log = logging.getLogger(__name__)
 
 _START_S = 60.0
-"""Seconds a zygote may take to load its modules, or to take up a job."""
+"""Seconds a zygote may take to start, or to take up a job."""
 _KILL_S = 5.0
 _MAX_STATUS = 64_000
 TRIES = 5
@@ -42,7 +43,6 @@ _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "PYTHONDONTWRITEBYTECODE": "1",
     "LC_ALL": "C.UTF-8",
 }
 """The whole environment of a zygote: nothing of the daemon's own."""
@@ -120,34 +120,6 @@ class Outcome:
         return f"exited with status {self.exit}"
 
 
-class Reply:
-    """An open file with what a job wrote. The bytes come from a hostile process; read them with a limit."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-
-    @property
-    def size(self) -> int:
-        """Bytes written."""
-        return os.fstat(self.descriptor).st_size
-
-    def read(self, limit: int, offset: int = 0) -> bytes:
-        """At most ``limit`` bytes from ``offset``."""
-        return os.pread(self.descriptor, limit, offset)
-
-    def close(self) -> None:
-        """Free it."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 class Zygote:
     """One zygote process and the jobs it runs; several jobs may run at once.
 
@@ -162,13 +134,19 @@ class Zygote:
         self._socket: socket.socket | None = None
         self._lock = asyncio.Lock()
 
+    def at(self, level: Level, cgroup_folder: str = "") -> Self:
+        """Return the zygote, which from now on jails its jobs at another level."""
+        self.level = level
+        self._cgroup_folder = cgroup_folder if level >= Level.L4 else ""
+        return self
+
     @property
     def pid(self) -> int | None:
         """The zygote's process id while it runs."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def start(self) -> None:
-        """Start the zygote and wait until its modules are loaded. SandboxError if it does not start, or is killed."""
+        """Start the zygote and wait until it takes jobs. SandboxError if it does not start, or is killed."""
         async with self._lock:
             await self._start()
 
@@ -238,13 +216,15 @@ class Zygote:
         *,
         attachment: Reply | None = None,
         offset: int = 0,
+        modules: Sequence[str] = (),
         referee: str = "",
         shared: Sequence[int] = (),
         private: Sequence[int] = (),
     ) -> tuple[Outcome, Reply]:
         """Run one task in a jailed child and wait for the end of its whole tree.
 
-        The child is given ``request`` and after it what ``attachment`` holds from ``offset`` on. ``shared`` descriptors
+        The child is given ``request`` and after it what ``attachment`` holds from ``offset`` on. ``modules`` are imported
+        before it is jailed; name none that a stranger chose. ``shared`` descriptors
         are 5 and up in the child; ``referee`` names a task that the supervisor runs beside it, which also gets the
         ``private`` ones. The caller closes the reply. Cancelling this ends the tree first. SandboxError if the jail can
         not be entered, LostError if the zygote or the supervisor is lost.
@@ -252,9 +232,11 @@ class Zygote:
         A job that something killed is done again, up to :data:`TRIES` times in all: nothing of it is left. Not so with a
         referee, because calls that were made can not be unmade.
         """
+        described = {"task": task, "modules": list(modules), "referee": referee, "shared": len(shared)}
+        descriptors = (*shared, *private)
         for left in reversed(range(1 if referee else TRIES)):
             try:
-                outcome, reply = await self._once(task, request, jail, attachment, offset, referee, shared, private)
+                outcome, reply = await self._once(described, request, jail, attachment, offset, descriptors)
             except LostError as error:
                 if isinstance(error, SilentError):
                     await self._end()
@@ -270,14 +252,12 @@ class Zygote:
 
     async def _once(
         self,
-        task: str,
+        described: Mapping[str, Any],
         request: bytes,
         jail: Jail,
         attachment: Reply | None,
         offset: int,
-        referee: str,
-        shared: Sequence[int],
-        private: Sequence[int],
+        further: Sequence[int],
     ) -> tuple[Outcome, Reply]:
         reply = Reply(_memory_file())
         slot = _free_slot()
@@ -286,8 +266,7 @@ class Zygote:
             request_file = _memory_file()
             try:
                 await asyncio.to_thread(_fill, request_file, request, attachment, offset)
-                described = {"task": task, "referee": referee, "shared": len(shared)}
-                descriptors = (request_file, reply.descriptor, *shared, *private)
+                descriptors = (request_file, reply.descriptor, *further)
                 outcome = await self._run(described, descriptors, jail, slot)
             finally:
                 os.close(request_file)
@@ -433,10 +412,3 @@ def _fill(descriptor: int, data: bytes, attachment: Reply | None, offset: int) -
     while attachment is not None and (part := attachment.read(_COPY_BYTES, offset)):
         offset += len(part)
         write_all(descriptor, part)
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write all bytes, however few a call takes."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

@@ -1,7 +1,8 @@
-"""The zygote: a process with numpy and the tracer loaded that forks a jailed child for each job.
+"""The zygote: a process that imports what jobs need and forks a jailed child for each job.
 
 It is started by exec with an empty environment (:mod:`acceld.evaluate.sandbox.process`), before the daemon holds a key,
-and has one thread. A job arrives as one datagram with four file descriptors:
+and has one thread. What a job needs is imported before its fork, once for all jobs: a jail has no files to import from.
+A job arrives as one datagram with four file descriptors:
 
 * ``request``: a file with the task's input,
 * ``reply``: a file the child writes its answer to,
@@ -26,8 +27,9 @@ import resource
 import select
 import signal
 import socket
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -59,6 +61,8 @@ class Job:
     control: int
     status: int
     referee: str = ""
+    modules: tuple[str, ...] = ()
+    """Modules that its task may import."""
     shared: tuple[int, ...] = ()
     private: tuple[int, ...] = ()
 
@@ -70,24 +74,43 @@ Referee = Callable[[Job, int, float], dict[str, Any]]
 def main(tasks: dict[str, str], descriptor: int) -> None:
     """Serve jobs from the datagram socket ``descriptor`` until it closes.
 
-    ``tasks`` maps a task's name to ``module:function``; the modules are imported now.
+    ``tasks`` maps a task's name to ``module:function``; a module is imported for its first job.
     """
-    loaded = {name: _load(where) for name, where in tasks.items()}
+    loaded: dict[str, Callable[..., Any]] = {}
     server = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.collect()
-    gc.freeze()
     server.send(b"ready")
     while True:
         data, descriptors, _, _ = socket.recv_fds(server, MAX_DATAGRAM, _MOST_DESCRIPTORS)
         if not data:
             return
+        job = _job(data, descriptors)
+        problem = _prepare(job, tasks, loaded)
         if os.fork() == 0:
             server.close()
-            _supervise(_job(data, descriptors), loaded)
+            _supervise(job, loaded, problem)
         for number in descriptors:
             os.close(number)
+
+
+def _prepare(job: Job, tasks: Mapping[str, str], loaded: dict[str, Callable[..., Any]]) -> str:
+    """Import what a job needs and no job before it did; return what is wrong with it, empty for nothing."""
+    wanted = [name for name in (job.task, job.referee) if name and name not in loaded]
+    modules = [name for name in job.modules if name not in sys.modules]
+    if not wanted and not modules:
+        return ""
+    gc.disable()
+    try:
+        for name in modules:
+            importlib.import_module(name)
+        loaded |= {name: _load(tasks[name]) for name in wanted}
+    except Exception as error:  # noqa: BLE001  # a module may fail in any way; the daemon is told
+        return f"{type(error).__name__}: {error}"
+    finally:
+        gc.freeze()
+        gc.enable()
+    return ""
 
 
 def _load(where: str) -> Callable[..., Any]:
@@ -103,17 +126,19 @@ def _job(data: bytes, descriptors: list[int]) -> Job:
     shared, private = others[: raw["shared"]], others[raw["shared"] :]
     return Job(
         raw["task"], jail, level, raw["slot"], raw["cgroup"], request, reply, control, status,
-        raw["referee"], tuple(shared), tuple(private),
+        raw["referee"], tuple(raw["modules"]), tuple(shared), tuple(private),
     )  # fmt: skip
 
 
-def _supervise(job: Job, tasks: dict[str, Callable[..., Any]]) -> NoReturn:
+def _supervise(job: Job, tasks: dict[str, Callable[..., Any]], problem: str) -> NoReturn:
     started = time.monotonic()
     outcome: dict[str, Any] = {"exit": None, "signal": None, "cause": "harness", "detail": ""}
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         _say(job, {"pid": os.getpid()})
+        if problem:
+            raise OSError(problem)
         if job.level >= Level.L3:
             namespaces.separate()
         gate_read, gate_write = os.pipe()
@@ -201,6 +226,7 @@ def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int
     code = 1
     try:
         os.setsid()
+        sys.dont_write_bytecode = True
         os.read(gate, 1)
         _keep_only(job, entered)
         request = _read_all(0)

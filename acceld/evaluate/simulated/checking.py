@@ -15,6 +15,7 @@ from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.checks import HINTS, near, placed
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN
+from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import (
     EXPENSIVE_S,
     Seeds,
@@ -26,14 +27,13 @@ from acceld.evaluate.correctness.gates import (
     search_trial,
     strict_trials,
 )
-from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors
 from acceld.evaluate.interface import Priority
 from acceld.evaluate.simulated.case import TracedCase
 from acceld.evaluate.simulated.children import Children, Refused
 from acceld.evaluate.simulated.timer import Timer
 from acceld.model import Failure, Gate, Status
-from acceld.nki.frontend.repeatable import RULE
+from acceld.nki.frontend.permitted import RULE
 from acceld.workloads import Workload, load_workload, shape_text
 
 log = logging.getLogger(__name__)

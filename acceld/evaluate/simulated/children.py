@@ -1,6 +1,7 @@
 """The three kinds of child process, as typed calls: trace, inspect, make a data set, try on a data set.
 
-Three zygotes: two for tracing, which never get data, and one for our own code (judge) and the workload's (oracle).
+All are forks of one zygote, which holds no data: a request is in a file that only its own child has. Second traces are forks of
+another.
 """
 
 from __future__ import annotations
@@ -26,21 +27,25 @@ from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.admission import Admission, answered
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN
+from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import Trial
-from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors, NumpyFloor
+from acceld.evaluate.sandbox import ladder
 from acceld.evaluate.sandbox.jail import Jail, Level
 from acceld.evaluate.sandbox.messages import BadMessage, clean, failure_from, pack, parse
-from acceld.evaluate.sandbox.process import Outcome, Reply, SandboxError, Zygote
+from acceld.evaluate.sandbox.process import Outcome, SandboxError, Zygote
+from acceld.evaluate.sandbox.reply import Reply
+from acceld.evaluate.simulated.tracer_modules import tracer_modules
 from acceld.model import Failure, Kernel, Status
 from acceld.workloads import ArraySpec, Precision, Workload
 
-TRACING = {"trace": "acceld.evaluate.simulated.tracer:run"}
-JUDGE_TASKS = {
+TASKS = {
+    "trace": "acceld.evaluate.simulated.tracer:run",
     "make": "acceld.evaluate.correctness.oracle:make",
-    "admit": "acceld.evaluate.correctness.admission:admit",
-    "inspect": "acceld.evaluate.simulated.simulation:inspect",
+    "admit": "acceld.evaluate.correctness.examination:admit",
+    "inspect": "acceld.evaluate.simulated.inspection:inspect",
     "try": "acceld.evaluate.simulated.simulation:attempt",
+    **ladder.TASKS,
 }
 PROGRAM_BYTES = 64 << 20
 _ORACLE_S = 900.0
@@ -91,7 +96,10 @@ class Refused:
 
 
 class Children:
-    """Starts and calls the child processes. ``root`` is the folder for data sets."""
+    """Starts and calls the child processes. ``root`` is the folder for data sets.
+
+    A ``zygote`` with the tasks :data:`TASKS` is used in place of one of its own.
+    """
 
     def __init__(
         self,
@@ -101,32 +109,30 @@ class Children:
         cgroup_folder: str = "",
         *,
         floors: Floors | None = None,
+        zygote: Zygote | None = None,
     ) -> None:
         self._floors = floors or Floors(root.parent / "floors")
         self._config = config
         self._root = root
-        self._tracing = Zygote(TRACING, level=level, cgroup_folder=cgroup_folder)
-        self._reading = Zygote(TRACING, level=level, cgroup_folder=cgroup_folder)
+        self._zygote = zygote or Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
+        self._reading = Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
         """For second traces, started with the first of them: other hashes of texts, other addresses than in the first."""
-        self._judge = Zygote(JUDGE_TASKS, level=level, cgroup_folder=cgroup_folder)
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._memory_bytes = int(config.memory_gib * 2**30)
         self._coming_bytes = 0
         """Size of the data sets that are being made."""
 
     async def start(self) -> None:
-        """Start the zygotes that every evaluation needs. SandboxError if one does not start."""
+        """Start the zygote that every evaluation needs. SandboxError if it does not start."""
         await asyncio.to_thread(self._root.mkdir, 0o700, True, True)
         await self.trim()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._tracing.start())
-            group.create_task(self._judge.start())
+        if self._zygote.pid is None:
+            await self._zygote.start()
 
     async def stop(self) -> None:
         """End the zygotes."""
-        await self._tracing.stop()
+        await self._zygote.stop()
         await self._reading.stop()
-        await self._judge.stop()
 
     async def trace(
         self,
@@ -165,8 +171,9 @@ class Children:
             cpu_s=int(deadline_s) + 2,
             output_bytes=PROGRAM_BYTES,
         )
-        zygote = self._reading if guarded else self._tracing
-        outcome, reply = await zygote.run("trace", json.dumps(request).encode(), jail)
+        outcome, reply = await (self._reading if guarded else self._zygote).run(
+            "trace", json.dumps(request).encode(), jail, modules=tracer_modules(kernel, observe=observe)
+        )
         try:
             answer = _tracer_answer(outcome, reply)
         except BaseException:
@@ -182,7 +189,7 @@ class Children:
     ) -> Inspected | Failed:
         """Decode, verify and time what a tracer answered. ``header`` says what it must be a program for."""
         jail = self._judge_jail(deadline_s or self._config.time_s)
-        outcome, reply = await self._judge.run(
+        outcome, reply = await self._zygote.run(
             "inspect", pack(header), jail, attachment=traced.reply, offset=traced.offset
         )
         with reply:
@@ -209,7 +216,7 @@ class Children:
             "chip_functions": trial.shuffled,
         }
         header["max_bytes"] = self._memory_bytes
-        outcome, reply = await self._judge.run(
+        outcome, reply = await self._zygote.run(
             "try", pack(header), self._judge_jail(deadline_s), attachment=traced.reply, offset=traced.offset
         )
         with reply:
@@ -330,7 +337,7 @@ class Children:
     async def _make(self, workload: Workload, request: bytes, jail: Jail) -> tuple[Outcome, Reply]:
         """Run the oracle; without a reference it is given the program of the workload's own kernel."""
         if workload.reference is not None:
-            return await self._judge.run("make", request, jail)
+            return await self._zygote.run("make", request, jail)
         kernel, chip = oracle_kernel(workload)
         traced = await self.trace(kernel, workload.kernel_arguments(), chip)
         if isinstance(traced, Failed):
@@ -341,14 +348,14 @@ class Children:
                 hint=traced.failure.hint,
             )
         try:
-            return await self._judge.run("make", request, jail, attachment=traced.reply, offset=traced.offset)
+            return await self._zygote.run("make", request, jail, attachment=traced.reply, offset=traced.offset)
         finally:
             traced.close()
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
         """Find out if the workload can tell right from wrong. WorkloadError if its reference is at fault."""
         request = {"workload": str(workload.folder), "seed": seed}
-        return answered(workload, *await self._judge.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
+        return answered(workload, *await self._zygote.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
 
     async def trim(self) -> None:
         """Remove the data sets used longest ago, so that the others and those being made take what they may."""

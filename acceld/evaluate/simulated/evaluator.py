@@ -15,10 +15,11 @@ from acceld.evaluate.correctness.gates import RunSeeds, Seeds
 from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.evaluate.sandbox.jail import Level
-from acceld.evaluate.sandbox.ladder import SandboxReport
+from acceld.evaluate.sandbox.ladder import SandboxReport, probe_level
+from acceld.evaluate.sandbox.process import Zygote
 from acceld.evaluate.simulated.case import Known, TracedCase
 from acceld.evaluate.simulated.checking import Checker
-from acceld.evaluate.simulated.children import Children
+from acceld.evaluate.simulated.children import TASKS, Children
 from acceld.evaluate.simulated.timer import Arguments, Timer
 from acceld.model import Correctness, Evaluation, Gate, Kernel, Status
 from acceld.nki.timing import calibration
@@ -60,13 +61,20 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         super().__init__(config, state_folder, workload_folders=workload_folders, highest=highest, on_start=on_start)
         self._share_data = share_data
         self._seeds = RunSeeds(secret)
+        self._zygote = Zygote(TASKS, level=Level.L0)
         self._work: _Work | None = None
         self._known: Recent[tuple[str, str, str], Known] = Recent(_REMEMBERED)
+
+    async def find_level(self, highest: Level) -> SandboxReport:
+        """Find the level with the zygote that will jail the kernels."""
+        return await probe_level(highest, self._zygote)
 
     async def open(self, report: SandboxReport) -> None:
         """Start the child processes."""
         folder = self._folder / "datasets"
-        children = Children(self._config, folder, report.level, report.cgroup_folder, floors=self._floors)
+        children = Children(
+            self._config, folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote
+        )
         timer = Timer(self._config, children, calibration.read(self._folder))
         checker = Checker(
             self._config,
@@ -82,9 +90,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
 
     async def close(self) -> None:
         """End the child processes."""
-        if self._work is not None:
-            work, self._work = self._work, None
-            await work.children.stop()
+        self._work = None
+        await self._zygote.stop()
 
     def forget(self) -> None:
         """Evaluate known programs once more."""

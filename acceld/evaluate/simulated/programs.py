@@ -10,8 +10,10 @@ from pathlib import Path
 from acceld.config import EvaluateConfig
 from acceld.errors import DeadlineError
 from acceld.evaluate.case import Failed
+from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import probe_level
-from acceld.evaluate.simulated.children import PROGRAM_BYTES, Children
+from acceld.evaluate.sandbox.process import Zygote
+from acceld.evaluate.simulated.children import PROGRAM_BYTES, TASKS, Children
 from acceld.model import Failure, Kernel, Status
 from acceld.nki.errors import KernelFailure, LegalityError, UnsupportedCall
 from acceld.nki.ir.codec import decode
@@ -53,13 +55,14 @@ class Tracer:
 @asynccontextmanager
 async def tracing(config: EvaluateConfig, state_folder: Path) -> AsyncIterator[Tracer]:
     """Children to trace with, started and stopped."""
-    report = await probe_level()
-    children = Children(config, state_folder / "datasets", report.level, report.cgroup_folder)
-    await children.start()
+    zygote = Zygote(TASKS, level=Level.L0)
     try:
+        report = await probe_level(zygote=zygote)
+        children = Children(config, state_folder / "datasets", report.level, report.cgroup_folder, zygote=zygote)
+        await children.start()
         yield Tracer(children)
     finally:
-        await children.stop()
+        await zygote.stop()
 
 
 async def traced_program(

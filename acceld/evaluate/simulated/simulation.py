@@ -1,74 +1,26 @@
-"""The judge's child process: trusted code that works on an untrusted Program.
-
-``inspect`` decodes it with the bounded decoder, checks that it is a program for what was asked, verifies every rule of
-the chip and times it. ``attempt`` decodes it again, runs it on a data set and measures how far its outputs are from
-the reference's. Neither executes anything but the Program.
-"""
+"""The judge's child process that runs an untrusted Program on a data set and measures how far its outputs are off."""
 
 from __future__ import annotations
 
 import math
 import time
-import traceback
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from acceld.errors import UsageError
 from acceld.evaluate.correctness import datasets
-from acceld.evaluate.sandbox.messages import clean, failure_record, send, unpack
-from acceld.evaluate.simulated import simulator
-from acceld.evaluate.simulated.claims import false_claim
+from acceld.evaluate.sandbox.messages import defect_record, failure_record, limit_record, send, unpack
 from acceld.model import Status
-from acceld.nki.errors import KernelFailure, MissingRule, ProgramError
+from acceld.nki.errors import KernelFailure
 from acceld.nki.execute.activations import approximates
-from acceld.nki.ir.codec import decode, program_hash
-from acceld.nki.ir.operations import RANDOM
+from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.ir.codec import decode
 from acceld.nki.ir.program import Program
 from acceld.nki.timing.timeline import as_timed
-from acceld.nki.verify import output_coverage
-
-_NOTICES = 50
-
-
-def inspect(request: bytes, reply: int) -> None:
-    """Answer with the program's hash and profile, or with a failure and its status."""
-    header, payload = unpack(request)
-    seconds: dict[str, float] = {}
-    try:
-        started = time.monotonic()
-        program = _readable(decode(payload))
-        digest = program_hash(program)
-        _check_target(program, header)
-        claim = false_claim(program)
-        if claim is not None:
-            raise _Refused(Status.REJECTED, claim.rule, claim.message, line=claim.line)
-        simulator.verify(program, strict=header["strict_legality"])
-        seconds["verify"] = time.monotonic() - started
-        started = time.monotonic()
-        _check_outputs(program, header)
-        _check_precision(program, header)
-        _check_random(program, header)
-        profile = simulator.profile(program, exact=header.get("exact", False), calibration=header.get("calibration"))
-        if header["outputs"] is None:  # no data will tell
-            profile["warnings"] = [*profile["warnings"], *map(str, output_coverage.gaps(program))]
-        seconds["timeline"] = time.monotonic() - started
-    except _Refused as error:
-        send(reply, {**error.record, "status": error.status.value})
-    except ProgramError as error:
-        send(reply, {**_record("forged_program", error.message), "status": Status.REJECTED.value})
-    except KernelFailure as error:
-        send(reply, failure_record(error))
-    except MissingRule as error:
-        send(reply, {**_record("unsupported", error.message), "status": Status.UNSUPPORTED.value})
-    except MemoryError:
-        send(reply, _record("memory", "verifying the program takes more memory than an evaluation may use"))
-    except Exception as error:  # noqa: BLE001  # a forged program may find a hole in our own code; that is its failure
-        send(reply, {**_defect(error, "verifying"), "status": Status.COMPILE_ERROR.value})
-    else:
-        send(reply, {"program_sha256": digest, "profile": profile, "seconds": seconds})
 
 
 def attempt(request: bytes, reply: int) -> None:
@@ -81,7 +33,7 @@ def attempt(request: bytes, reply: int) -> None:
         started = time.monotonic()
         program, turns = as_timed(program) if header["as_timed"] else (program, {})
         arrays = [one for one in datasets.read_inputs(folder) if isinstance(one, np.ndarray)]
-        outputs = simulator.run(
+        outputs = run(
             program,
             arrays,
             shuffle=header["shuffle"],
@@ -98,13 +50,35 @@ def attempt(request: bytes, reply: int) -> None:
     except (KernelFailure, UsageError) as error:
         send(reply, {**failure_record(error), "status": _running_status(error).value})
     except MemoryError:
-        record = _record("memory", "running the program takes more memory than an evaluation may use")
+        record = limit_record("memory", "running the program takes more memory than an evaluation may use")
         send(reply, {**record, "status": Status.RUNTIME_ERROR.value})
     except Exception as error:  # noqa: BLE001  # as above
-        send(reply, {**_defect(error, "running"), "status": Status.RUNTIME_ERROR.value})
+        send(reply, {**defect_record(error, "running"), "status": Status.RUNTIME_ERROR.value})
     else:
         finite = [[value if math.isfinite(value) else None for value in one] for one in errors]
         send(reply, {"errors": finite, "places": places, "seconds": seconds, "on_chip": on_chip})
+
+
+def run(
+    program: Program,
+    inputs: Sequence[NDArray[Any]],
+    *,
+    shuffle: int | None,
+    float64: bool,
+    max_bytes: int,
+    turns: Mapping[int, Sequence[int]] | None = None,
+    chip_functions: bool = False,
+) -> list[NDArray[Any]]:
+    """Execute the program on arrays in the kernel's layout, all of it or what ``turns`` says. KernelFailure where it fails."""
+    options = ExecuteOptions(
+        float64=float64,
+        shuffle_affine=shuffle,
+        max_bytes=max_bytes,
+        check_transposes=True,
+        turns=turns or {},
+        chip_functions=chip_functions,
+    )
+    return execute(program, inputs, options)
 
 
 def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder: Path) -> list[float | None] | None:
@@ -113,36 +87,9 @@ def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder
     """
     if not approximates(program):
         return None
-    outputs = simulator.run(
-        program, arrays, shuffle=None, float64=False, max_bytes=header["max_bytes"], chip_functions=True
-    )
+    outputs = run(program, arrays, shuffle=None, float64=False, max_bytes=header["max_bytes"], chip_functions=True)
     errors = [one.rel_l2 for one in datasets.measure(folder, outputs)]
     return [error if math.isfinite(error) else None for error in errors]
-
-
-def _readable(program: Program) -> Program:
-    """Return the program with notices that are safe to show: they are a stranger's words."""
-    notices = tuple(replace(notice, text=clean(notice.text, 500)) for notice in program.notices[:_NOTICES])
-    return replace(program, notices=notices)
-
-
-class _Refused(Exception):
-    """A program that is not one for what was asked."""
-
-    def __init__(self, status: Status, rule: str, message: str, hint: str = "", line: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-        self.record = _record(rule, message, hint, line)
-
-
-def _record(rule: str, message: str, hint: str = "", line: int = 0) -> dict[str, Any]:
-    return {"failure": {"class": "LimitExceeded", "rule": rule, "message": message, "hint": hint, "line": line}}
-
-
-def _defect(error: Exception, doing: str) -> dict[str, Any]:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{Path(frame.filename).name}:{frame.lineno}"
-    return _record("judge", f"{doing} the program raised {type(error).__name__} at {where}: {error}")
 
 
 def _running_status(error: KernelFailure | UsageError) -> Status:
@@ -150,62 +97,3 @@ def _running_status(error: KernelFailure | UsageError) -> Status:
     if name == "UnsupportedCall":
         return Status.UNSUPPORTED
     return Status.TIMEOUT if getattr(error, "rule", "") == "deadline" else Status.RUNTIME_ERROR
-
-
-def _check_target(program: Program, header: dict[str, Any]) -> None:
-    """Refuse a program that claims another target, launch or interface than the one asked for."""
-    claimed = (program.api, program.chip, list(program.grid), program.lnc)
-    asked = (header["api"], header["chip"], header["grid"], header["lnc"])
-    if claimed != asked:
-        raise _Refused(Status.REJECTED, "forged_program", f"the program is for {claimed}, not for {asked}")
-    inputs = [[list(program.buffers[i].outer_shape), program.buffers[i].dtype] for i in program.inputs]
-    if inputs != header["inputs"]:
-        raise _Refused(Status.REJECTED, "forged_program", "the program's inputs are not the workload's arguments")
-
-
-def _check_outputs(program: Program, header: dict[str, Any]) -> None:
-    """Number, size and dtype of the results."""
-    wanted = header["outputs"]
-    if wanted is None:
-        return
-    if len(program.outputs) != len(wanted):
-        message = f"the kernel returns {len(program.outputs)} tensors, the workload has {len(wanted)} outputs"
-        raise _Refused(Status.INCORRECT_SHAPE, "output_count", message)
-    for number, want in zip(program.outputs, wanted, strict=True):
-        buffer = program.buffers[number]
-        if buffer.shape not in (tuple(want["kernel_shape"]), tuple(want["shape"])):
-            message = f"output {want['name']} has shape {buffer.shape}, expected {tuple(want['kernel_shape'])}"
-            if buffer.elements != math.prod(want["shape"]):
-                raise _Refused(Status.INCORRECT_SHAPE, "output_shape", message, line=buffer.line)
-        if buffer.dtype != want["dtype"]:
-            message = f"output {want['name']} is {buffer.dtype}, expected {want['dtype']}"
-            raise _Refused(Status.INCORRECT_DTYPE, "output_dtype", message, line=buffer.line)
-
-
-def _check_random(program: Program, header: dict[str, Any]) -> None:
-    """Refuse a program that draws numbers of its own: what a reference answers follows from its inputs."""
-    if header["outputs"] is None:
-        return
-    for instruction, _ in program.walk():
-        if instruction.op in RANDOM:
-            message = f"{instruction.op} draws random numbers; the workload's answer has none"
-            raise _Refused(Status.REJECTED, "random", message, line=instruction.line)
-
-
-def _check_precision(program: Program, header: dict[str, Any]) -> None:
-    """Refuse products of narrower operands where the workload demands float32 throughout."""
-    if header["precision"] != "fp32_strict":
-        return
-    for instruction, _ in program.walk():
-        if instruction.op not in ("matmul", "matmul_mx") or instruction.attr("transpose"):
-            continue
-        for operand in instruction.accesses[:2]:
-            dtype = operand.dtype or program.buffers[operand.buffer].dtype
-            if dtype not in ("float32",):
-                raise _Refused(
-                    Status.REJECTED,
-                    "precision",
-                    f"the workload demands float32 products; this one takes {dtype}",
-                    "use float32 operands",
-                    instruction.line,
-                )

@@ -7,9 +7,9 @@ from typing import Any
 
 from acceld.config import EvaluateConfig
 from acceld.evaluate.case import Failed
-from acceld.evaluate.simulated import simulator
 from acceld.evaluate.simulated.case import TracedCase
 from acceld.evaluate.simulated.children import Children, Inspected
+from acceld.evaluate.simulated.profiles import profile_from
 from acceld.model import Failure, Status
 from acceld.nki.timing.calibration import Calibration, chosen
 from acceld.workloads import ArraySpec
@@ -42,7 +42,7 @@ class Timer:
             return found
         case.program_sha256 = found.program_sha256
         case.spend(found.seconds)
-        case.profile = simulator.profile_from(found.profile)
+        case.profile = profile_from(found.profile)
         return None
 
     async def confirm(self, case: TracedCase) -> Failed | None:
@@ -57,7 +57,7 @@ class Timer:
         message = "it executes too many instructions to be timed in full"
         if isinstance(found, Inspected) and not found.profile["extrapolated"]:
             guessed = case.profile.latency_us or 0.0
-            case.profile = simulator.profile_from(found.profile)
+            case.profile = profile_from(found.profile)
             latency = case.profile.latency_us or 0.0
             if latency <= _LIKE * guessed:
                 return None

@@ -13,7 +13,6 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import json
-import pkgutil
 import secrets
 import sys
 import types
@@ -21,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import acceld.nki
 from acceld.errors import UsageError
 from acceld.evaluate.policy import PERMITTED
 from acceld.evaluate.sandbox.messages import failure_record, send
@@ -30,26 +28,6 @@ from acceld.nki.frontend import tracing
 from acceld.nki.frontend.session import TraceOptions
 from acceld.nki.frontend.tracing import Argument, TensorSpec, trace
 from acceld.nki.ir.codec import encode
-from acceld.nki.port.facts import observe
-
-PRELOADED = (
-    "abc argparse ast base64 bisect cmath collections.abc contextlib copy csv ctypes dataclasses datetime decimal dis encodings.idna "
-    "encodings.latin_1 encodings.ascii enum fractions functools gc glob hashlib heapq importlib.metadata inspect io "
-    "itertools json linecache logging math mmap numbers operator os pathlib pickle platform pprint random re resource select shutil signal socket "
-    "statistics string struct subprocess tempfile textwrap threading time timeit traceback types typing unittest uuid "
-    "warnings weakref ml_dtypes numpy.fft numpy.linalg numpy.lib numpy.ma numpy.polynomial numpy.random numpy.testing "
-    "numpy.typing"
-).split()
-"""Modules a kernel's file may import: a jail has no files to import from, so they are loaded before the fork."""
-
-
-def preload() -> None:
-    """Load the front ends, the simulator and what kernels import; called where nothing is jailed yet."""
-    for name in PRELOADED:
-        importlib.import_module(name)
-    for module in pkgutil.walk_packages(acceld.nki.__path__, "acceld.nki."):
-        importlib.import_module(module.name)
-
 
 _MAKES_CODE = frozenset({"exec", "compile", "code.__new__", "function.__new__"})
 _ROOT = Path("/closure")
@@ -84,6 +62,8 @@ def _shift_addresses() -> list[bytearray]:
 
 def _observed(raw: dict[str, Any]) -> bytes:
     """Return the kind, shape, dtype and memory space of each expression of a legacy kernel's source, as JSON."""
+    from acceld.nki.port.facts import observe
+
     facts = _trace(raw, lambda source, arguments, *, api, **kwargs: observe(source, arguments, **kwargs))
     return json.dumps(facts.encode()).encode()
 
@@ -166,6 +146,3 @@ class _Closure(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         found = self._modules.get(module.__name__)
         if found is not None:
             exec(compile(found[1], found[0], "exec"), module.__dict__)  # noqa: S102  # this is what the jail is for
-
-
-preload()

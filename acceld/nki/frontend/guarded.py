@@ -19,9 +19,9 @@ import numpy as np
 
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend import repeatable
+from acceld.nki.frontend.permitted import RULE, Permitted, asks_if_main
 from acceld.nki.frontend.protocol import IS, WHILE
-from acceld.nki.frontend.repeatable import RULE
-from acceld.nki.frontend.session import Permitted, Session, asks_if_main
+from acceld.nki.frontend.session import Session
 from acceld.nki.frontend.shims import ApiModule, Stub, StubModule
 
 _READ, _CALL, _OWN = "__acceld_read__", "__acceld_call__", "__acceld_own__"

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.permitted import RULE
 from acceld.nki.frontend.session import caller
 
-RULE = "interpreter"
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]|<module ", re.IGNORECASE)
 """Part of Python's words for an object that tells its address, or the file of a module."""
 _NUMBERS = frozenset({int, bool, float, complex})

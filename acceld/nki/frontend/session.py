@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dis
 import sys
 import sysconfig
@@ -16,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from acceld.nki.errors import KernelFailure, LimitExceeded
+from acceld.nki.frontend.permitted import Permitted
 from acceld.nki.ir.builder import ProgramBuilder
 from acceld.nki.ir.program import MAX_INSTRUCTIONS
 
@@ -33,24 +33,6 @@ Site = tuple[str, str, int, int]
 
 class LaunchedWhileLoading(BaseException):
     """A kernel's file launches its kernel at the top level: what follows is a driver, not needed for a trace."""
-
-
-@dataclass(frozen=True, slots=True)
-class Permitted:
-    """Names that a kernel may use: modules, names of modules, attributes of tiles, arrays and plain values, format strings."""
-
-    module: Callable[[str], bool]
-    of_module: Callable[[str, str], bool]
-    attributes: frozenset[str]
-    template: Callable[[str], bool]
-
-
-def asks_if_main(node: ast.AST) -> bool:
-    """Return True for ``__name__ == "__main__"``, the one question about its name that a kernel may ask."""
-    match node:
-        case ast.Compare(ast.Name("__name__"), [ast.Eq() | ast.NotEq()], [ast.Constant("__main__")]):
-            return True
-    return False
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from typing import Any
 from acceld.chips import API_CHIPS, chip_spec
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
+from acceld.nki.frontend.entry import entry_in, parse
 from acceld.nki.frontend.guarded import Guard
 from acceld.nki.frontend.protocol import IS, WHILE, FrontEnd
 from acceld.nki.frontend.session import PACKAGE, Call, LaunchedWhileLoading, Session, TraceOptions
@@ -33,7 +34,6 @@ from acceld.nki.frontend.tracing_types import Argument, TensorSpec
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Notice, Program
 
-MAX_SOURCE_BYTES = 2 * 2**20
 MODULE_NAME = "acceld_traced_kernel"
 
 
@@ -56,7 +56,7 @@ def trace(
     """
     check_target(api, chip, lnc)
     tree = parse(source, filename)
-    name = _find(tree, entry)
+    name = entry_in(tree, entry)
     session = Session(filename, api, chip, tuple(grid), lnc, options, name, time.monotonic() + options.deadline_s)
     front_end = _front_end(api, session)
     try:
@@ -124,18 +124,6 @@ def check_target(api: str, chip: str, lnc: int) -> None:
         raise UsageError(f"lnc {lnc} is not possible on {chip}", hint="trn1 has lnc 1, later chips 1 or 2")
 
 
-def parse(source: str, filename: str) -> ast.Module:
-    """Return the syntax tree. KernelCrash where the source is no Python, LimitExceeded where it is too long."""
-    if len(source) > MAX_SOURCE_BYTES:
-        raise LimitExceeded(f"the kernel's file has {len(source)} characters", rule="source_size")
-    try:
-        return ast.parse(source, filename)
-    except SyntaxError as error:
-        raise KernelCrash(f"SyntaxError: {error.msg}", rule="syntax", line=error.lineno or 0) from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise KernelCrash(f"the file is no Python source: {error}", rule="syntax") from error
-
-
 class _Statements(ast.NodeTransformer):
     """Rewrites what the API's compilers read otherwise than Python.
 
@@ -180,53 +168,6 @@ def _joined(value: ast.expr) -> ast.expr:
     if not parts:
         return value
     return functools.reduce(lambda one, other: ast.BinOp(one, ast.BitAnd(), other), parts)
-
-
-def find_entry(source: str, entry: str | None) -> str:
-    """Return the name of the kernel function: ``entry``, else ``kernel``, else ``optimized_kernel``, else the only one.
-
-    UsageError that lists the candidates where there is none or more than one; KernelCrash for no Python.
-    """
-    return _find(parse(source, "kernel.py"), entry)
-
-
-def _find(tree: ast.Module, entry: str | None) -> str:
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assigned = {
-        target.id
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    jitted = [name for name, node in functions.items() if any(map(_launches, node.decorator_list))]
-    listed = ", ".join(jitted or functions) or "none"
-    if entry is not None:
-        if entry in functions or entry in assigned:
-            return entry
-        near = did_you_mean(entry, [*functions, *assigned])
-        raise UsageError(f"the file has no function {entry!r}", hint=f"its kernels: {listed}. {near}".strip())
-    for name in ("kernel", "optimized_kernel"):
-        if name in functions or name in assigned:
-            return name
-    if len(jitted) == 1:
-        return jitted[0]
-    if not jitted and len(functions) == 1:
-        return next(iter(functions))
-    if not jitted:
-        raise UsageError(
-            "the file holds no kernel: no function under nki.jit",
-            hint=f"functions: {listed}; name one as entry"
-            if functions
-            else "define one at the top of the file, under @nki.jit",
-        )
-    raise UsageError("the file holds more than one kernel", hint=f"name one as entry: {listed}")
-
-
-def _launches(decorator: ast.expr) -> bool:
-    target = decorator.func if isinstance(decorator, ast.Call) else decorator
-    name = target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
-    return name in ("jit", "baremetal", "benchmark", "profile", "trace", "nki_jit")
 
 
 def _front_end(api: str, session: Session) -> FrontEnd:
@@ -375,4 +316,4 @@ def _deadline(session: Session) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(0.001, delay - (time.monotonic() - started)), interval)
 
 
-__all__ = ["Argument", "TensorSpec", "TraceOptions", "check_target", "find_entry", "trace"]
+__all__ = ["Argument", "TensorSpec", "TraceOptions", "check_target", "trace"]

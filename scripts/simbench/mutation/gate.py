@@ -17,8 +17,9 @@ import numpy as np
 
 from acceld.evaluate.correctness.bands import is_banded, pieces_of
 from acceld.evaluate.correctness.distributions import OWN, inputs_of
+from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import Seeds, Trial, check_errors, search_trial, strict_trials
-from acceld.evaluate.correctness.metrics import Errors, compare
+from acceld.evaluate.correctness.metrics import compare
 from acceld.evaluate.correctness.oracle import noise, unfit
 from acceld.evaluate.simulated import simulator
 from acceld.evaluate.simulated.claims import false_claim

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from acceld.errors import WorkloadError
-from acceld.evaluate.correctness import admission
-from acceld.evaluate.correctness.admission import Admission, Admissions, answered, examine
+from acceld.evaluate.correctness import examination
+from acceld.evaluate.correctness.admission import Admission, Admissions, answered
+from acceld.evaluate.correctness.examination import examine
 from acceld.evaluate.sandbox.messages import pack
-from acceld.evaluate.sandbox.process import Outcome, Reply
+from acceld.evaluate.sandbox.process import Outcome
+from acceld.evaluate.sandbox.reply import Reply
 from acceld.workloads import Workload, load_workload
 
 TOML = """
@@ -120,7 +122,7 @@ def test_inputs_on_which_the_reference_is_not_finite_tell_nothing(tmp_path: Path
 def test_an_array_is_one_region_where_the_reference_is_expensive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "FINE_S", 0.0)
+    monkeypatch.setattr(examination, "FINE_S", 0.0)
     assert workload(tmp_path, "x + np.where(np.arange(32)[:, None] < 16, y, 0)") == ""
     assert workload(tmp_path, "x + 0 * y") == "outputs do not react to argument 'y': a kernel may ignore it"
 

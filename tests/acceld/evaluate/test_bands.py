@@ -10,8 +10,9 @@ import pytest
 
 from acceld.evaluate.correctness.bands import Piece, banded_inputs, banded_variants, is_banded, pieces_of
 from acceld.evaluate.correctness.distributions import OWN, inputs_of
+from acceld.evaluate.correctness.errors import BROKEN, NONE, Errors
 from acceld.evaluate.correctness.gates import Trial, check_errors
-from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors, compare_pieces
+from acceld.evaluate.correctness.metrics import compare_pieces
 from acceld.evaluate.correctness.oracle import floors_of
 from acceld.workloads import load_workload, make_inputs, reference_outputs, workload
 

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acceld.evaluate.correctness.distributions import OWN
+from acceld.evaluate.correctness.errors import BROKEN, NONE, Errors
 from acceld.evaluate.correctness.gates import Trial, accuracy, check_errors, splits
-from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors, compare, place_of
+from acceld.evaluate.correctness.metrics import compare, place_of
 from acceld.evaluate.correctness.tolerance import Tolerance, floor_of_parts, tolerance_from
 from acceld.workloads import workload
 

@@ -10,6 +10,7 @@ import pytest
 from acceld.evaluate.case import Case
 from acceld.evaluate.correctness.checks import WORST, bounded, correctness_of, near, placed, worst_row
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
+from acceld.evaluate.correctness.errors import BROKEN, NONE, Errors
 from acceld.evaluate.correctness.gates import (
     FRESH_SEEDS,
     RunSeeds,
@@ -21,7 +22,6 @@ from acceld.evaluate.correctness.gates import (
     search_trial,
     strict_trials,
 )
-from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import OWN_ORACLE, Check, Failure, Gate, Kernel
 from acceld.workloads import workload

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acceld.evaluate.sandbox.messages import BadMessage, clean, failure_from, failure_record, pack, parse, unpack
-from acceld.evaluate.sandbox.process import Reply, _memory_file
+from acceld.evaluate.sandbox.process import _memory_file
+from acceld.evaluate.sandbox.reply import Reply
 from acceld.model import Status
 from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
 

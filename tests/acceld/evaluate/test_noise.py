@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors
+from acceld.evaluate.correctness.errors import BROKEN, NONE, Errors
 from acceld.evaluate.correctness.noise import Floors, NumpyFloor
 from acceld.workloads import workload
 

@@ -11,7 +11,8 @@ import pytest
 
 from acceld.evaluate.sandbox import process
 from acceld.evaluate.sandbox.jail import Jail
-from acceld.evaluate.sandbox.process import LostError, Outcome, Reply, SandboxError, SilentError, lost_in
+from acceld.evaluate.sandbox.process import LostError, Outcome, SandboxError, SilentError, lost_in
+from acceld.evaluate.sandbox.reply import Reply
 
 ENDED = {"exit": 0, "signal": None, "cause": "", "detail": "", "wall_s": 0.5, "cpu_s": 0.25, "peak_bytes": 4096}
 

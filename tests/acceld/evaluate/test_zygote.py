@@ -168,9 +168,14 @@ async def test_a_zygote_that_is_stopped_is_replaced(zygote: Zygote) -> None:
 
 
 async def test_a_module_that_does_not_exist_is_an_error_of_ours() -> None:
-    broken = Zygote({"x": "acceld.no_such_module:run"}, level=Level.L1)
-    with pytest.raises(SandboxError, match="no_such_module"):
-        await broken.start()
+    broken = Zygote({"x": "acceld.no_such_module:run", "read": "os:read"}, level=Level.L1)
+    try:
+        with pytest.raises(SandboxError, match="no_such_module"):
+            await broken.run("x", b"", Jail(wall_s=2))
+        with pytest.raises(SandboxError, match="nor_this_one"):
+            await broken.run("read", b"", Jail(wall_s=2), modules=["json", "nor_this_one"])
+    finally:
+        await broken.stop()
 
 
 _DAEMON = """

@@ -9,7 +9,8 @@ import pytest
 from acceld.errors import UsageError
 from acceld.nki.ir.program import Engine, LoopKind, Program, Role
 from acceld.nki.timing import calibration
-from acceld.nki.timing.calibration import FACTORS, FEWEST, RANGE, Calibration, Sample, fit, kept_corrections
+from acceld.nki.timing.calibration import FACTORS, RANGE, Calibration
+from acceld.nki.timing.calibration_fit import FEWEST, Sample, fit, kept_corrections
 from acceld.nki.timing.parameters import LEGACY, TimelineParams
 from acceld.nki.timing.timeline import timeline
 from tests.acceld.nki.tiles import Writer, tile, times

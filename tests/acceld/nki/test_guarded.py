@@ -8,7 +8,7 @@ import pytest
 
 from acceld.evaluate.policy import PERMITTED
 from acceld.nki.errors import KernelFailure, LegalityError
-from acceld.nki.frontend.repeatable import RULE
+from acceld.nki.frontend.permitted import RULE
 from acceld.nki.frontend.session import TraceOptions
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import encode

@@ -20,7 +20,7 @@ from acceld.devices.neuron.tools.advice import advice
 from acceld.devices.neuron.tools.detection import NeuronPackage, NeuronTools, find_neuron
 from acceld.devices.neuron.tools.toolchain import Toolchain, find_toolchain
 from acceld.errors import DeviceError, UsageError
-from acceld.evaluate.simulated import simulator
+from acceld.evaluate.simulated import simulation, simulator
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from tests.standin_neuron.machine import StandInMachine, stand_in_machine, tool
 
@@ -242,5 +242,5 @@ def test_the_known_good_kernel_is_legal_on_the_simulator_and_gives_the_expected_
     program = trace(kernel.text, specs, entry=kernel.entry, filename=kernel.filename, api=api, chip=chip)
     simulator.verify(program, strict=True)
     arrays = [np.frombuffer(data, np.float32).reshape(128, 64) for data in canary.inputs()]
-    (result,) = simulator.run(program, arrays, shuffle=None, float64=False, max_bytes=1 << 30)
+    (result,) = simulation.run(program, arrays, shuffle=None, float64=False, max_bytes=1 << 30)
     assert result.tobytes() == canary.expected()

@@ -20,7 +20,8 @@ from acceld.evaluate.hosted.bench import Artefact, Bench, Draw, Kept, Session, T
 from acceld.evaluate.hosted.driver import job_of
 from acceld.evaluate.hosted.referee import FINISHED
 from acceld.evaluate.sandbox.ladder import probe_level
-from acceld.evaluate.sandbox.process import Outcome, Reply, SandboxError
+from acceld.evaluate.sandbox.process import Outcome, SandboxError
+from acceld.evaluate.sandbox.reply import Reply
 from acceld.model import Kernel, Status
 from acceld.workloads import load_workload
 from tests.acceld.evaluate.hosted.test_hosted_evaluator import WORKLOAD

@@ -1,0 +1,129 @@
+"""Examine whether a workload can tell right from wrong: a constant must not pass, and every input must matter.
+
+Each array is cut into regions in C order; if one region is replaced by another draw, the reference's outputs must move
+by more than the tolerance on some distribution. Otherwise a kernel that never reads that region would pass. Arguments
+that are declared ``fixed`` (indices, masks) are left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acceld.errors import WorkloadError
+from acceld.evaluate.correctness.admission import Admission
+from acceld.evaluate.correctness.distributions import inputs_of
+from acceld.evaluate.correctness.gates import splits
+from acceld.evaluate.correctness.metrics import compare
+from acceld.evaluate.correctness.tolerance import Tolerance, tolerance_from
+from acceld.evaluate.sandbox.messages import send, unpack
+from acceld.workloads import Workload, load_workload, reference_outputs, supported_distributions
+
+REGIONS = 4
+"""Number of regions into which each array is cut; one if the reference is expensive."""
+FINE_S = 30.0
+"""Processor seconds for all regions of all arguments. If they would take more, an array is one region."""
+MOST_S = 300.0
+"""Processor seconds after which the remaining regions are not examined."""
+
+Expect = Callable[[Workload, Sequence[Any]], Sequence[Any]]
+"""Returns the outputs in the reference's layout for a workload's inputs."""
+
+
+def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
+    """Answer an :class:`Admission` as JSON, or ``{"error": text}``. Runs in an oracle's process."""
+    raw, _ = unpack(request)
+    try:
+        with np.errstate(all="ignore"):
+            send(reply, asdict(examine(load_workload(raw["workload"]), raw["seed"], expect or _reference)))
+    except WorkloadError as error:
+        send(reply, {"error": error.message, "hint": error.hint})
+    except MemoryError:
+        send(reply, asdict(Admission(untried="two sets of its inputs do not fit into [evaluate] memory_gib")))
+
+
+def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s: float = MOST_S) -> Admission:
+    """Return the admission, with the first reason found why passing means little. WorkloadError from the reference."""
+    expect, began = expect or _reference, time.process_time()
+    regions, dull, tried = 0, True, list[str]()
+    silent, left = list[tuple[int, int]](), set[str]()
+    for variant in supported_distributions(workload):
+        if tried and not silent and not dull:
+            break
+        inputs, others = inputs_of(workload, seed, variant), inputs_of(workload, seed + 1, variant)
+        started = time.process_time()
+        expected = [np.asarray(one, np.float64) for one in expect(workload, inputs)]
+        if not regions:
+            moved = _moved(workload)
+            regions = REGIONS if (time.process_time() - started) * len(moved) * REGIONS < FINE_S else 1
+            silent = [(position, region) for position in moved for region in range(regions)]
+        if not all(np.isfinite(one).all() for one in expected):
+            continue
+        tried.append(variant)
+        limits = _limits(workload, variant, expected)
+        dull = dull and _passes([np.full_like(one, one.mean()) for one in expected], expected, limits)
+        for position, region in tuple(silent):
+            if time.process_time() - began > most_s:
+                left.add(workload.arguments[position].name)
+                silent.remove((position, region))
+                continue
+            changed = list(inputs)
+            changed[position] = _replaced(inputs[position], others[position], region, regions)
+            if not _passes(expect(workload, changed), expected, limits):
+                silent.remove((position, region))
+    if not tried:
+        return Admission(untried="its reference is finite on no inputs")
+    complaint = _complaint(workload, dull, silent, regions)
+    return Admission(complaint, regions, tuple(tried), tuple(sorted(left)), round(time.process_time() - began, 3))
+
+
+def _reference(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
+    return reference_outputs(workload, inputs, False)
+
+
+def _moved(workload: Workload) -> list[int]:
+    """Return the positions of the arguments that must matter."""
+    return [
+        position
+        for position, argument in enumerate(workload.arguments)
+        if argument.distribution is not None and not argument.distribution.fixed
+    ]
+
+
+def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]], regions: int) -> str:
+    if dull:
+        return "a constant passes: its outputs hardly vary"
+    if not silent:
+        return ""
+    position, region = silent[0]
+    where = "" if regions == 1 else f" (part {region + 1} of {regions})"
+    return f"outputs do not react to argument {workload.arguments[position].name!r}{where}: a kernel may ignore it"
+
+
+def _limits(workload: Workload, variant: str, expected: Sequence[NDArray[Any]]) -> list[Tolerance]:
+    """Return the tightest possible tolerances: no floor is below the rounding of the outputs themselves."""
+    rounded = [one.astype(np.float32).astype(np.float64) for one in expected]
+    return [
+        tolerance_from(floor, workload.tolerance, split=splits(workload, variant, floor))
+        for floor in map(compare, rounded, expected)
+    ]
+
+
+def _passes(outputs: Sequence[Any], expected: Sequence[NDArray[Any]], limits: Sequence[Tolerance]) -> bool:
+    return all(
+        limit.admits(compare(np.asarray(one, np.float64), want))
+        for one, want, limit in zip(outputs, expected, limits, strict=True)
+    )
+
+
+def _replaced(array: Any, other: Any, region: int, regions: int) -> Any:
+    """Return ``array`` with one of its regions taken from ``other``."""
+    flat = np.array(array).reshape(-1)
+    low, high = flat.size * region // regions, flat.size * (region + 1) // regions
+    flat[low:high] = np.asarray(other).reshape(-1)[low:high]
+    return flat.reshape(np.shape(array))

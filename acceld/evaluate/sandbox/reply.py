@@ -1,0 +1,41 @@
+"""The file that a job writes its answer to. Children import this module, so it needs nothing that they do not."""
+
+from __future__ import annotations
+
+import os
+from typing import Self
+
+
+class Reply:
+    """An open file with what a job wrote. The bytes come from a hostile process; read them with a limit."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    @property
+    def size(self) -> int:
+        """Bytes written."""
+        return os.fstat(self.descriptor).st_size
+
+    def read(self, limit: int, offset: int = 0) -> bytes:
+        """Return at most ``limit`` bytes from ``offset``."""
+        return os.pread(self.descriptor, limit, offset)
+
+    def close(self) -> None:
+        """Free it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes, however few a call takes."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

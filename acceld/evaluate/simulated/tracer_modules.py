@@ -1,0 +1,31 @@
+"""Modules that the zygote imports before a kernel is traced. A jail has no files to import from."""
+
+from __future__ import annotations
+
+import re
+
+from acceld.model import Kernel
+
+ALWAYS = (
+    "abc ast base64 bisect cmath collections.abc contextlib copy csv ctypes dataclasses datetime decimal dis encodings.idna "
+    "encodings.latin_1 encodings.ascii enum fractions functools gc glob hashlib heapq importlib.metadata inspect io "
+    "itertools json linecache logging math mmap numbers operator os pathlib pickle platform pprint random re resource select shutil signal socket "
+    "statistics string struct subprocess tempfile textwrap threading time timeit traceback types typing uuid "
+    "warnings weakref ml_dtypes numpy.linalg numpy.lib numpy.typing"
+).split()
+"""Modules that any kernel's file may import, directly or through another one."""
+SELDOM = "argparse unittest numpy.fft numpy.ma numpy.polynomial numpy.random numpy.testing".split()
+"""Modules that a kernel's file may import too, which take longer to load; only where its text has the module's word."""
+FRONT_ENDS = {"nki_legacy": "acceld.nki.frontend.legacy.frontend", "nki": "acceld.nki.frontend.current.frontend"}
+OBSERVING = "acceld.nki.port.facts"
+
+
+def tracer_modules(kernel: Kernel, *, observe: bool = False) -> list[str]:
+    """Return the modules that tracing a kernel may import; with ``observe``, those that tell what its expressions are too.
+
+    The kernel's text chooses among names that are listed here, and names none itself.
+    """
+    words = {word for text in (kernel.text, *kernel.closure.values()) for word in re.findall(r"\w+", text)}
+    seldom = [name for name in SELDOM if name.rpartition(".")[2] in words]
+    front_end = [FRONT_ENDS[kernel.api]] if kernel.api in FRONT_ENDS else []
+    return [*ALWAYS, *seldom, *front_end, *([OBSERVING] if observe else [])]
