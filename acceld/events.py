@@ -1,7 +1,7 @@
-"""Events: one typed record for each thing that happens, written in the transaction of the change that it reports.
+"""Define the events: one typed record for each thing that happens, written in the transaction of the change it reports.
 
 The records are small: ids, names and the figures a screen shows, never whole sources. The store, the HTTP stream, the
-screens, alerts and hooks all use these records; :func:`to_json` and :func:`from_json` are their one JSON form.
+screens, alerts and hooks all use them. :func:`to_json` and :func:`from_json` are their one JSON form.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunCreated:
-    """A run was asked for."""
+    """A run was created."""
 
     kind: ClassVar = EventKind.RUN_CREATED
     workload: str
@@ -61,7 +61,7 @@ class RunCreated:
 
 @dataclass(frozen=True, slots=True)
 class RunStateChanged:
-    """A run waits, goes on or has ended."""
+    """A run waits, continues or has ended."""
 
     kind: ClassVar = EventKind.RUN_STATE
     state: RunState
@@ -79,7 +79,7 @@ class IterationStarted:
 
 @dataclass(frozen=True, slots=True)
 class PlanWritten:
-    """The proposer has an idea for a parent."""
+    """The proposer has written a plan for a parent."""
 
     kind: ClassVar = EventKind.PLAN_WRITTEN
     plan: int
@@ -141,7 +141,7 @@ class CandidateEvaluated:
     percent_of_peak: float | None = None
     percent_of_attainable: float | None = None
     speedup: float | None = None
-    """Over the baseline."""
+    """Speed-up over the baseline."""
     failure: str | None = None
     gate: str | None = None
     bound: str = ""
@@ -151,7 +151,7 @@ class CandidateEvaluated:
 
 @dataclass(frozen=True, slots=True)
 class BeamSelected:
-    """An iteration ended with these candidates."""
+    """An iteration ended, and these candidates are the new beam."""
 
     kind: ClassVar = EventKind.BEAM_SELECTED
     iteration: int
@@ -233,7 +233,7 @@ class BudgetLevel:
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """A person's wish was carried out or refused. In JSON ``arguments`` stand beside the other keys."""
+    """A person's action was carried out or refused. In JSON ``arguments`` stand beside the other keys."""
 
     kind: ClassVar = EventKind.STEERED
     action: str
@@ -244,7 +244,7 @@ class Steered:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device came, went, or fell ill."""
+    """A device came, left, or went out of service."""
 
     kind: ClassVar = EventKind.DEVICE_STATE
     device: str
@@ -264,7 +264,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A saved file was taken over or refused."""
+    """A changed file was used or refused."""
 
     kind: ClassVar = EventKind.WATCH
     path: str
@@ -275,7 +275,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class DaemonStarted:
-    """The daemon answers."""
+    """The daemon has started and answers."""
 
     kind: ClassVar = EventKind.DAEMON_STARTED
     version: str
@@ -335,7 +335,7 @@ class Event:
 
 
 def to_json(data: EventData) -> dict[str, Any]:
-    """Return what an event says as a JSON-able object, without its kind."""
+    """Return an event's data as a JSON-able object, without its kind."""
     made: dict[str, Any] = msgspec.to_builtins(data)
     match data:
         case Steered():
@@ -346,9 +346,9 @@ def to_json(data: EventData) -> dict[str, Any]:
 
 
 def from_json(kind: str, raw: Mapping[str, Any]) -> EventData:
-    """Return the record of a kind from its JSON form; keys that it does not know are left out.
+    """Return the record of a kind from its JSON form; unknown keys are ignored.
 
-    ValueError for a kind that this version does not know, or a value that does not fit.
+    ValueError for an unknown kind, or a value of the wrong type.
     """
     if kind == EventKind.STEERED:
         known = ("action", "by", "result")
@@ -368,5 +368,5 @@ def event_json(event: Event) -> dict[str, Any]:
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
-    """Return an event from its JSON form. ValueError for a kind that this version does not know."""
+    """Return an event from its JSON form. ValueError for an unknown kind."""
     return Event(from_json(row["kind"], row.get("data") or {}), row.get("run"), row["seq"], row.get("at") or 0.0)

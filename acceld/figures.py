@@ -1,4 +1,4 @@
-"""Formatting of figures for people, the same in the command line, the terminal UI and reports."""
+"""Format figures for people, in the same way for the command line, the terminal UI and reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATUS_GLYPHS: dict[Status, str] = {
     Status.UNTESTED: "·",
     Status.UNCHECKED: "○",
 }
-"""A glyph for each status; the word always stands beside it."""
+"""A glyph for each status. The word is always shown beside it."""
 
 STATUS_WORDS: dict[Status, str] = {
     Status.PASSED: "passed",
@@ -38,22 +38,22 @@ STATUS_WORDS: dict[Status, str] = {
     Status.UNTESTED: "timed only",
     Status.UNCHECKED: "unchecked",
 }
-"""A status in at most eleven letters, for people; JSON and tables have its name."""
+"""A status in at most eleven letters, for people. JSON and tables have its full name."""
 
 
 def status(value: Status | str) -> str:
-    """Return ``✓ passed``."""
+    """Return a status with its glyph, such as ``✓ passed``."""
     return f"{STATUS_GLYPHS[Status(value)]} {STATUS_WORDS[Status(value)]}"
 
 
 def counted(counts: Mapping[Any, int]) -> str:
-    """Return ``10 passed, 18 timed only`` for counts by status; empty without any."""
+    """Return counts by status, such as ``10 passed, 18 timed only``; empty if there are none."""
     found = {Status(name): count for name, count in counts.items()}
     return ", ".join(f"{count} {STATUS_WORDS[name]}" for name in STATUS_WORDS if (count := found.get(name)))
 
 
 def duration(latency_us: float | None) -> str:
-    """``1.19 ms``, ``870 µs``, ``2.31 s``: three significant digits; ``—`` for None."""
+    """Format a latency with three significant digits: ``1.19 ms``, ``870 µs``, ``2.31 s``; ``—`` for None."""
     if latency_us is None:
         return "—"
     for factor, unit in ((1e6, "s"), (1e3, "ms")):
@@ -63,7 +63,9 @@ def duration(latency_us: float | None) -> str:
 
 
 def latency(latency_us: float | None, source: Source | str, chip: str, interval_percent: float | None = None) -> str:
-    """``≈ 1.19 ms sim trn1 ±12 %`` or ``1.19 ms trn1``: simulated latencies are always labelled."""
+    """Format a latency with its label: ``≈ 1.19 ms sim trn1 ±12 %`` or ``1.19 ms trn1``. Simulated ones always have
+    one.
+    """
     if latency_us is None:
         return "—"
     if Source(source) is Source.MEASURED:
@@ -74,7 +76,7 @@ def latency(latency_us: float | None, source: Source | str, chip: str, interval_
 
 
 def brief_latency(latency_us: float | None, source: Source | str, chip: str = "") -> str:
-    """Return a latency without its uncertainty, for lines that move: ``≈ 1.19 ms sim trn1``, or ``1.19 ms trn1``."""
+    """Format a latency without its uncertainty, for live displays: ``≈ 1.19 ms sim trn1``, or ``1.19 ms trn1``."""
     if latency_us is None:
         return "—"
     mark, label = ("≈ ", " sim") if Source(source) is Source.SIMULATED else ("", "")
@@ -82,7 +84,7 @@ def brief_latency(latency_us: float | None, source: Source | str, chip: str = ""
 
 
 def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
-    """``1.42x (1.34 – 1.50)``, or ``1.02x tie`` inside the band; ``—`` for None."""
+    """Format a speed-up: ``1.42x (1.34 – 1.50)``, or ``1.02x tie`` inside the band; ``—`` for None."""
     if value is None:
         return "—"
     text = f"{value:.2f}x"
@@ -121,7 +123,9 @@ def news(ratio: float, source: Source | str | None, band_percent: float | None =
 
 
 def interleaved_news(pair: Mapping[str, Any]) -> bool | None:
-    """Return the same of two kernels that were measured interleaved: an entry of ``paired``."""
+    """Return True for a win, False for a loss and None for a tie of two kernels measured interleaved, from an entry of
+    ``paired``.
+    """
     if pair["win"]:
         return True
     slower = pair["interval"][1] < 1 and pair["ratio"] * (1 + pair["band_percent"] / 100) < 1
@@ -129,14 +133,14 @@ def interleaved_news(pair: Mapping[str, Any]) -> bool | None:
 
 
 def paired(found: Mapping[str, Any]) -> str:
-    """``7.05x (6.71 – 7.40), 3 steps, each against its parent``: measured interleaved, with its 95 % interval."""
+    """Format an interleaved speed-up with its 95 % interval: ``7.05x (6.71 – 7.40), 3 steps, each against its parent``."""
     how = "best against baseline" if found["steps"] == 1 else f"{found['steps']} steps, each against its parent"
     tie = "" if found["low"] > 1 or found["high"] < 1 else " tie"
     return f"{found['ratio']:.2f}x{tie} ({found['low']:.2f} – {found['high']:.2f}, 95 %), {how}"
 
 
 def cores(statistics: Mapping[str, Any]) -> list[str]:
-    """Return a line about the cores of each backend that has some, from an evaluator's statistics.
+    """Return a line on the cores of each backend that has cores, from an evaluator's statistics.
 
     ``neuron: 37 % of all cores' time since it started, 1 of 4 leased (1 timing), 2 waiting; core 3 out of service``.
     """
@@ -144,7 +148,7 @@ def cores(statistics: Mapping[str, Any]) -> list[str]:
 
 
 def core_use(statistics: Mapping[str, Any]) -> list[str]:
-    """``37 % of neuron cores``: how much of all cores' time was used since each backend started."""
+    """Return the share of all cores' time that was used since each backend started, as ``37 % of neuron cores``."""
     return [
         f"{100 * reported['utilization']:.0f} % of {name or 'all'} cores" for name, reported in _with_cores(statistics)
     ]
@@ -170,12 +174,12 @@ def _cores(reported: Mapping[str, Any]) -> str:
 
 
 def percent(value: float | None) -> str:
-    """``68.7 %``; ``—`` for None."""
+    """Format a percentage: ``68.7 %``; ``—`` for None."""
     return "—" if value is None else f"{value:.1f} %"
 
 
 def elapsed(seconds: float) -> str:
-    """``47 s``, ``3 m 05 s``, ``2 h 10 m``."""
+    """Format a time span: ``47 s``, ``3 m 05 s``, ``2 h 10 m``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -185,25 +189,25 @@ def elapsed(seconds: float) -> str:
 
 
 def usd(value: float | None) -> str:
-    """``$1.23``, ``$0.0041``, ``?`` where the price is unknown."""
+    """Format an amount: ``$1.23``, ``$0.0041``; ``?`` if the price is unknown."""
     if value is None:
         return "?"
     return f"${value:.2f}" if value >= 0.1 or value == 0 else f"${value:.4f}"
 
 
 CELL = 80
-"""Characters of a value in a table for people."""
+"""Length limit of a value in a table for people."""
 
 
 def moment(value: Any) -> Any:
-    """Return seconds since the epoch as text in UTC, with milliseconds; anything else as it is."""
+    """Return seconds since the epoch as UTC text with milliseconds; any other value unchanged."""
     if not isinstance(value, float):
         return value
     return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def cell(value: Any, most: int | None = CELL) -> str:
-    """Return a value of a query on one line of at most ``most`` characters, without what would steer a terminal."""
+    """Return a query's value on one line of at most ``most`` characters, without characters that control a terminal."""
     if value is None:
         return ""
     text = f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,7 +1,7 @@
-"""The state folder: where it is, what lies in it, who may use it. Standard library only.
+"""Find and manage the state folder. Standard library only.
 
-``acceld.db`` (history), ``token`` (for clients), ``daemon.json`` (who serves it, while it is served), ``daemon.lock``,
-``log/acceld.log``, ``backups/``. The folder is for its owner alone. One daemon serves it at a time.
+The folder holds ``acceld.db`` (history), ``token`` (for clients), ``daemon.json`` (about the running daemon),
+``daemon.lock``, ``log/acceld.log``, ``backups/``. Only its owner has access. One daemon serves it at a time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from acceld.errors import AcceldError, DaemonError, UsageError
 
 FOLDER = ".acceld"
 SOCKET_LIMIT = 107
-"""Bytes that the path of a unix socket may have."""
+"""Limit in bytes on the path of a unix socket."""
 
 NETWORK_FILE_SYSTEMS = frozenset(
     "nfs nfs4 cifs smb smbfs smb3 ncpfs afs 9p ceph fuse.sshfs fuse.s3fs fuse.rclone fuse.glusterfs glusterfs lustre "
     "gpfs beegfs fuse.ceph orangefs pvfs2 fuse.gcsfuse fuse.mount-s3 davfs fuse.davfs2".split()
 )
-"""Their locks and write order can not be trusted with a write-ahead log."""
+"""File systems whose locks and write order can not be trusted with a write-ahead log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Home:
 
     @property
     def database(self) -> Path:
-        """The history."""
+        """Path of the database."""
         return self.path / "acceld.db"
 
     @property
     def token_file(self) -> Path:
-        """The token that clients show."""
+        """Path of the file with the clients' token."""
         return self.path / "token"
 
     @property
@@ -54,27 +54,27 @@ class Home:
 
     @property
     def lock_file(self) -> Path:
-        """Locked by the daemon as long as it lives."""
+        """Path of the file that the daemon keeps locked."""
         return self.path / "daemon.lock"
 
     @property
     def log_file(self) -> Path:
-        """The daemon's log; older parts are beside it."""
+        """Path of the daemon's log. Rotated files are beside it."""
         return self.path / "log" / "acceld.log"
 
     @property
     def backups(self) -> Path:
-        """Copies of the database."""
+        """Folder for copies of the database."""
         return self.path / "backups"
 
     @property
     def datasets(self) -> Path:
-        """Inputs and references kept between evaluations: made again where they are missing."""
+        """Folder of inputs and references. Missing ones are made again."""
         return self.path / "datasets"
 
     @property
     def made_again(self) -> tuple[Path, ...]:
-        """Folders whose contents acceld makes again when it needs them: data sets, noise floors, compiled kernels."""
+        """Folders whose contents can be made again: data sets, noise floors, compiled kernels."""
         return self.datasets, self.path / "floors", self.path / "neuron"
 
     def socket(self) -> Path:
@@ -89,9 +89,9 @@ class Home:
         )
 
     def prepare(self) -> Path:
-        """Make the folder, see that it can be used, and return its path.
+        """Make the folder, check that it can be used, and return its path.
 
-        Raises UsageError if it can not be written or lies on a network file system.
+        Raises UsageError if it can not be written, or lies on a network file system.
         """
         kind = file_system(self.path)
         if kind in NETWORK_FILE_SYSTEMS:
@@ -117,7 +117,9 @@ class Home:
         return self.path
 
     def daemon(self) -> dict[str, Any] | None:
-        """Return the daemon's self-description, or None where none runs. Take no lock that a starting daemon could need."""
+        """Return the daemon's self-description, or None if no daemon runs. Takes no lock that a starting daemon could
+        need.
+        """
         try:
             record: dict[str, Any] = json.loads(self.daemon_file.read_text())
         except (OSError, ValueError):
@@ -139,7 +141,7 @@ class Home:
         return False
 
     def token(self) -> str:
-        """Return the token that clients show. DaemonError if it can not be read."""
+        """Return the clients' token. DaemonError if it can not be read."""
         try:
             return self.token_file.read_text().strip()
         except OSError as error:
@@ -165,7 +167,7 @@ def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | Non
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return True if it is a folder of this user: one that a stranger left in a shared place is not used."""
+    """Return True if a folder belongs to this user. A folder that another user made in a shared place is not used."""
     try:
         info = folder.lstat()
     except OSError:
@@ -174,7 +176,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 class DaemonLock:
-    """The right to serve a state folder. The kernel gives it back when the process ends, however it ends."""
+    """The right to serve a state folder. The system releases it when the process ends, however it ends."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -187,7 +189,7 @@ class DaemonLock:
             ) from error
         finally:
             os.umask(old_mask)
-        # A client that looks whether a daemon runs holds a shared lock for an instant.
+        # A client that checks for a daemon holds a shared lock for an instant.
         for _ in range(50):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,13 +207,13 @@ class DaemonLock:
         )
 
     def new_token(self) -> str:
-        """Write a new token for clients; those of earlier daemons are worth nothing from now on."""
+        """Write a new token for clients. Earlier tokens become invalid."""
         token = secrets.token_hex(32)
         write_private(self._home.token_file, token + "\n")
         return token
 
     def announce(self, socket: Path, version: str) -> dict[str, Any]:
-        """Write who serves the folder, once the socket is there; what was written."""
+        """Write and return the daemon's self-description, once the socket exists."""
         record = {
             "pid": os.getpid(),
             "process_started": process_start(os.getpid()),
@@ -225,7 +227,7 @@ class DaemonLock:
     def release(self) -> None:
         """Stop serving."""
         record = _recorded(self._home)
-        if record is None or record["pid"] == os.getpid():  # else the folder was replaced, and another daemon serves it
+        if record is None or record["pid"] == os.getpid():  # else another daemon serves a new folder of this name
             self._home.daemon_file.unlink(missing_ok=True)
         os.close(self._descriptor)
 
@@ -239,7 +241,7 @@ def _recorded(home: Home) -> dict[str, Any] | None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file by one that only its owner may read, never half written. UsageError if the disk refuses."""
+    """Replace a file atomically by one that only its owner can read. UsageError if the disk refuses."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -273,7 +275,7 @@ def _runtime_folders() -> list[Path]:
 
 
 def _private(folder: Path) -> bool:
-    """Create ``folder`` with access for its owner alone; return False if that fails."""
+    """Create ``folder`` with access only for its owner. Return False if that fails."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         info = folder.lstat()
@@ -287,9 +289,9 @@ def _private(folder: Path) -> bool:
 
 
 def file_system(path: Path, mounts: str | None = None) -> str:
-    """Return the kind of file system that holds ``path`` (or will); empty if it is unknown.
+    """Return the type of the file system that holds (or will hold) ``path``; empty if unknown.
 
-    ``mounts`` is the text of a ``mountinfo`` file, this process's own where it is not given.
+    ``mounts`` is the text of a ``mountinfo`` file, by default this process's own.
     """
     if mounts is None:
         try:

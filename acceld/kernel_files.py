@@ -1,4 +1,4 @@
-"""Kernels in files: reading one with the modules of its own package that it imports."""
+"""Read kernels from files, with the modules of their own package that they import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.model import Kernel
 from acceld.parsing import parse
 
 PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki", "triton": "triton"}
-"""The API that a kernel is written for, by the package it imports."""
+"""API of a kernel by the package that it imports."""
 MAX_FILE_BYTES = 2 * 2**20
 MAX_CLOSURE_FILES = 200
 
@@ -26,8 +26,9 @@ def load_kernel(
 ) -> Kernel:
     """Return the kernel in ``path`` with its import closure, as a person gives it.
 
-    The closure holds the modules below the kernel's folder (or its package's root) that it imports, directly or not,
-    by path relative to that root, as then is its own file name. UsageError if the file can not be read or is not text.
+    The closure holds the modules below the kernel's folder (or its package's root) that it imports, directly or
+    indirectly. Their paths, and then also the kernel's own file name, are relative to that root. UsageError if the file
+    can not be read or is not text.
     """
     text = read(path)
     root = package_root(path)
@@ -45,17 +46,19 @@ def load_kernel(
 
 
 def api_of_file(path: Path) -> str | None:
-    """Return the API a kernel file is written for; None if its name and imports leave it open or it can not be read."""
+    """Return the API of a kernel's file, by name and imports; None if they do not decide it, or the file can not be
+    read.
+    """
     if path.suffix == ".c":
         return "c"
     try:
         return api_of_text(path.read_text(encoding="utf-8")) if path.suffix == ".py" else None
-    except (OSError, ValueError):  # loading the kernel tells what is wrong with it
+    except (OSError, ValueError):  # loading the kernel reports what is wrong with it
         return None
 
 
 def api_of_text(text: str) -> str | None:
-    """Return the API whose package a Python source imports; None for none or several, and where it does not parse."""
+    """Return the API whose package a Python source imports; None for none or several, or if it does not parse."""
     try:
         nodes = list(ast.walk(parse(text)))
     except (SyntaxError, ValueError):
@@ -81,7 +84,7 @@ def read(path: Path) -> str:
 
 
 def package_root(path: Path) -> Path:
-    """Return the folder absolute imports of the kernel's own package start from."""
+    """Return the folder from which the kernel's absolute imports of its own package start."""
     folder = path.resolve().parent
     while (folder / "__init__.py").is_file():
         folder = folder.parent
@@ -89,7 +92,7 @@ def package_root(path: Path) -> Path:
 
 
 def syntax_error(text: str, path: Path) -> UsageError | None:
-    """Return an error that names file, line and what is wrong, where the text is no Python."""
+    """Return an error that names file, line and problem if the text is not Python; None otherwise."""
     try:
         parse(text, str(path))
     except SyntaxError as error:

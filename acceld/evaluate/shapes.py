@@ -1,7 +1,7 @@
-"""One evaluation of a kernel for several shapes: right at each, and as fast as the weighted geometric mean of its latencies.
+"""Evaluate a kernel for several shapes. It must be right at each; its latency is the weighted geometric mean.
 
-The ratio of two such means is the weighted geometric mean of the speed-ups at each shape, whatever the shapes' own latencies
-are, so the search compares kernels for several shapes like any others.
+The ratio of two such means is the weighted geometric mean of the speed-ups at each shape, whatever the latencies are.
+So the search compares kernels for several shapes like any others.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _ENDED_WELL = (Status.PASSED, Status.UNTESTED)
 
 
 async def over_shapes(request: EvaluationRequest, loaded: Workload, evaluate: OneShape) -> Evaluation:
-    """Evaluate a kernel at every shape of its workload; the first shape where it fails ends it.
+    """Evaluate a kernel at every shape of its workload, up to the first failure.
 
-    Where only a fast kernel is of use it is timed at all shapes before it runs on data at any.
+    If only a fast kernel is useful, it is timed at all shapes before it runs on data at any of them.
     """
     shapes = await asyncio.to_thread(every_shape, loaded)
     useful_us, asked = request.useful_below_us, replace(request, useful_below_us=None)
@@ -63,7 +63,7 @@ def _at(request: EvaluationRequest, own: Workload, shaped: Workload) -> Evaluati
 
 
 def joined(kernel: Kernel, shapes: Sequence[WeightedShape], found: Sequence[Evaluation]) -> Evaluation:
-    """Return the one evaluation of those at each shape, all of which ended well; details are of the first shape."""
+    """Return one evaluation from those at each shape, none of which failed. Details are of the first shape."""
     weights = [shape.weight for shape in shapes]
     profiles = [one.profile for one in found if one.profile is not None]
     seconds = sum((Counter(one.seconds) for one in found), Counter[str]())
@@ -132,7 +132,7 @@ def _interleaved(weights: Sequence[float], found: Sequence[Sequence[Mapping[str,
 
 
 def _joined_pair(weights: Sequence[float], pairs: Sequence[Mapping[str, Any]]) -> Paired:
-    """Join the comparisons with one kernel at different shapes; their errors are independent."""
+    """Join the comparisons with one kernel at different shapes. Their errors are independent."""
     total = sum(weights)
     middle = _mean([pair["ratio"] for pair in pairs], weights) or 0.0
 

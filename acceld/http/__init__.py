@@ -1,1 +1,1 @@
-"""The daemon's API: HTTP/JSON and one websocket on a unix socket."""
+"""Serve the daemon's API: HTTP/JSON and one websocket on a unix socket."""

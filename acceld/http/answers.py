@@ -1,4 +1,4 @@
-"""JSON answers, errors as JSON, and what a request says, read with bounds."""
+"""Write JSON answers and errors, and read requests with limits."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PAGE_LIMIT = 5000
 
 
 class ConflictError(AcceldError):
-    """A request that can not be done in the present state."""
+    """A request can not be done in the present state."""
 
 
 class NotJsonError(UsageError):
-    """A request's body is no JSON, or nested too deep to be read."""
+    """A request's body is not JSON, or nested too deep."""
 
 
 def answer(value: Any, status: int = 200) -> web.Response:
@@ -45,7 +45,7 @@ def refusal(error: AcceldError, status: int, kind: str = "") -> web.Response:
 
 
 def _public_kind(error: AcceldError) -> str:
-    """Return the nearest class of acceld.errors, which clients know."""
+    """Return the nearest error class that clients know."""
     for kind in type(error).__mro__:
         if kind.__module__ == "acceld.errors":
             return kind.__name__
@@ -69,7 +69,7 @@ def status_of(error: AcceldError) -> int:
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every failure is a JSON answer; a fault of ours is logged and ends nothing."""
+    """Answer every failure as JSON. A fault of ours is logged, and the server continues."""
     try:
         return await handler(request)
     except AcceldError as error:
@@ -118,7 +118,7 @@ def page(request: web.Request, default: int = 500) -> int:
 
 
 def run_filter(request: web.Request) -> int | None:
-    """``run`` from the query, with or without its letter."""
+    """Return ``run`` from the query, with or without its letter; None if it is missing."""
     text = request.query.get("run", "")
     if not text:
         return None
@@ -129,13 +129,13 @@ def run_filter(request: web.Request) -> int | None:
 
 
 async def body(request: web.Request) -> dict[str, Any]:
-    """Return the JSON object that a request carries. NotJsonError if it is none."""
+    """Return the JSON object in a request's body. NotJsonError if it is not valid."""
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType
     try:
         value = await request.json()
     except (ValueError, LookupError, RecursionError, web.RequestPayloadError) as error:
-        # An unknown charset is a LookupError, a body that is not compressed as it says is a RequestPayloadError.
+        # An unknown charset raises LookupError, a wrong content encoding RequestPayloadError.
         raise NotJsonError(f"the request's body is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise NotJsonError("the request's body is no JSON object")

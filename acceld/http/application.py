@@ -1,4 +1,4 @@
-"""The application: every route, for a daemon or for a database alone."""
+"""Build the application with every route, for a daemon or for a database alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def application(
     middlewares: Sequence[Handler] = (),
     log_file: Path | None = None,
 ) -> web.Application:
-    """Return the routes over ``reading``; those that change something need ``control``."""
+    """Return the application over ``reading``. Routes that change something need ``control``."""
     app = web.Application(client_max_size=BODY_LIMIT, middlewares=[errors_as_json, *middlewares, _touch])  # type: ignore[list-item]
     app[READING] = reading
     app[CONTROL] = control
@@ -92,7 +92,7 @@ def application(
 
 @web.middleware
 async def _touch(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Return a request other than a look at the state keeps an idle daemon up."""
+    """Report each request to the daemon's idle timer, except checks of its status."""
     control = request.app[CONTROL]
     if control is not None and request.path not in ("/v1/hello", "/v1/status"):
         control.touched()

@@ -1,6 +1,6 @@
-"""Access to the daemon: for the same user, with the token, and for no web page of a stranger.
+"""Authorize requests: from the same user, with the token, and not from a foreign web page.
 
-Every method and the websocket are authorized alike, by an allow-list.
+All methods and the websocket use the same allow-list.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _stranger(request: web.Request, hosts: frozenset[str]) -> str:
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """The user at the other end of a unix socket."""
+    """Return the uid of the user at the other end of a unix socket."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     uid: int = _CREDENTIALS.unpack(raw)[1]
     return uid

@@ -22,18 +22,18 @@ from acceld.store.rows import dump
 from acceld.targets import DEVICE_OF
 
 LOOK_S = 0.25
-"""Interval of the checks that somebody still waits for a compilation."""
+"""Seconds between checks that the client of a compilation still waits."""
 ITEMS_AT_ONCE = 64
-"""Evaluations of one request that are under way or wait in the queue."""
+"""Limit on evaluations of one request that run or wait in the queue."""
 
 
 async def get_candidate(request: web.Request) -> web.Response:
-    """Return one candidate with everything."""
+    """Return one candidate with all its fields."""
     return answer(await request.app[READING].read(listing.candidate_row, number(request)))
 
 
 async def get_diff(request: web.Request) -> web.Response:
-    """Return a candidate's text against its parent's, the baseline's, the best's or any other's."""
+    """Return the difference of a candidate's text from its parent's, the baseline's, the best's or another candidate's."""
     candidate, against = number(request), request.query.get("against", "parent")
     return answer(await request.app[READING].read(diff, candidate, against))
 
@@ -69,7 +69,7 @@ def diff(connection: sqlite3.Connection, candidate: int, against: str) -> dict[s
 
 
 async def get_call(request: web.Request) -> web.Response:
-    """Return one model call with prompt and raw answer."""
+    """Return one model call with its prompt and raw answer."""
     return answer(await request.app[READING].read(listing.call_row, number(request)))
 
 
@@ -79,7 +79,7 @@ async def get_evaluation(request: web.Request) -> web.Response:
 
 
 async def post_evaluation(request: web.Request) -> web.StreamResponse:
-    """Evaluate one kernel now; of ``{"items": [...]}`` each, in their order, one JSON object a line as it is done."""
+    """Evaluate one kernel now. For ``{"items": [...]}`` evaluate each, and answer a JSON object a line, in their order."""
     control, asked = control_of(request), await body(request)
     if "items" not in asked:
         device = DEVICE_OF.get(str(asked.get("backend")))
@@ -103,7 +103,7 @@ async def post_evaluation(request: web.Request) -> web.StreamResponse:
 
 
 async def _while_awaited(request: web.Request, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """Return a compilation, which ends when who asked for it hangs up, as a watch does at a newer save."""
+    """Return the result of a compilation. It is cancelled when the client disconnects, as a watch does at a newer save."""
     task = asyncio.create_task(work)
     try:
         while not (await asyncio.wait({task}, timeout=LOOK_S))[0]:
@@ -115,7 +115,7 @@ async def _while_awaited(request: web.Request, work: Coroutine[Any, Any, dict[st
 
 
 async def _evaluated(asked: dict[str, Any], control: Control, places: asyncio.Semaphore) -> dict[str, Any]:
-    """Evaluate one of many kernels; one that can not be evaluated gets its error as answer, and the others go on."""
+    """Evaluate one of many kernels. If it can not be evaluated, answer its error and continue with the others."""
     async with places:
         try:
             return await control.evaluate(asked)

@@ -1,4 +1,4 @@
-"""The asyncio client: requests, and events that go on over broken connections."""
+"""Talk to the daemon with asyncio: requests, and events that survive broken connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from acceld.home import Home
 
 KINDS = frozenset(EventKind)
 LOOK_S = 1.0
-"""Seconds between two looks of a quiet event stream for another daemon that serves the folder."""
+"""Seconds between two checks, on a quiet event stream, for another daemon on the folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Address:
 
 
 class HttpClient:
-    """A client of the daemon (or history server) that listens on a socket, or of one behind a URL."""
+    """Client of the daemon (or history server) on a socket, or of one behind a URL."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class HttpClient:
 
     @classmethod
     def of(cls, home: Home, *, otherwise: Address | None = None, timeout_s: float = 60.0) -> HttpClient:
-        """Return a client of whichever daemon serves a state folder at the time, and of ``otherwise`` while none does.
+        """Return a client of the daemon that currently serves a state folder, and of ``otherwise`` while none does.
 
         Requests raise DaemonError while there is neither.
         """
@@ -59,7 +59,9 @@ class HttpClient:
 
     @classmethod
     def looked_up(cls, find: Callable[[], Address], *, timeout_s: float = 60.0) -> HttpClient:
-        """Return a client of where ``find`` says, which is asked now and, as that may take long, only after a refusal."""
+        """Return a client of the address that ``find`` returns. It is called now and, as it may be slow, again only
+        after a refusal.
+        """
         made = cls.__new__(cls)
         made._begin(find(), None, timeout_s)
         made._find = find
@@ -67,7 +69,7 @@ class HttpClient:
 
     def _begin(self, fixed: Address | None, home: Home | None, timeout_s: float) -> None:
         self.read_only = fixed is not None and fixed.read_only
-        """True if nothing can be changed; known after the first answer of :meth:`hello`."""
+        """True if nothing can be changed. Known after the first answer of :meth:`hello`."""
         self.where = fixed.where if fixed else str(home.path) if home else ""
         self._fixed, self._home, self._timeout_s = fixed, home, timeout_s
         self._find: Callable[[], Address] | None = None
@@ -75,7 +77,7 @@ class HttpClient:
         self._session: aiohttp.ClientSession | None = None
 
     def _serving(self) -> Address:
-        """Return where requests go now: a daemon that was started again has a new token. DaemonError for nowhere."""
+        """Return the current address. A restarted daemon has a new token. DaemonError if there is no daemon."""
         reported = self._home.daemon() if self._home else None
         if self._home is not None and reported is not None:
             return Address(self._home.token(), Path(reported["socket"]), where=str(self._home.path))
@@ -96,7 +98,7 @@ class HttpClient:
         return self._session
 
     async def hello(self) -> dict[str, Any]:
-        """Return the daemon's identity. DaemonError for another version of the protocol."""
+        """Return the daemon's identity. DaemonError if it has another version of the protocol."""
         reported: dict[str, Any] = await self.get("/v1/hello")
         check_version(reported)
         self.read_only = reported["read_only"]
@@ -127,13 +129,13 @@ class HttpClient:
             if self._find is not None and not isinstance(error, TimeoutError):
                 self._fixed = await asyncio.to_thread(
                     self._find
-                )  # for the next request; DaemonError says more than this
+                )  # for the next request; DaemonError is the clearer error here
             raise DaemonError(f"{self.where}: no answer ({_said(error)})", hint="acceld status") from error
 
     async def events(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
-        """Yield batches of events after a number, until the connection ends: then DaemonError.
+        """Yield batches of events after a number, until the connection ends with DaemonError.
 
-        The caller asks again with the last number it was given, and misses nothing.
+        A caller that asks again with the last number it got misses nothing.
         """
         query = {"after": str(after)} | ({"run": str(run)} if run is not None else {})
         try:
@@ -160,7 +162,7 @@ class HttpClient:
         raise DaemonError(f"{self.where}: the daemon closed the connection")
 
     async def follow(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
-        """As :meth:`events`, but connecting again for ever, at most every two seconds."""
+        """Yield batches as :meth:`events` does, and reconnect without end, at most every two seconds."""
         delay_s = 0.1
         while True:
             try:
@@ -172,7 +174,7 @@ class HttpClient:
                 delay_s = min(2.0, delay_s * 2)
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._session is not None:
             await self._session.close()
             self._session = None

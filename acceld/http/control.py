@@ -1,4 +1,4 @@
-"""Interface between routes and daemon. The read-only history server has no control, only a database."""
+"""Define the interface between routes and daemon. The read-only history server has a database but no control."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Reading(Protocol):
         ...
 
     def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
-        """Return events after a number, those that are there at once together."""
+        """Yield the events after a number, in batches."""
         ...
 
 
 class Control(Protocol):
-    """Requests to a running daemon. Errors are AcceldErrors."""
+    """Interface to a running daemon. Errors are AcceldErrors."""
 
     def hello(self) -> Json:
         """Return the daemon's identity."""
@@ -42,7 +42,7 @@ class Control(Protocol):
         ...
 
     async def queue(self) -> Json:
-        """Return evaluations that run and wait, devices."""
+        """Return running and waiting evaluations, and devices."""
         ...
 
     async def hosts(self) -> list[Json]:
@@ -54,19 +54,19 @@ class Control(Protocol):
         ...
 
     async def change_host(self, host: str, action: str) -> None:
-        """Drain or undrain a host. UsageError for one that is not there."""
+        """Drain or undrain a host. UsageError for an unknown host."""
         ...
 
     async def submit(self, spec: Mapping[str, Any]) -> int:
-        """Start a run; its id. UsageError for a specification that can not be used."""
+        """Start a run, and return its id. UsageError for a specification that can not be used."""
         ...
 
     async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
-        """Steer a run; what was done."""
+        """Steer a run, and return what was done."""
         ...
 
     def steering(self, run: int) -> Json:
-        """Return the settings that people changed on an active run; empty for another."""
+        """Return the steering of an active run; empty for another run."""
         ...
 
     async def evaluate(self, asked: Mapping[str, Any]) -> Json:
@@ -82,11 +82,11 @@ class Control(Protocol):
         ...
 
     def stop(self, grace_s: float | None) -> None:
-        """Begin an orderly shutdown; answer at once."""
+        """Begin an orderly shutdown, and return at once."""
         ...
 
     def touched(self) -> None:
-        """Somebody asked for something other than how it goes."""
+        """Record a request other than a check of the status."""
         ...
 
     def client_came(self) -> None:

@@ -1,4 +1,4 @@
-"""Events: a page of them, a page as soon as there is one, and the websocket."""
+"""Serve events: as a page, as a page that waits for the first event, and over the websocket."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ async def get_events(request: web.Request) -> web.StreamResponse:
 
 
 async def get_run_events(request: web.Request) -> web.StreamResponse:
-    """A page of one run's events."""
+    """Return a page of one run's events."""
     return await _page(request, number(request))
 
 
 async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
-    """Return events after ``after``; with ``wait_s``, the answer waits so long for the first."""
+    """Return the events after ``after``. With ``wait_s``, an answer without events waits up to that long for the first."""
     reading = request.app[READING]
     after, limit = integer(request, "after", 0), page(request)
     found = await reading.read(records.load_events, after, run, limit)
@@ -51,7 +51,7 @@ async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
 
 
 def _seconds(request: web.Request) -> float:
-    """Return ``wait_s`` from the query, at most a minute. UsageError for what is not a time span."""
+    """Return ``wait_s`` from the query, at most a minute. UsageError if it is not a time span."""
     text = request.query.get("wait_s", "0")
     try:
         value = float(text)
@@ -89,7 +89,7 @@ async def _websocket(request: web.Request) -> web.StreamResponse:
             listener.cancel()
             sender.cancel()
     except* (ConnectionError, TimeoutError):
-        pass  # the client went away, or takes nothing: it comes back with the last number it has
+        pass  # the client left or stopped reading; it returns with its last number
     finally:
         sockets.discard(stream)
         if control is not None:
@@ -102,16 +102,16 @@ async def _websocket(request: web.Request) -> web.StreamResponse:
 
 
 async def _listen(stream: web.WebSocketResponse) -> None:
-    """Answer what the client says, until it leaves."""
+    """Answer the client's messages until it leaves."""
     async for message in stream:
         if message.type is WSMsgType.TEXT and message.data.startswith('{"ping"'):
             await stream.send_str('{"pong":1}')
 
 
 async def _send(stream: web.WebSocketResponse, reading: Reading, progress: list[int], run: int | None) -> None:
-    """Send events in batches until the daemon stops, the number of the last in ``progress``.
+    """Send events in batches until the daemon stops. ``progress`` holds the number of the last one sent.
 
-    TimeoutError for a client that takes nothing for ``SEND_S``.
+    TimeoutError for a client that reads nothing for ``SEND_S``.
     """
     async for batch in reading.pages(progress[0]):
         chosen = [event_json(event) for event in batch if run is None or event.run in (run, None)]

@@ -15,18 +15,18 @@ TIME_LIMIT_S = 60.0
 
 
 async def get_costs(request: web.Request) -> web.Response:
-    """Money of a run or of all."""
+    """Return the costs of a run, or of all runs."""
     return answer(await request.app[READING].read(listing.costs, run_filter(request)))
 
 
 async def get_search(request: web.Request) -> web.Response:
-    """Return full-text search."""
+    """Return the hits of a full-text search."""
     found = await request.app[READING].read(listing.search, request.query.get("q", ""), page(request, 50))
     return answer({"found": found})
 
 
 async def get_history(request: web.Request) -> web.Response:
-    """The saved queries there are."""
+    """Return the names of the saved queries."""
     return answer(
         {
             "saved": [
@@ -51,7 +51,7 @@ async def get_tables(request: web.Request) -> web.Response:
 
 
 async def post_query(request: web.Request) -> web.Response:
-    """Return one SQL statement that reads."""
+    """Return the rows of one SQL statement that only reads."""
     asked = await body(request)
     sql, limit, time_limit_s = asked.get("sql"), asked.get("limit", 1000), asked.get("time_limit_s", 5)
     if not isinstance(sql, str) or not sql.strip():

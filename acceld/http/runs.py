@@ -18,7 +18,7 @@ from acceld.store.rows import dump
 
 
 async def get_runs(request: web.Request) -> web.Response:
-    """A page of runs."""
+    """Return a page of runs."""
     asked = request.query
     limit, offset = page(request, 100), integer(request, "offset", 0)
     live = request.app[CONTROL] is not None
@@ -50,7 +50,7 @@ async def post_run(request: web.Request) -> web.Response:
 
 
 async def get_run(request: web.Request) -> web.Response:
-    """One run."""
+    """Return one run."""
     run = number(request)
     row = await request.app[READING].read(listing.run_row, run)
     control = request.app[CONTROL]
@@ -59,8 +59,8 @@ async def get_run(request: web.Request) -> web.Response:
 
 
 def stored_states(asked: str, live: bool) -> str:
-    """Return the states to look for in the rows so that :func:`~acceld.model.shown_state` of what is found is one of
-    those asked for.
+    """Return the stored states to look for, so that :func:`~acceld.model.shown_state` of each row found is one of those
+    asked for.
     """
     if live or not asked:
         return asked
@@ -71,7 +71,7 @@ def stored_states(asked: str, live: bool) -> str:
 
 
 async def get_outcome(request: web.Request) -> web.Response:
-    """A run's figures as ``optimize --json`` prints them."""
+    """Return a run's figures as ``optimize --json`` prints them."""
     run, live = number(request), request.app[CONTROL] is not None
 
     def look(connection: sqlite3.Connection) -> dict[str, object]:
@@ -85,7 +85,7 @@ async def get_outcome(request: web.Request) -> web.Response:
 
 
 async def get_candidates(request: web.Request) -> web.Response:
-    """A page of a run's candidates."""
+    """Return a page of a run's candidates."""
     run, after, limit = number(request), integer(request, "after", 0), page(request)
     status, iteration = request.query.get("status", ""), integer(request, "iteration", -1)
 
@@ -105,7 +105,7 @@ async def get_tree(request: web.Request) -> web.Response:
 
 
 async def get_plans(request: web.Request) -> web.Response:
-    """A page of a run's plans."""
+    """Return a page of a run's plans."""
     found = await request.app[READING].read(
         listing.plan_rows, number(request), after=integer(request, "after", 0), limit=page(request)
     )
@@ -113,7 +113,7 @@ async def get_plans(request: web.Request) -> web.Response:
 
 
 async def get_calls(request: web.Request) -> web.Response:
-    """A page of a run's model calls."""
+    """Return a page of a run's model calls."""
     found = await request.app[READING].read(
         listing.call_rows, run=number(request), after=integer(request, "after", 0), limit=page(request)
     )

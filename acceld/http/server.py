@@ -1,4 +1,4 @@
-"""Listening: on a unix socket that nobody else can ever reach, and on a loopback port only when asked."""
+"""Listen on a unix socket that only this user can reach, and on a loopback port only if configured."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from acceld.http.control import Control, Reading
 from acceld.store.reader import HistoryFile
 
 SHORT = 60
-"""Longest temporary folder in which a socket's path stays within the limit of 107 bytes."""
+"""Longest folder in which a socket's path stays within the limit of 107 bytes."""
 
 
 class Server:
-    """An application that listens. ``await start()``, ``await stop()``."""
+    """An application that listens between ``await start()`` and ``await stop()``."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Server:
                 ) from error
 
     async def stop(self) -> None:
-        """Let answers end, close every connection, and take the socket away."""
+        """Finish answers, close every connection, and remove the socket."""
         if self._closed:
             return
         self._closed = True
@@ -68,14 +68,16 @@ class Server:
         await asyncio.to_thread(self._unlink)
 
     def _unlink(self) -> None:
-        """Take the socket away, unless another server listens there by now."""
+        """Remove the socket, unless another server listens there."""
         with contextlib.suppress(FileNotFoundError):
             if self._socket_path.stat().st_ino == self._inode:
                 self._socket_path.unlink()
 
 
 def bind_private(path: Path) -> socket.socket:
-    """Return a unix socket with mode 0600 from its first instant. A stale one is replaced: the caller holds the lock."""
+    """Return a unix socket that has mode 0600 from its first instant. A stale socket is replaced, since the caller
+    holds the lock.
+    """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
@@ -112,7 +114,7 @@ def _bracketed(host: str) -> str:
 
 
 class HistoryServer:
-    """The same routes over a database alone, read-only, for as long as the block lasts.
+    """Serve the same routes over a database alone, read-only, for the length of the block.
 
     ``async with HistoryServer(path) as server``: ``server.socket_path`` and ``server.token`` are what a client needs.
     """

@@ -41,7 +41,7 @@ async def get_status(request: web.Request) -> web.Response:
 
 
 async def get_queue(request: web.Request) -> web.Response:
-    """Return evaluations that run and wait."""
+    """Return running and waiting evaluations."""
     control = request.app[CONTROL]
     if control is not None:
         return answer(await control.queue())
@@ -71,9 +71,9 @@ async def get_logs(request: web.Request) -> web.Response:
 
 
 def log_lines(place: Path, after: int, limit: int, level: str = "debug") -> tuple[list[dict[str, Any]], int]:
-    """Return parsed lines of a log and the byte position that follows them; ``after`` -1 means the newest ``limit``.
+    """Return parsed lines of a log, and the byte position after them; ``after`` -1 means the newest ``limit`` lines.
 
-    A position beyond the end means that the log was rotated: it begins again.
+    A position beyond the end means that the log was rotated, so reading starts from the beginning.
     """
     least = LEVELS.index(level)
     found: list[dict[str, Any]] = []

@@ -1,1 +1,1 @@
-"""Models: one protocol, the official SDKs behind it, prices, limits and retries."""
+"""Call models: one protocol, the official SDKs behind it, prices, limits and retries."""

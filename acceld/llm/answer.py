@@ -1,4 +1,4 @@
-"""The end of an answer, whatever API it came through: a completion, or the error that there is none."""
+"""Finish an answer of any API: return a completion, or raise the error that there is none."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from acceld.llm.usage import estimated_usage
 
 
 def finished(request: CompletionRequest, watch: Watch, name: str, answer: Received) -> Completion:
-    """Return the finished answer of the model called ``name``; where no tokens were reported, they are estimated.
+    """Return the finished answer of the model called ``name``; if no tokens were reported, they are estimated.
 
-    :raises LLMError: where the answer has no text, was withheld or broke off; it carries what was used.
+    :raises LLMError: the answer has no text, was withheld or broke off. The error has the tokens used.
     """
     text, reasoning, stopped = "".join(answer.text), "".join(answer.reasoning), answer.stopped
     error: LLMError | None = None

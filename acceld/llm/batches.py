@@ -1,8 +1,8 @@
-"""A provider's batch mode as a client: requests gather for a moment, go out together, and are answered within a day.
+"""Offer a provider's batch mode as a client: requests are collected, sent together, and answered within a day.
 
-Cheaper than single calls, and slower. What was sent is written down before it is waited for: which questions, then the
-provider's id of the batch. A daemon killed at any point asks the provider for the batch that it finds in the journal
-before it sends a question again, so no batch is bought twice.
+Batches are cheaper than single calls, and slower. Before it waits, the client stores the batch's questions and then its
+id at the provider. A daemon that was killed finds the batch in the journal, and asks the provider for it before it
+sends a question again. So no batch is bought twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEADLINE_S = 26 * 3600.0
 """Providers end a batch after 24 hours, finished or not."""
 
 MOST = 10_000
-"""Requests in one batch; OpenAI takes 50,000, Anthropic 100,000."""
+"""Limit on requests in one batch. OpenAI takes 50,000, Anthropic 100,000."""
 
 FUZZ_S = 60.0
 """Allowed difference of the provider's clock and ours."""
@@ -31,27 +31,27 @@ FUZZ_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """A batch whose answers have not all been written down."""
+    """A batch whose answers are not all stored."""
 
     token: str
-    """Our own name of it."""
+    """Our own id of the batch."""
     keys: tuple[str, ...]
-    """The questions, as :func:`acceld.llm.ledger.question_key` names them."""
+    """Keys of the questions, from :func:`acceld.llm.ledger.question_key`."""
     began_at: float
     """Seconds since the epoch."""
     batch: str = ""
-    """The provider's id; empty if it may or may not have been sent."""
+    """The provider's id; empty if the batch may not have been sent."""
 
 
 class BatchJournal(Protocol):
     """Record of batches. Every write is durable when it returns."""
 
     async def open_batches(self, model: str) -> list[OpenBatch]:
-        """Return the batches of a model whose answers have not all been written down."""
+        """Return the batches of a model whose answers are not all stored."""
         ...
 
     async def begin(self, model: str, batch: OpenBatch) -> None:
-        """A batch is about to be sent."""
+        """Record a batch that is about to be sent."""
         ...
 
     async def sent(self, token: str, batch: str) -> None:
@@ -59,7 +59,7 @@ class BatchJournal(Protocol):
         ...
 
     async def collected(self, token: str) -> None:
-        """All its answers are stored; it may be forgotten."""
+        """Forget a batch whose answers are all stored."""
         ...
 
 
@@ -67,21 +67,19 @@ class BatchProvider(Protocol):
     """One model's batch mode. Raises LLMError and never an SDK's own errors."""
 
     async def send(self, token: str, requests: Mapping[str, CompletionRequest]) -> str:
-        """Send requests by their keys; the provider's id of the batch."""
+        """Send requests by their keys. Return the provider's id of the batch."""
         ...
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
-        """Return the provider's id of a batch that was perhaps sent since a time (epoch seconds); None if it was
-        not.
-        """
+        """Return the provider's id of a batch that may have been sent since a time (epoch seconds); None if it was not."""
         ...
 
     async def answers(self, batch: str) -> Mapping[str, Mapping[str, Any]] | None:
-        """Raw answers by key once the batch has ended; None before."""
+        """Return raw answers by key once the batch has ended; None before."""
         ...
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
-        """Return the completion in a raw answer. :raises LLMError: where it holds none."""
+        """Return the completion in a raw answer. Raises LLMError if it holds none."""
         ...
 
     async def close(self) -> None:
@@ -100,16 +98,16 @@ class MemoryJournal:
         return [batch for name, batch in self.batches.values() if name == model]
 
     async def begin(self, model: str, batch: OpenBatch) -> None:
-        """Keep it."""
+        """Store the batch."""
         self.batches[batch.token] = (model, batch)
 
     async def sent(self, token: str, batch: str) -> None:
-        """Keep the id."""
+        """Store the batch's id."""
         model, known = self.batches[token]
         self.batches[token] = (model, replace(known, batch=batch))
 
     async def collected(self, token: str) -> None:
-        """Forget it."""
+        """Forget the batch."""
         del self.batches[token]
 
 
@@ -119,14 +117,14 @@ class _Followed:
 
     known: OpenBatch
     waiting: set[str]
-    """Keys whose answers have not been written down."""
+    """Keys whose answers are not stored yet."""
     finding: asyncio.Lock = field(default_factory=asyncio.Lock)
     answers: asyncio.Task[Mapping[str, Mapping[str, Any]]] | None = None
 
 
 @dataclass(slots=True)
 class _Gathering:
-    """Requests that go out together."""
+    """Requests that will be sent together."""
 
     requests: dict[str, CompletionRequest] = field(default_factory=dict)
     sent: asyncio.Event = field(default_factory=asyncio.Event)
@@ -134,7 +132,9 @@ class _Gathering:
 
 
 class Batcher:
-    """One model's batch mode. A request waits for its batch to end; :meth:`settled` says that its answer is safe."""
+    """Use one model's batch mode. A request waits for its batch to end; :meth:`settled` reports that its answer is
+    stored.
+    """
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Batcher:
         retry: RetryPolicy | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """A batch goes out after ``quiet_s`` without a further request; its end is asked for every ``poll_s``."""
+        """Send a batch ``quiet_s`` after its last request, and check every ``poll_s`` whether it has ended."""
         self._model = model
         self._provider = provider
         self._journal = journal
@@ -173,7 +173,7 @@ class Batcher:
                 continue
             started_s = time.monotonic()
             raw = await self._answers(followed)
-            if raw is None:  # the provider never got it
+            if raw is None:  # the provider never received it
                 continue
             if key not in raw:
                 raise LLMUnavailable(
@@ -182,11 +182,13 @@ class Batcher:
             return replace(self._provider.read(request, raw[key]), latency_s=time.monotonic() - started_s)
 
     def holds(self, key: str) -> bool:
-        """Return True if a question is in a batch that was or may have been sent: its answer can be fetched later."""
+        """Return True if a question is in a batch that was or may have been sent, so that its answer can be fetched
+        later.
+        """
         return self._followed is not None and key in self._followed
 
     async def settled(self, key: str) -> None:
-        """The outcome of a question has been written down."""
+        """Record that the outcome of a question is stored."""
         followed = (self._followed or {}).pop(key, None)
         if followed is None:
             return
@@ -195,14 +197,14 @@ class Batcher:
             await self._journal.collected(followed.known.token)
 
     async def close(self) -> None:
-        """Stop waiting and close connections; what was sent can be fetched by the next daemon."""
+        """Stop waiting and close connections. The next daemon can fetch the answers."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._provider.close()
 
     async def _known(self) -> dict[str, _Followed]:
-        """Return batches under way by question; the first time, those that an earlier daemon left."""
+        """Return running batches by question. The first call includes those of an earlier daemon."""
         async with self._loading:
             if self._followed is None:
                 self._followed = {}
@@ -216,7 +218,7 @@ class Batcher:
         self._followed |= dict.fromkeys(batch.keys, followed)
 
     async def _gather(self, request: CompletionRequest, key: str) -> None:
-        """Join the batch that goes out next; returns once it was sent."""
+        """Add a request to the next batch, and return once that is sent."""
         gathering = self._gathering
         if gathering is None or len(gathering.requests) >= MOST:
             gathering = self._gathering = _Gathering()
@@ -265,7 +267,7 @@ class Batcher:
         self._follow(replace(batch, batch=number))
 
     async def _answers(self, followed: _Followed) -> Mapping[str, Mapping[str, Any]] | None:
-        """Return the raw answers of a batch once it has ended; None if the provider never got it."""
+        """Return the raw answers of a batch once it has ended; None if the provider never received it."""
         if followed.answers is None:
             if not followed.known.batch and not await self._found(followed):
                 return None
@@ -274,7 +276,7 @@ class Batcher:
         return await asyncio.shield(followed.answers)
 
     async def _found(self, followed: _Followed) -> bool:
-        """Look for a batch of which nobody knows whether it was sent."""
+        """Ask the provider for a batch that may have been sent. Return True if it exists."""
         batch = followed.known
         async with followed.finding:
             if followed.known.batch:
@@ -298,7 +300,7 @@ class Batcher:
             return False
 
     async def _wait(self, batch: OpenBatch) -> Mapping[str, Mapping[str, Any]]:
-        """Ask until the batch has ended; a provider that stumbles is asked again."""
+        """Wait until the batch has ended, and keep asking after errors of the provider."""
         while True:
             try:
                 found = await self._provider.answers(batch.batch)
@@ -323,4 +325,4 @@ class Batcher:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits for it has it too
+            task.exception()  # the waiting requests get the error too

@@ -1,6 +1,6 @@
-"""A circuit breaker: a model that fails again and again is left alone, then asked by one call before all others.
+"""Break the circuit of a model that fails repeatedly: pause its calls, then let one call probe it.
 
-Callers wait rather than fail while the circuit is open, because a search has nothing better to do; they fail only when
+While the circuit is open, callers wait and do not fail, because a search has nothing better to do. They fail only after
 several probes in a row found the model still down.
 """
 
@@ -18,12 +18,12 @@ State = Literal["closed", "open", "probing"]
 
 @dataclass(frozen=True)
 class BreakerSettings:
-    """Limits after which calls pause, or end."""
+    """Limits after which calls pause or fail."""
 
     failures_to_open: int = 5
     open_s: float = 60.0
     probes_to_give_up: int = 3
-    """So many failed probes in a row make waiting calls fail instead of waiting on."""
+    """Number of failed probes in a row after which waiting calls fail."""
 
 
 class Breaker:
@@ -82,7 +82,7 @@ class Breaker:
         self._settled.set()
 
     def failed(self, error: LLMError, probe: bool) -> None:
-        """A request failed; errors that only concern this request count as an answer."""
+        """Record a failed request. An error that only concerns this request counts as an answer."""
         if isinstance(error, LLMRateLimited):
             self.abandoned(probe)
         elif not isinstance(error, LLMUnavailable | LLMTimedOut):
@@ -97,7 +97,9 @@ class Breaker:
                 self._open()
 
     def abandoned(self, probe: bool) -> None:
-        """Record a call that ended without an answer (it was cancelled); if it was the probe, the next caller probes."""
+        """Record a call that ended without an answer because it was cancelled. If it was the probe, the next caller
+        probes.
+        """
         if probe:
             self.state = "open"
             self._settled.set()

@@ -1,8 +1,9 @@
-"""Paid calls: every one is reserved in the budget and written down before it is made, and again before its answer is used.
+"""Make paid calls: each is reserved in the budget and stored before it is sent, and stored again before its answer is
+used.
 
-Order of one call: stored answer? -> reserve the worst case -> intent -> request -> outcome -> settle the budget -> answer.
-A daemon killed anywhere in between loses at most the calls under way, and asks no stored question again. Of calls in a
-batch it loses none: they stay open until the batch is fetched.
+The order of one call: look for a stored answer, reserve the worst case, store the intent, send the request, store the
+outcome, settle the budget, return the answer. A daemon that is killed in between loses at most the running calls, and
+asks no stored question again. Calls in a batch are not lost: they stay open until the batch is fetched.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from acceld.llm.usage import most_input_tokens
 
 
 class RoleBudgetError(BudgetError):
-    """A role has used up what it may spend of its run's budget; the run itself may go on."""
+    """A role has used up its share of the run's budget. The run may continue."""
 
 
 class Reservation(Protocol):
     """Money set aside for one call."""
 
     def settle(self, cost_usd: Decimal | None) -> None:
-        """The call cost so much; None if nobody knows."""
+        """Book the actual cost; None if it is unknown."""
         ...
 
 
 class Purse(Protocol):
-    """Reservation of money before a call; :class:`acceld.search.budget.Budget` in the daemon."""
+    """Interface that reserves money before a call; :class:`acceld.search.budget.Budget` in the daemon."""
 
     async def reserve(self, run: int | None, worst_usd: Decimal | None, role: str = "") -> Reservation:
         """Set the worst case aside, waiting while other calls' reservations may still be returned.
@@ -50,7 +51,7 @@ class Purse(Protocol):
 
 
 class Calls:
-    """All models of a daemon as one client that keeps the books. A request's ``model`` is acceld's name of it."""
+    """Offer all models of a daemon as one client that records every call. A request's ``model`` is acceld's name."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Calls:
         prices: PriceBook | None = None,
         batchers: Mapping[str, Batcher] | None = None,
     ) -> None:
-        """``batchers`` are the models' batch modes, for requests that ask for them."""
+        """Prepare the client. ``batchers`` are the models' batch modes, for requests that ask for them."""
         self._models = dict(models)
         self._batchers = dict(batchers or {})
         self._ledger = ledger
@@ -69,7 +70,7 @@ class Calls:
         self._prices = prices or PriceBook()
 
     def price(self, name: str, input_tokens: int = 0) -> Price | None:
-        """Return the price of a call to one model; None if nobody knows it."""
+        """Return the price of a call to one model; None if it is unknown."""
         settings, _ = self._model(name)
         return settings.price_in(self._prices, input_tokens)
 
@@ -112,7 +113,7 @@ class Calls:
             )
 
             async def on_send(before: int) -> None:
-                """Book a request that failed, since it may be billed, and set money aside for the next one."""
+                """Book a failed request, which may be billed, and reserve money for the next one."""
                 nonlocal reservation, booked
                 if not before:
                     await self._ledger.sent(call)
@@ -125,7 +126,7 @@ class Calls:
 
             meter = Meter(request, on_send)
             request = replace(request, progress=meter)
-            cost = worst  # until the outcome is known, the worst is assumed
+            cost = worst  # until the outcome is known, the worst case is assumed
             started_s = time.monotonic()
             try:
                 completion = await (batcher.complete(request, key) if batcher else client.complete(request))
@@ -138,7 +139,7 @@ class Calls:
                 raise
             except asyncio.CancelledError:
                 if batcher is not None and batcher.holds(key):
-                    raise  # it was sent: the call stays open, and the next daemon fetches its answer
+                    raise  # the batch was sent: the call stays open, and the next daemon fetches its answer
                 usage = meter.cut_off()
                 price, cost = self._cost(request, usage)
                 outcome = CallOutcome("cancelled", usage, _float(cost), price, latency_s=time.monotonic() - started_s)
@@ -168,7 +169,7 @@ class Calls:
 
     @staticmethod
     def _of_failure(meter: Meter, error: LLMError | BudgetError) -> Usage:
-        """Return what a failed call used: the newest request as well, where the client has not booked it."""
+        """Return the usage of a failed call, including the newest request if the client has not booked it."""
         if isinstance(error, LLMError) and not meter.booked:
             meter.failed(error)
         return meter.lost
@@ -185,7 +186,7 @@ class Calls:
 
 
 async def _finish(write: Awaitable[None]) -> None:
-    """Let a write end although the caller is being cancelled: what it says has already been paid for."""
+    """Let a write finish although the caller is being cancelled, because it records a cost."""
     task = asyncio.ensure_future(write)
     try:
         await asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""Interface of roles to a model, and a scripted model for tests and demonstrations."""
+"""Define the interface of a model, and a scripted model for tests and demonstrations."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ ROLES: tuple[Role, ...] = ("planner", "executor", "fixer", "summarizer")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call. ``input_tokens`` counts all of the prompt, cached or not."""
+    """Tokens of one call. ``input_tokens`` counts the whole prompt, cached or not."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
     cache_written_tokens: int = 0
     output_tokens: int = 0
-    """All that was generated, reasoning included."""
+    """All generated tokens, including reasoning."""
     reasoning_tokens: int = 0
     estimated: bool = False
-    """The provider did not say; counted from the characters."""
+    """True if the provider did not report the tokens, so that they were estimated from the characters."""
 
 
 @dataclass(slots=True)
 class Received:
-    """An answer as its pieces arrive."""
+    """An answer while its pieces arrive."""
 
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Received:
 
 
 class Progress(Protocol):
-    """Follows one call; :class:`acceld.llm.meter.Meter` where money is counted."""
+    """Interface that follows one call; :class:`acceld.llm.meter.Meter` if money is counted."""
 
     async def sending(self, answer: Received) -> None:
         """Report that a request goes out now; its answer will be in ``answer``.
@@ -54,7 +54,7 @@ class Progress(Protocol):
         ...
 
     def failed(self, error: Exception) -> None:
-        """Report that the newest request failed; another one may follow."""
+        """Report that the newest request failed. Another one may follow."""
         ...
 
 
@@ -72,9 +72,9 @@ class CompletionRequest:
     tags: Mapping[str, int | str] = field(default_factory=dict)
     """The call's place in a search: run, iteration, parent, plan, attempt, fix."""
     batch: bool = False
-    """Through the provider's batch mode: cheaper, and answered within a day. The same question either way."""
+    """True for the provider's batch mode: cheaper, and answered within a day. Not part of the question's key."""
     progress: Progress | None = field(default=None, compare=False, repr=False)
-    """Follows the call's requests; no part of the question."""
+    """Follows the call's requests. Not part of the question's key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Completion:
 
     text: str
     model: str
-    """The name the provider answered with."""
+    """Name of the model in the provider's answer."""
     usage: Usage
     request_id: str = ""
     finish_reason: str = "stop"
@@ -94,7 +94,7 @@ class Completion:
 
 
 class LLMClient(Protocol):
-    """A model that answers. Raises acceld.llm.errors.LLMError (and never an SDK's own errors)."""
+    """Interface of a model. Raises acceld.llm.errors.LLMError, and never an SDK's own errors."""
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Return the answer to one request."""
@@ -106,7 +106,7 @@ class LLMClient(Protocol):
 
 
 class ScriptedClient:
-    """Answers from a function of the request: deterministic, no network.
+    """Answer from a function of the request: deterministic, without network.
 
     The answer's token counts are its characters divided by four.
     """
@@ -116,7 +116,7 @@ class ScriptedClient:
         self.requests: list[CompletionRequest] = []
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the scripted answer; IndexError when a list of answers is used up."""
+        """Return the scripted answer. IndexError when a list of answers is used up."""
         if request.progress is not None:
             await request.progress.sending(Received())
         self.requests.append(request)
@@ -126,4 +126,4 @@ class ScriptedClient:
         return Completion(text, request.model, Usage(input_tokens=len(prompt) // 4, output_tokens=len(text) // 4))
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing, because nothing is open."""

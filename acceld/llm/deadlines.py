@@ -1,4 +1,4 @@
-"""Watches one request: to the first piece, between pieces, and in all."""
+"""Watch the deadlines of one request: for its first piece, between pieces, and in all."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Watch:
 
     @property
     def started(self) -> bool:
-        """Return True if anything of the answer has arrived."""
+        """True if any part of the answer has arrived."""
         return self.first_token_s is not None
 
     @property
@@ -43,7 +43,7 @@ class Watch:
         return time.monotonic() - self._started_s
 
     def piece(self, text: str = "") -> None:
-        """Something of the answer arrived: ``text`` if it is visible, nothing if it is reasoning or a sign of life."""
+        """Record a piece of the answer: ``text`` if it is visible, empty for reasoning or a keep-alive."""
         if self.first_token_s is None:
             self.first_token_s = self.elapsed_s
         if text:

@@ -29,11 +29,11 @@ from acceld.errors import AcceldError, CredentialError, DeadlineError
 from acceld.llm.client import Usage
 
 Deadline = Literal["connect_s", "first_token_s", "idle_s", "total_s"]
-"""The four waits of one call: to connect, to the first streamed event, between two events, and for everything."""
+"""The four waits of one call: for the connection, the first streamed event, the next event, and the whole answer."""
 
 
 class LLMError(AcceldError):
-    """A model's answer did not arrive or can not be used."""
+    """A model's answer did not arrive, or can not be used."""
 
     retryable = False
     outcome = "failed"
@@ -53,19 +53,19 @@ class LLMError(AcceldError):
         self.request_id = request_id
         self.retry_after_s = retry_after_s
         self.partial = partial
-        """Visible text that had arrived: kept with the call, because it may have been paid for."""
+        """Visible text that had arrived. It is kept with the call, because it may be billed."""
         self.usage: Usage | None = None
-        """Tokens the provider reported before it failed."""
+        """Tokens that the provider reported before the failure."""
         self.started = bool(partial)
-        """True once the answer, or its reasoning, had begun: from then on it may have to be paid for."""
+        """True once the answer, or its reasoning, had begun. From then on it may be billed."""
         self.sent = False
-        """True if the request reached the provider although no answer came: it may have been billed."""
+        """True if the request reached the provider although no answer came, so that it may be billed."""
         self.tries = 1
         """Number of requests sent for this call."""
 
     @property
     def may_be_retried(self) -> bool:
-        """Return True if the same request may be sent again: a passing fault before the answer began."""
+        """True if the same request may be sent again, because a passing fault came before the answer began."""
         return self.retryable and not self.started
 
 
@@ -77,7 +77,7 @@ class LLMRateLimited(LLMError):
 
 
 class LLMUnavailable(LLMError):
-    """The provider can not be reached or fails on its side."""
+    """The provider can not be reached, or has a fault of its own."""
 
     retryable = True
     outcome = "unavailable"
@@ -101,7 +101,7 @@ class LLMTimedOut(LLMError, DeadlineError):
 
     @property
     def may_be_retried(self) -> bool:
-        """A silent connection may be tried again; a spent total may not."""
+        """True if the connection was silent; False if the total time is used up."""
         return self.deadline != "total_s" and not self.started
 
 

@@ -1,4 +1,4 @@
-"""Ledger of calls: the intent is stored before a call is made, the outcome before its answer is used."""
+"""Define the ledger of calls: the intent is stored before a call is made, the outcome before its answer is used."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CallOutcome:
     cost_usd: float | None
     price: Price | None = None
     text: str = ""
-    """The raw answer, or what had arrived of it."""
+    """The raw answer, or the part of it that had arrived."""
     reasoning: str = ""
     answered_by: str = ""
     request_id: str = ""
@@ -55,19 +55,19 @@ class Ledger(Protocol):
     """Record of calls. Both writes are durable when they return."""
 
     async def answer(self, key: str) -> Completion | None:
-        """Return the stored answer to the same question: a paid answer is never bought twice."""
+        """Return the stored answer to the same question, so that it is never paid for twice."""
         ...
 
     async def intend(self, intent: CallIntent) -> int:
-        """Write the intent; the call's id."""
+        """Store the intent. Return the call's id."""
         ...
 
     async def sent(self, call: int) -> None:
-        """Write that the call's first request goes out now: from here on it may have to be paid for."""
+        """Record that the call's first request is sent now, and may be billed from here on."""
         ...
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:
-        """Write the outcome."""
+        """Store the outcome."""
         ...
 
 
@@ -95,22 +95,22 @@ class MemoryLedger:
         return None
 
     async def intend(self, intent: CallIntent) -> int:
-        """Keep the intent."""
+        """Store the intent. Return the call's id."""
         call = len(self.intents) + 1
         self.intents[call] = intent
         return call
 
     async def sent(self, call: int) -> None:
-        """Keep the mark."""
+        """Record the sending."""
         self.marked.add(call)
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:
-        """Keep the outcome."""
+        """Store the outcome."""
         self.outcomes[call] = outcome
 
 
 def prompt_sha256(request: CompletionRequest) -> str:
-    """Return the hash (hex) of what the model is shown."""
+    """Return the hash (hex) of the prompt."""
     digest = hashlib.sha256()
     for part in (request.system, request.user):
         digest.update(f"{len(part)}\0".encode())
@@ -119,7 +119,7 @@ def prompt_sha256(request: CompletionRequest) -> str:
 
 
 def question_key(request: CompletionRequest) -> str:
-    """Return the hash (hex) of the question: where in which run it is asked, of whom, and the prompt."""
+    """Return the hash (hex) of the question: its place in the run, the model, and the prompt."""
     digest = hashlib.sha256(prompt_sha256(request).encode())
     for name, value in sorted(request.tags.items()):
         digest.update(f"{name}={value}\0".encode())

@@ -1,8 +1,8 @@
-"""One limiter per model: calls at once, requests and tokens a minute; fair between owners.
+"""Limit one model's calls at once, requests a minute and tokens a minute, fairly between owners.
 
-Exact: in no window of ``WINDOW_S`` seconds do more requests start, or more tokens get promised, than allowed. Waiting
-callers are served one owner (a run) after another, first come first served within an owner, and nobody overtakes a
-caller that waits for tokens.
+The limits are exact: in no window of ``WINDOW_S`` seconds start more requests, or are more tokens promised, than
+allowed. Waiting callers are served one owner (a run) after another, first come first served within an owner. Nobody
+overtakes a caller that waits for tokens.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ WINDOW_S = 60.0
 
 
 class Clock(Protocol):
-    """Monotonic seconds and timers; the running event loop's by default."""
+    """Interface of monotonic seconds and timers; by default the running event loop's."""
 
     def time(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         ...
 
     def call_later(self, delay_s: float, callback: Callable[[], None], /) -> object:
@@ -46,13 +46,13 @@ class Limits:
 
 @dataclass
 class Slot:
-    """Leave to send one request; ``settle`` corrects the promised tokens by what was really used."""
+    """Permission to send one request. ``settle`` replaces the promised tokens by those used."""
 
     started_s: float
     tokens: int
 
     def settle(self, tokens: int) -> None:
-        """The call used ``tokens`` tokens."""
+        """Record the tokens that the call used."""
         self.tokens = tokens
 
 
@@ -64,7 +64,7 @@ class _Waiter:
 
 @dataclass(frozen=True)
 class LimiterStatistics:
-    """A look at a limiter: calls under way, callers waiting, requests and tokens of the last minute."""
+    """State of a limiter: running calls, waiting callers, requests and tokens of the last minute."""
 
     active: int
     waiting: int
@@ -73,7 +73,7 @@ class LimiterStatistics:
 
 
 class Limiter:
-    """Hands out slots. ``async with limiter.slot(tokens, owner) as slot``."""
+    """Grant slots: ``async with limiter.slot(tokens, owner) as slot``."""
 
     def __init__(self, limits: Limits, clock: Clock | None = None) -> None:
         self.limits = limits
@@ -88,7 +88,7 @@ class Limiter:
     async def slot(self, tokens: int, owner: str = "") -> AsyncIterator[Slot]:
         """Wait for a turn; ``tokens`` is what the call may use (prompt and answer).
 
-        A call larger than the limit itself is let through alone, when nothing else is in the window.
+        A call larger than the limit itself runs alone, when nothing else is in the window.
         """
         waiter = _Waiter(tokens)
         self._waiting.setdefault(owner, deque()).append(waiter)
@@ -109,11 +109,11 @@ class Limiter:
             self._grant()
 
     def pause(self, seconds: float) -> None:
-        """Start nothing for so long: the provider asked for it."""
+        """Start no call for so many seconds, because the provider asked for it."""
         self._paused_until_s = max(self._paused_until_s, self._now() + seconds)
 
     def statistics(self) -> LimiterStatistics:
-        """Return the calls that are under way now."""
+        """Return the limiter's state."""
         self._expire()
         return LimiterStatistics(
             self._active,
@@ -158,7 +158,7 @@ class Limiter:
             waiter.granted.set_result(slot)
 
     def _delay_s(self, tokens: int) -> float:
-        """Seconds until a call of so many tokens may start."""
+        """Return the seconds until a call of so many tokens may start."""
         self._expire()
         now_s = self._now()
         delay_s = max(0.0, self._paused_until_s - now_s)

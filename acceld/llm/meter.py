@@ -1,7 +1,7 @@
-"""Count what one call sent and received, so that money is booked for exactly that.
+"""Count the tokens of one call, so that exactly its cost is booked.
 
 A call may take several requests: one that passed its deadline is sent again, and both may be billed. The client reports
-each request before it goes out and hands over the answer it is filling; whoever keeps the books reads the sum.
+each request before it is sent, with the answer that it fills. The ledger reads the sum.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from acceld.llm.usage import estimated_usage
 
 
 class Meter:
-    """The requests of one call. ``on_send`` runs before each of them, with the number of those before it."""
+    """Count the requests of one call. ``on_send`` runs before each of them, with the number of earlier ones."""
 
     def __init__(self, request: CompletionRequest, on_send: Callable[[int], Awaitable[None]] | None = None) -> None:
         self.request = request
         self.sent = 0
-        """Requests that have left this machine."""
+        """Number of requests sent."""
         self._on_send = on_send
         self.booked = False
-        """True if the newest request's failure has been counted."""
+        """True if the failure of the newest request has been counted."""
         self._answer: Received | None = None
         self._lost = Usage()
 
@@ -43,14 +43,14 @@ class Meter:
         self._answer, self.booked = None, True
 
     def cut_off(self) -> Usage:
-        """Return what was used where nobody waits for the newest request any more."""
+        """Return the usage when the newest request was given up."""
         answer = self._answer
         if answer is None:
             return self._lost
         return _sum(self._lost, answer.usage or self._estimate(answer))
 
     def answered(self, usage: Usage) -> Usage:
-        """Return what was used in all, where the newest request was answered."""
+        """Return the usage of the whole call, whose newest request was answered."""
         return _sum(self._lost, usage)
 
     @property
@@ -59,10 +59,10 @@ class Meter:
         return self._lost
 
     def _of_failed(self, error: LLMError) -> Usage:
-        """Return the tokens of a failed request: as reported, else by what arrived, else what may have been billed.
+        """Return the tokens of a failed request: as reported, else by the pieces that arrived, else what may be billed.
 
-        A request that stayed silent until its deadline may have been answered out of sight, so all of the answer that it
-        may have produced counts.
+        A request that stayed silent until its deadline may have been answered unseen. So the longest possible answer
+        counts.
         """
         answer = self._answer or Received()
         reported = error.usage or answer.usage

@@ -1,4 +1,4 @@
-"""One model as the roles see it: a provider's client behind one limiter, one circuit breaker and one retry layer."""
+"""Combine a provider's client with one limiter, one circuit breaker and one retry layer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from acceld.llm.usage import OVERHEAD_TOKENS, estimated_tokens
 
 
 class Model:
-    """Answers requests, however often the provider stumbles."""
+    """A model that answers requests despite passing faults of its provider."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Model:
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Settings that the endpoint refused and that are left out since."""
+        """Settings that the endpoint refused, which are left out since."""
         return getattr(self._client, "dropped", ())
 
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -86,7 +86,7 @@ class Model:
                 async with self.limiter.slot(tokens, owner) as slot:
                     if not probe and self.breaker.state != "closed":
                         slot.settle(0)
-                        continue  # it opened while this call waited for its slot
+                        continue  # the circuit opened while this call waited for its slot
                     completion = await self._client.complete(request)
                     slot.settle(completion.usage.input_tokens + completion.usage.output_tokens)
             except LLMError as error:
@@ -94,7 +94,7 @@ class Model:
                     request.progress.failed(error)
                 self.breaker.failed(error, probe)
                 raise
-            except BaseException:  # cancelled, or a defect of ours: either way it says nothing about the model
+            except BaseException:  # cancelled, or a defect of ours, so it says nothing about the model
                 self.breaker.abandoned(probe)
                 raise
             self.breaker.succeeded()

@@ -1,8 +1,8 @@
-"""Prices of calls: the configuration's own first, then the table that ships with genai-prices.
+"""Look up prices of calls: the configuration's first, then the table that ships with genai-prices.
 
-A model without a price has cost None, shown as ``?``; it is never counted as free. The price that was used is stored
-with the call, so a later change of the table changes no history. Money is exact (Decimal); budgets count whole
-micro-dollars, rounded up.
+A model without a price has cost None, shown as ``?``; it is never counted as free. The price is stored with the call,
+so a later change of the table changes no history. Money is exact (Decimal); budgets count whole micro-dollars, rounded
+up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MILLION = Decimal(1_000_000)
 
 BATCH_SHARE = Decimal("0.5")
-"""Price of a token in a batch over its usual price: half, at both providers."""
+"""Price of a token in a batch as a share of its usual price: half, at both providers."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Price:
         ) / MILLION
 
     def worst_cost_usd(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """Return USD if the whole prompt were billed at its highest rate and the answer used all it may."""
+        """Return the cost in USD if the whole prompt is billed at its highest rate and the answer has its full length."""
         return (input_tokens * max(self.input, self.cache_write, self.cached) + output_tokens * self.output) / MILLION
 
     def batched(self) -> Price:
@@ -62,7 +62,7 @@ class Price:
         )
 
     def as_dict(self) -> dict[str, str]:
-        """Return the snapshot that is stored with a call."""
+        """Return the price as stored with a call."""
         return {
             "input_usd_per_mtok": str(self.input),
             "cached_usd_per_mtok": str(self.cached),
@@ -73,7 +73,7 @@ class Price:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, str]) -> Price:
-        """Return the inverse of :meth:`as_dict`."""
+        """Return the price from the result of :meth:`as_dict`."""
         return cls(
             Decimal(data["input_usd_per_mtok"]),
             Decimal(data["cached_usd_per_mtok"]),
@@ -86,13 +86,13 @@ class Price:
     def of(
         cls, input: str | float, output: str | float, *, cached: str | float | None = None, source: str = "config"
     ) -> Price:
-        """Return a price from the two or three figures that people write down."""
+        """Return a price from the two or three figures of a configuration."""
         rate = Decimal(str(input))
         return cls(rate, rate if cached is None else Decimal(str(cached)), rate, Decimal(str(output)), source)
 
 
 FREE = Price(Decimal(0), Decimal(0), Decimal(0), Decimal(0), "config")
-"""A model on one's own machine that is declared to cost nothing."""
+"""Price of a local model that is declared to cost nothing."""
 
 
 def micro_usd(usd: Decimal | float) -> int:
@@ -109,7 +109,7 @@ class PriceBook:
         self._source = ""
 
     def prepare(self) -> None:
-        """Load the table: half a second of work and reading, so call it off the event loop. Again, it does nothing."""
+        """Load the table, which takes half a second, so call it off the event loop. A second call does nothing."""
         if not self._source:
             import genai_prices
 
@@ -117,9 +117,9 @@ class PriceBook:
             self._source = f"genai-prices {version('genai-prices')}"
 
     def price(self, provider: str, model: str, input_tokens: int = 0) -> Price | None:
-        """Return the price of a call with a prompt of ``input_tokens`` tokens, or None if nobody knows it.
+        """Return the price of a call with a prompt of ``input_tokens`` tokens; None if unknown.
 
-        Some providers charge another rate for the whole call above a prompt size; ``input_tokens`` picks it.
+        Some providers charge another rate for the whole call above a prompt size; ``input_tokens`` selects it.
         """
         for key in (f"{provider}/{model}", model):
             if key in self._overrides:
@@ -142,7 +142,7 @@ def _lookup(provider: str, model: str) -> ModelPrice | None:
 
 
 def _flat(table: ModelPrice, input_tokens: int, source: str) -> Price | None:
-    """Return the rates that hold for one prompt size; None if the table has no rate for input or output."""
+    """Return the rates for one prompt size; None if the table has no rate for input or output."""
     from genai_prices.types import TieredPrices
 
     def rate(name: str) -> Decimal | None:

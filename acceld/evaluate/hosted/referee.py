@@ -3,16 +3,18 @@
 It is the worker's parent (the supervisor of :mod:`acceld.evaluate.sandbox.zygote`), holds every input and never runs
 evaluated code. One call:
 
-1. The worker is stopped (SIGSTOP; nothing can refuse it, and a thread stops with its process). 2. Its arena gets inputs
-it has never seen, a few hundred elements of them still wrong, and random bytes as outputs. 3. The doorbell byte is put
-into the pipe the worker waits on. **The clocks start.** The wrong elements are corrected. 4. SIGCONT. The worker reads
-the byte, runs the kernel and answers on another pipe. 5. SIGSTOP again, and a wait until the kernel says that it is
-stopped. **The clocks end.** 6. Outputs are copied, guard zones and inputs compared.
+1. The worker is stopped (SIGSTOP; nothing can refuse it, and a thread stops with its process).
+2. Its arena gets inputs that it has never seen, with a few hundred elements still wrong, and random bytes as outputs.
+3. The doorbell byte is put into the pipe that the worker waits on. **The clocks start.** The wrong elements are
+   corrected.
+4. SIGCONT. The worker reads the byte, runs the kernel and answers on another pipe.
+5. SIGSTOP again, and a wait until the system reports that the worker is stopped. **The clocks end.**
+6. Outputs are copied, guard zones and inputs compared.
 
-So whatever the worker does while it can see data lies between the two clocks: answering early, computing early and
-going on after the answer all gain nothing. What an empty call costs is measured in the same way.
+So the clocks cover everything that the worker does while it can see data. It gains nothing by answering early, by
+computing early or by going on after the answer. The cost of an empty call is measured in the same way.
 
-Two clocks are read: the wall's, and the time the worker spent on a processor as the kernel accounts it.
+Two clocks are read: the wall clock, and the worker's processor time as the system accounts it.
 
 Two referees (of a candidate and of its competitor) alternate through a pair of pipes, ABBA, on one core.
 """

@@ -1,7 +1,7 @@
-"""Messages between the daemon and its children: a small JSON header, then bytes.
+"""Exchange messages between the daemon and its children: a small JSON header, then bytes.
 
-What comes from a tracer was written in the same process as hostile code: ``parse`` bounds and checks everything,
-and texts are stripped of control characters before anybody shows or stores them.
+A tracer's message was written in the same process as hostile code. So ``parse`` limits and checks everything, and texts
+lose their control characters before they are shown or stored.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _CONTROL = re.compile(r"[^\n\t\x20-\x7e\u00a0-\u2027\u2030-\u205e\u2070-\ud7ff\u
 
 
 class BadMessage(AcceldError):
-    """Bytes from a child that are no message."""
+    """The bytes of a child are not a valid message."""
 
 
 def pack(header: dict[str, Any]) -> bytes:
-    """Return the header as it stands before the bytes."""
+    """Return the encoded header, to write before the bytes."""
     text = json.dumps(header).encode()
     return _LENGTH.pack(len(text)) + text
 
@@ -66,7 +66,7 @@ def parse(reply: Reply) -> tuple[dict[str, Any], int]:
 
 
 def clean(text: Any, limit: int = MAX_MESSAGE) -> str:
-    """Return the text from a child for people and prompts: bounded, without control, bidi or private characters."""
+    """Return a child's text for people and prompts: cut to ``limit``, without control, bidi or private characters."""
     if not isinstance(text, str):
         return ""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[:limit])
@@ -82,7 +82,7 @@ _CLASSES = {
 
 def failure_from(header: dict[str, Any]) -> tuple[Status, Failure]:
     """Return the status and failure of a record such as ``failure_record`` makes, from any process. BadMessage if it is
-    none.
+    invalid.
     """
     record = header.get("failure")
     if not isinstance(record, dict):

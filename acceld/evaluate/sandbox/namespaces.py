@@ -1,7 +1,7 @@
-"""Namespaces: a process tree of its own, without network, in an almost empty file system.
+"""Give a process tree its own namespaces: no network, an almost empty file system.
 
-With CAP_SYS_ADMIN in the first user namespace they are made directly and the uid is dropped afterwards; an
-ordinary user makes a user namespace first.
+With CAP_SYS_ADMIN in the first user namespace they are made directly and the uid is dropped afterwards. An ordinary
+user makes a user namespace first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def separate() -> None:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Facilities that programs expect of a system: /proc of their own tree, shared memory, a named user, processor counts."""
+    """System facilities that programs expect: /proc of their own tree, shared memory, a named user, processor counts."""
 
     READ: ClassVar[tuple[str, ...]] = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/sys")
     WRITE: ClassVar[tuple[str, ...]] = ("/dev/shm",)
@@ -42,7 +42,9 @@ class System:
     shared_bytes: int
 
     def make(self, root: str) -> None:
-        """Make it below ``root``; the caller must be the first process of a pid namespace. OSError if refused."""
+        """Create the facilities below ``root``. The caller must be the first process of a pid namespace. OSError if
+        refused.
+        """
         for folder in ("proc", "etc", "dev/shm", "sys/devices/system/cpu"):
             os.makedirs(f"{root}/{folder}", 0o755, exist_ok=True)
         flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
@@ -66,7 +68,7 @@ def empty_root(
     ``read`` appears read-only, ``write`` writable, each under its own name. Nothing else is visible: no home, no device,
     no program, and no ``/proc`` but that of ``system``.
     """
-    os.umask(0o022)  # the folders made here must be passable for the uid that evaluated code runs as
+    os.umask(0o022)  # evaluated code runs under another uid, which must be able to enter these folders
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     old = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC), path in write) for path in (*read, *write)]
@@ -80,7 +82,7 @@ def empty_root(
         _bind(root + real, descriptor, writable)
         os.close(descriptor)
         if real != path and not os.path.lexists(root + path):
-            # Such as /lib64, under which programs look for their loader.
+            # Paths such as /lib64, under which programs look for their loader.
             os.makedirs(os.path.dirname(root + path), 0o755, exist_ok=True)
             os.symlink(real, root + path)
         _link(root, path)

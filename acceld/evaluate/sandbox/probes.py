@@ -1,7 +1,7 @@
-"""Twelve things evaluated code must not be able to do, tried from inside a jail.
+"""Try, from inside a jail, twelve things that evaluated code must not be able to do.
 
-They run in the jailed child; :mod:`acceld.evaluate.sandbox.ladder` sets the scene outside and looks at the result.
-A probe that succeeds is reported as open, with what it did.
+The attempts run in the jailed child. :mod:`acceld.evaluate.sandbox.ladder` prepares their targets outside and reads the
+result. An attempt that succeeds is reported as open, with what it did.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _files(scene: Scene) -> str:
 
 
 def _execute(scene: Scene) -> str:
-    # A program that does not exist tells enough: a real one would replace this process and end the probes.
+    # A program that does not exist suffices: a real one would replace this process and end the attempts.
     try:
         os.execv("/bin/acceld-no-such-program", ["x"])
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The daemon's side of a zygote: start it, run jobs in jailed children, end them."""
+"""Control a zygote from the daemon: start it, run jobs in jailed children, end them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _START_S = 60.0
 _KILL_S = 5.0
 _MAX_STATUS = 64_000
 TRIES = 5
-"""Times a job is done that something outside ends."""
+"""Number of tries for a job that something outside ends."""
 _LOST = "Something ended a process of the sandbox: the system's memory killer (`dmesg` tells), or a person."
 _COPY_BYTES = 1 << 20
 _ROOT = str(Path(__file__).resolve().parents[3])
@@ -49,9 +49,9 @@ _ENVIRONMENT = {
 
 
 _SLOTS_TAKEN: set[int] = set()
-"""Of all zygotes of this process: limits of processes are counted by uid, and a uid may end what is its own."""
+"""Slots in use by all zygotes of this process, because limits on processes are counted by uid."""
 _JOBS = itertools.count(1)
-"""Numbers of this process' cgroups, whichever zygote they are for."""
+"""Counter of this process's cgroups, over all zygotes."""
 
 _CAUSES = {
     "memory": "ended above its memory limit",
@@ -62,19 +62,19 @@ _CAUSES = {
 
 
 class SandboxError(AcceldError):
-    """The sandbox itself is broken: a zygote that does not start, a jail that can not be entered."""
+    """The sandbox itself failed: a zygote does not start, or a jail can not be entered."""
 
 
 class LostError(SandboxError):
-    """Something outside of the sandbox ended a part of it: the system's memory killer, a person."""
+    """Something outside the sandbox, such as the system's memory killer or a person, ended a part of it."""
 
 
 class SilentError(LostError):
-    """The zygote took no job: it is stopped, or hangs."""
+    """The zygote started no job: it is stopped, or hangs."""
 
 
 def lost_in(error: BaseException) -> LostError | None:
-    """Return the loss of a process in an error, or in a group of them; None if it is another error."""
+    """Return the LostError in an error, or in an exception group; None if there is none."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, LostError) else None
@@ -99,17 +99,19 @@ class Outcome:
 
     @property
     def ended_well(self) -> bool:
-        """It ended by itself with exit status 0. Judged code can do that too, at any point."""
+        """True if the tree ended by itself with exit status 0. Evaluated code can do that too, at any point."""
         return self.exit == 0 and not self.cause
 
     @property
     def killed(self) -> bool:
-        """It was ended by SIGKILL, and not by us: by something outside, by the kernel for its cgroup, or by itself."""
+        """True if SIGKILL ended the tree, and it was not sent by us. The sender is another program, the system, or the
+        tree itself.
+        """
         return self.signal == signal.SIGKILL and not self.cause
 
     @property
     def text(self) -> str:
-        """Words for people."""
+        """The outcome as text for people."""
         if self.cause == "deadline":
             return f"ended at its deadline after {self.wall_s:.1f} s"
         if self.cause:
@@ -189,7 +191,7 @@ class Zygote:
             await self._close()
 
     async def _end(self) -> None:
-        """End a zygote that does not answer; the next job starts another."""
+        """End a zygote that does not answer. The next job starts another."""
         async with self._lock:
             if self._process is not None and self._process.returncode is None:
                 self._process.kill()
@@ -229,8 +231,8 @@ class Zygote:
         ``private`` ones. The caller closes the reply. Cancelling this ends the tree first. SandboxError if the jail can
         not be entered, LostError if the zygote or the supervisor is lost.
 
-        A job that something killed is done again, up to :data:`TRIES` times in all: nothing of it is left. Not so with a
-        referee, because calls that were made can not be unmade.
+        A job that something killed is done again, up to :data:`TRIES` times in all: nothing of it is left. Not so with
+        a referee, because calls that were made can not be unmade.
         """
         described = {"task": task, "modules": list(modules), "referee": referee, "shared": len(shared)}
         descriptors = (*shared, *private)
@@ -327,7 +329,7 @@ class Zygote:
 
 
 async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
-    """Read the supervisor's two lines; ask it to end the tree when cancelled or late."""
+    """Read the supervisor's two lines. Ask it to end the tree when cancelled or late."""
     loop = asyncio.get_running_loop()
     os.set_blocking(status, False)
     received = bytearray()
@@ -380,7 +382,7 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
 
 
 async def _stop(status: int, control: int, done: asyncio.Event, received: bytearray) -> None:
-    """End a tree whose job was cancelled and wait, briefly, until it is gone."""
+    """End the tree of a cancelled job, and wait briefly until it is gone."""
     os.write(control, b"x")
     try:
         async with asyncio.timeout(_KILL_S):
@@ -395,7 +397,7 @@ def _kill_supervisor(received: bytearray) -> None:
 
 
 def _free_slot() -> int:
-    """Return a slot, and with it a uid, that no job of ours has; other daemons begin elsewhere."""
+    """Return a slot, and with it a uid, that none of our jobs has. Other daemons start at other slots."""
     first = 8 * os.getpid() % SLOTS
     return next((slot for n in range(SLOTS) if (slot := (first + n) % SLOTS) not in _SLOTS_TAKEN), first)
 

@@ -1,4 +1,4 @@
-"""The processes below one, read from /proc: to count them, weigh them and end them."""
+"""Read the processes below a process from /proc: count them, add up their memory, end them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Processes below one, and the memory that is theirs alone or shared among them, in bytes."""
+    """The processes below one process, and their anonymous and shared memory in bytes."""
 
     pids: tuple[int, ...]
     memory_bytes: int
@@ -39,7 +39,7 @@ def tree(root: int) -> Tree:
 
 
 def end(root: int) -> int:
-    """SIGKILL everything below ``root`` until nothing is left; how many processes that took.
+    """Send SIGKILL to everything below ``root`` until nothing is left. Return the number of processes ended.
 
     ``root`` must be the caller and a subreaper, so that orphans stay below it.
     """

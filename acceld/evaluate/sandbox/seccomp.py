@@ -60,8 +60,9 @@ waitid 247 95
 _X86_ONLY = (
     2, 4, 6, 7, 21, 22, 23, 33, 78, 82, 83, 84, 87, 89, 90, 111, 158, 201, 232,
 )  # fmt: skip
-"""open stat lstat poll access pipe select dup2 getdents rename mkdir rmdir unlink readlink chmod getpgrp
-arch_prctl time epoll_wait: what older C libraries call on x86_64."""
+"""System calls of older C libraries on x86_64: open stat lstat poll access pipe select dup2 getdents rename mkdir rmdir
+unlink readlink chmod getpgrp arch_prctl time epoll_wait.
+"""
 _SPECIAL = {
     "x86_64": {"mmap": 9, "mprotect": 10, "ioctl": 16, "fcntl": 72, "prctl": 157, "kill": 62, "tkill": 200,
                "tgkill": 234, "prlimit64": 302, "clone": 56, "clone3": 435, "fork": 57, "vfork": 58,
@@ -78,8 +79,9 @@ _DEVICE_CALLS = tuple(
         one.split() for one in "203 122,237 235,238 237,239 236,319 279,149 228,150 229,325 284".split(",")
     )
 )
-"""sched_setaffinity mbind set_mempolicy get_mempolicy memfd_create mlock munlock mlock2: what a GPU's driver library
-calls besides ioctl."""
+"""System calls of a GPU's driver library besides ioctl: sched_setaffinity mbind set_mempolicy get_mempolicy
+memfd_create mlock munlock mlock2.
+"""
 
 
 _WIDE_CALLS = tuple(
@@ -89,10 +91,11 @@ _WIDE_CALLS = tuple(
         for one in "265 37,44 206,45 207,46 211,47 212,48 210,51 204,52 205,54 208,55 209,203 122,141 140".split(",")
     )
 )
-"""linkat sendto recvfrom sendmsg recvmsg shutdown getsockname getpeername setsockopt getsockopt sched_setaffinity
-setpriority: what multiprocessing and event loops call; sockets come from socketpair alone."""
+"""System calls of multiprocessing and event loops: linkat sendto recvfrom sendmsg recvmsg shutdown getsockname
+getpeername setsockopt getsockopt sched_setaffinity setpriority. Sockets come from socketpair alone.
+"""
 _LINK = 86
-"""link on x86_64, which aarch64 has not."""
+"""The call link of x86_64, which aarch64 does not have."""
 _SOCKETPAIR = {"x86_64": 53, "aarch64": 199}
 _AF_UNIX = 1
 _FIONBIO = 0x5421
@@ -100,12 +103,12 @@ _FIONBIO = 0x5421
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Rights of an evaluated process besides computing and using the files it is left.
+    """Rights of an evaluated process in addition to computing and using its files.
 
-    ``fork``: make processes and threads (never namespaces). ``execute``: start programs and make memory
-    executable. ``pid``: its own process id, the only one it may signal. ``devices``: control the devices it can
-    open, and place memory near them. ``wide``: semaphores, pairs of unix sockets and signals within its own pid
-    namespace, which it must have.
+    ``fork``: make processes and threads (never namespaces). ``execute``: start programs and make memory executable.
+    ``pid``: its own process id, the only one it may signal. ``devices``: control the devices it can open, and place
+    memory near them. ``wide``: semaphores, pairs of unix sockets and signals within its own pid namespace, which it
+    must have.
     """
 
     pid: int
@@ -121,7 +124,7 @@ def supported() -> bool:
 
 
 def restrict(rules: Filter) -> None:
-    """Apply the filter to this process, for good; no_new_privs must be set. OSError if it can not be."""
+    """Apply the filter to this process, for good; no_new_privs must be set. OSError if that fails."""
     code = assemble(rules, linux.machine())
     instructions = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(instructions))

@@ -49,7 +49,7 @@ Task = Callable[[bytes, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job as the daemon asked for it."""
+    """A job as the daemon requested it."""
 
     task: str
     jail: Jail
@@ -185,7 +185,7 @@ def _supervise(job: Job, tasks: dict[str, Callable[..., Any]], problem: str) -> 
 
 
 def watch(job: Job, child: int, started: float) -> dict[str, Any]:
-    """Wait for the child, the end of the control pipe, the deadline or too large a tree; then end the tree."""
+    """Wait for the child to end, the control pipe to close, the deadline, or a too large tree. Then end the tree."""
     handle = os.pidfd_open(child)
     poll = select.poll()
     poll.register(handle, select.POLLIN)
@@ -219,9 +219,9 @@ def watch(job: Job, child: int, started: float) -> dict[str, Any]:
 
 
 def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int) -> NoReturn:
-    """The jailed child: lock itself in, do the task, end. Never returns into the zygote's loop.
+    """Run the task in the jailed child: lock the process in, do the task, exit. Never returns into the zygote's loop.
 
-    What stands in the pipe ``entered`` says whether evaluated code was reached; it is closed before that.
+    The pipe ``entered`` records whether evaluated code was reached. It is closed before that code runs.
     """
     code = 1
     try:

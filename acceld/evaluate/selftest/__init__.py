@@ -1,1 +1,1 @@
-"""Known attacks and honest kernels, tried on this machine's own evaluator."""
+"""Try known attacks and honest kernels on this machine's own evaluator."""

@@ -54,7 +54,7 @@ _MEANINGS = {
 _ALIASES = {word: meaning for meaning, words in _MEANINGS.items() for word in words.split()}
 _HONEST = {"honest", "control", "controls", "legit", "legitimate"}
 _HOSTILE = {"attack", "attacks", "cheat", "cheats", "reject", "rejected", "exploit", "hostile", "malicious"}
-"""Words of a path that say what is meant, wherever they stand in it."""
+"""Words that say what is expected, wherever they stand in a path."""
 _KEYS = ("expect", "workload", "api", "entry", "chip", "at_least", "caught_by", "unpoliced")
 _HEADER = re.compile(
     rf"^\s*(?:#|//|/?\*)\s*({'|'.join(_KEYS).replace('_', '[_ ]')})\s*[:=]\s*[\"']?([^\s\"']+)",
@@ -83,7 +83,7 @@ os._exit(0)
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One file of the suite, or of a ``further`` folder. ``guessed``: its workload stands nowhere in it."""
+    """An attack in a file of the suite, or of a ``further`` folder. ``guessed``: the file does not name its workload."""
 
     id: str
     kernel: Kernel
@@ -91,17 +91,17 @@ class Attack:
     workload_folder: Path
     chip: str
     at_least: float = 0.0
-    """Share of the baseline's latency below which a pass is a lie: the kernel does the same work."""
+    """A pass below this share of the baseline's latency is false, because the kernel does the same work."""
     guessed: bool = False
     further: bool = False
     caught_by: tuple[str, ...] = ()
-    """Refusals of a candidate that the file names, each ``status.rule``; empty if it names none."""
+    """Accepted refusals of a candidate, each ``status.rule``; empty if the file names none."""
     unpoliced: tuple[str, ...] = ()
-    """Refusals with the policy off."""
+    """Accepted refusals with the policy off."""
 
     @property
     def honest(self) -> bool:
-        """True if it must pass."""
+        """True if the kernel must pass."""
         return self.expect == "pass"
 
     @property
@@ -112,16 +112,17 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A file that can not be tried, and why."""
+    """A file that can not be tried, and the reason."""
 
     id: str
     message: str
 
 
 def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], list[Broken]]:
-    """Return the attacks in a folder by name (of a ``further`` one, also in the folders below it), and the files that are none.
+    """Return the attacks in a folder by name, and the files that are not valid attacks. Folders below a ``further`` one
+    are included.
 
-    UsageError if it holds no file that could be one.
+    UsageError if the folder holds no file that could be an attack.
     """
     folder = folder.resolve()
     listed = [path for ending in ("py", "c", "bin") for path in folder.glob(f"{'**/' * further}*.{ending}")]
@@ -135,7 +136,7 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
         try:
             found = replace(_load(name, path, workloads), further=further)
             if further:
-                load_workload(found.workload_folder)  # a broken one is the folder's fault, not the judge's
+                load_workload(found.workload_folder)  # a broken workload is the folder's fault, not the evaluator's
             elif not found.caught_by and found.expect not in ("pass", "truthful"):
                 raise UsageError("it does not name the refusal that catches it", hint="add '# caught by: status.rule'")
             attacks.append(found)
@@ -145,7 +146,7 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
 
 
 def _left_out(path: Path) -> bool:
-    """Return True for a file that is not an attack: a workload's, a test, a helper that others import."""
+    """Return True for a file that is not an attack: a workload's, a test, or a helper that others import."""
     hidden = any(part.startswith((".", "_")) or part == "workloads" for part in path.parts)
     return hidden or path.name.startswith(("test_", "conftest"))
 
@@ -193,7 +194,7 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
 
 
 def _refusals(text: str) -> tuple[str, ...]:
-    """Split alternatives such as ``timeout.trace_deadline|compile_error.crash``. UsageError where one has no known status."""
+    """Split alternatives such as ``timeout.trace_deadline|compile_error.crash``. UsageError for an unknown status."""
     refusals = tuple(text.split("|")) if text else ()
     for refusal in refusals:
         status, _, rule = refusal.partition(".")
@@ -203,7 +204,7 @@ def _refusals(text: str) -> tuple[str, ...]:
 
 
 def _header(text: str) -> dict[str, str]:
-    """Return the keys that comments and module constants give; the first mention of a key counts."""
+    """Return the keys in comments and module constants. The first value of a key counts."""
     found = [*reversed(_CONSTANT.findall(text)), *reversed(_HEADER.findall(text))]
     return {key.lower().replace(" ", "_"): value for key, value in found}
 
@@ -217,7 +218,7 @@ def _sidecar(path: Path) -> dict[str, str]:
 
 
 def _spoken(name: str) -> str:
-    """Return what a path says is expected: its nearest part that means something."""
+    """Return the expectation that a path implies, by its nearest part with such a word."""
     for part in reversed(Path(name).parts):
         whole, words = part.lower(), set(re.split(r"[^a-z]+", part.lower()))
         if whole in EXPECTATIONS or whole in _ALIASES:
@@ -240,7 +241,7 @@ def _api(path: Path, text: str) -> str:
 
 
 def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str:
-    """Return the name of the workload an attack is for, where its file does not say."""
+    """Return the workload that an attack is for, if its file does not name it."""
     spoken = [workload for workload in workloads if workload in name]
     if spoken:
         return max(spoken, key=len)
@@ -255,7 +256,7 @@ def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str
 
 
 def _arguments(text: str) -> tuple[str, ...]:
-    """Return the argument names of the kernel that stands last in a file; () where none can be made out."""
+    """Return the argument names of the last kernel in a file; () if they can not be found."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,13 +1,13 @@
-"""Try every known attack, and honest kernels beside them, on the evaluator as it runs here.
+"""Try every known attack, and honest kernels, on this machine's evaluator.
 
-:mod:`acceld.evaluate.selftest.attacks` reads the files. Each attack runs twice: as a candidate, and with the
-policy off as a person's own kernel would, so that the walls behind the policy are tried too (from L2 on: below, files of
-the user would be in reach). Honest kernels run as candidates.
+:mod:`acceld.evaluate.selftest.attacks` reads the files. Each attack runs twice: as a candidate, and with the policy off
+as a person's own kernel would. The second run tests the protections behind the policy. It needs level L2, since below
+it the user's files would be in reach. Honest kernels run as candidates.
 
 Kernels for the host's processor (backend ``cpu``, C files with ``//`` comments and numpy files) are a suite of their
 own in the folder ``cpu``.
 
-Every repeat is a run of its own with fresh seeds; what one of them found is forgotten before the next.
+Every repeat uses fresh seeds, and results of earlier repeats are forgotten.
 """
 
 from __future__ import annotations
@@ -36,28 +36,30 @@ from acceld.workloads import load_workload
 BACKENDS = {SIMULATOR: ""} | {t.backend: d.attacks for d in ALL_DEVICES if d.attacks for t in d.targets}
 """Backends with a suite, and its folder below the simulator's."""
 _BUILD_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 30.0, 3.0, 2.0
-"""The suite's workloads are small, and some attacks run until their deadline."""
+"""Limits are low because the suite's workloads are small, and some attacks run until their deadline."""
 _QUEUE = 10_000
 
 OTHER_RULE = "other_rule"
-"""The outcome of an attack that is refused, but not as its file says."""
+"""Outcome of an attack that is refused, but not by a rule that its file names."""
 FAILURES = ("fooled", OTHER_RULE, "false_reject", "death")
 """Outcomes that fail the self-test."""
 
 
 class Tested(Evaluator, Protocol):
-    """An evaluator that can be attacked: it evaluates a known program again, and says which sandbox it has."""
+    """Interface of an evaluator under test: it can evaluate a known program again, and reports its sandbox level."""
 
     report: SandboxReport | None
 
     def forget(self) -> None:
-        """Evaluate programs that were evaluated before once more."""
+        """Forget results, so that known programs are evaluated again."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Outcome of one attack in one mode: ``rejected``, ``truthful``, ``unlabeled`` or one of :data:`FAILURES`."""
+    """Result of one attack in one mode. The outcome is ``rejected``, ``truthful``, ``unlabeled`` or one of
+    :data:`FAILURES`.
+    """
 
     id: str
     mode: str
@@ -77,14 +79,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class SelftestReport:
-    """The counts that matter, and every result."""
+    """Counts of outcomes, and every result."""
 
     level: str
     repeats: int
     results: tuple[Result, ...]
     seconds: float
     broken: tuple[Broken, ...] = ()
-    """Files that could not be tried at all."""
+    """Files that could not be tried."""
 
     def count(self, outcome: str) -> int:
         """Return the number of results with this outcome."""
@@ -92,7 +94,7 @@ class SelftestReport:
 
     @property
     def passed(self) -> bool:
-        """True if nothing fooled, killed or surprised the judge, and no honest kernel was refused."""
+        """True if no attack passed, nothing failed or surprised the evaluator, and no honest kernel was refused."""
         return not any(map(self.count, FAILURES))
 
     def plain(self) -> dict[str, Any]:
@@ -174,7 +176,9 @@ async def run_selftest(
 
 
 class _Evaluators:
-    """A judge for the suite's small workloads, whose limits are tight, and one for all others as it is configured."""
+    """Evaluators: one with tight limits for the suite's small workloads, and one with the configured limits for all
+    others.
+    """
 
     def __init__(self, backend: str, config: EvaluateConfig, highest: Level) -> None:
         bounded = replace(
@@ -202,11 +206,11 @@ class _Evaluators:
             await asyncio.to_thread(self._folder.cleanup)
 
     async def of(self, attack: Attack) -> Tested:
-        """Return the judge for an attack."""
+        """Return the evaluator for an attack."""
         return self._running.get(attack.small) or await self._start(small=attack.small)
 
     def forget(self) -> None:
-        """Evaluate programs that were evaluated before once more."""
+        """Forget results, so that known programs are evaluated again."""
         for evaluator in self._running.values():
             evaluator.forget()
 
@@ -229,7 +233,7 @@ def _evaluator(backend: str, config: EvaluateConfig, folder: Path, highest: Leve
 
 
 def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
-    """Below L2 files of the user are in reach, so nothing hostile is run that the policy does not see first."""
+    """Return the modes to try. Below L2 the user's files are in reach, so hostile kernels run only with the policy on."""
     return ("candidate",) if attack.honest or level < Level.L2 else ("candidate", "unpoliced")
 
 
@@ -258,7 +262,7 @@ async def _try(
         RuntimeError,
         ExceptionGroup,
     ) as error:
-        # Whatever a kernel makes the harness raise counts against the harness.
+        # Any exception that a kernel causes in the harness counts against the harness.
         failed = f"{type(error).__name__}: {error}"[:400]
         seconds = time.monotonic() - started
         result = Result(attack.id, mode, attack.expect, "death", "", "", failed, None, seconds, *_tried_on(attack))
@@ -286,7 +290,7 @@ def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
 
 
 async def _least_us(evaluator: Tested, attack: Attack) -> float:
-    """Return the latency below which a pass is a lie; 0 where the attack does not say."""
+    """Return the latency below which a pass is false; 0 if the attack gives none."""
     if not attack.at_least:
         return 0.0
     loaded = await asyncio.to_thread(load_workload, attack.workload_folder)

@@ -1,1 +1,1 @@
-"""Evaluation on the simulator."""
+"""Evaluate candidates on the simulator."""

@@ -1,4 +1,4 @@
-"""One evaluation on the simulator under way."""
+"""Hold the state of one evaluation on the simulator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Known:
 
 @dataclass(slots=True)
 class TracedCase(Case):
-    """A case with the tracer's answer, and what is known of its program."""
+    """A case with the tracer's answer, and known results of its program."""
 
     traced: Traced | None = None
     known: Known = field(default_factory=Known)

@@ -1,4 +1,4 @@
-"""The gates on the simulator: a program's outputs against the reference, data set by data set."""
+"""Apply the gates on the simulator: compare a program's outputs with the reference, data set by data set."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ log = logging.getLogger(__name__)
 
 _LEAST_CHECK_S = 30.0
 _FIRST_CHECK_S = 600.0
-"""Deadline of a trial while the baseline's own time is not known."""
+"""Deadline in seconds of a trial before the baseline's own time is known."""
 _OWN_TIMES = 20
-"""Times the baseline's own time that a trial may take."""
+"""Multiple of the baseline's own time that a trial may take."""
 _PUBLISHED_BELOW_S = 3.0
-"""The published gate is run where one of its trials takes less than this, or where a person asked."""
+"""The published gate is run if one of its trials takes less than this many seconds, or if a person asks for it."""
 
 
 class Checker:
-    """Tries traced programs on data sets.
+    """Try traced programs on data sets.
 
-    ``weakness`` answers what is wrong with the workload itself. ``share_data``: the strict gate draws its data sets once
-    a run, where it would for each candidate. ``idle`` tells whether a second trial may run beside the first.
+    ``weakness`` returns what is wrong with the workload itself. ``share_data``: the strict gate draws its data sets
+    once a run, and not for each candidate. ``idle`` says whether a second trial may run beside the first.
     """
 
     def __init__(
@@ -75,7 +75,9 @@ class Checker:
         self._own_seconds: dict[str, float] = {}
 
     async def pass_gate(self, case: TracedCase, gate: Gate, seeds: Seeds) -> Failed | None:
-        """Return every trial of one gate; None if all pass. WorkloadError if the workload can not be used."""
+        """Run every trial of one gate. Return the first failure; None if all pass. WorkloadError if the workload can
+        not be used.
+        """
         case.checks, case.tried, case.worst_row = [], {}, 0.0
         if gate is Gate.SEARCH:
             return await self._try(case, search_trial(seeds), gate)
@@ -87,7 +89,9 @@ class Checker:
         )
 
     async def read_again(self, case: TracedCase) -> Failed | None:
-        """Trace a candidate as the permitted subset of Python, in a process of its own; None where it is the same program."""
+        """Trace a candidate again as the permitted subset of Python, in a separate process. Return a failure if the
+        program differs.
+        """
         assert case.traced is not None
         again = await self._children.trace(
             case.request.kernel, case.workload.kernel_arguments(), case.request.chip, guarded=True
@@ -106,7 +110,7 @@ class Checker:
         )
 
     async def published(self, case: TracedCase) -> bool | None:
-        """Return the result of the published gate; None if it is too expensive to ask."""
+        """Return the result of the published gate; None if it is too expensive to run."""
         loaded = case.workload
         per_trial_s = (case.seconds.get("reference", 0.0) + case.seconds.get("execute", 0.0)) / max(1, len(case.checks))
         if per_trial_s > _PUBLISHED_BELOW_S and case.request.priority is not Priority.PERSON:
@@ -124,7 +128,9 @@ class Checker:
         return True if trials else None
 
     async def _try_all(self, case: TracedCase, seeds: Seeds) -> Failed | None:
-        """Return every trial of the strict gate, its checks in the order of the trials."""
+        """Run every trial of the strict gate, and sort the checks in the order of the trials. Return the first failure,
+        or None.
+        """
         loaded = case.workload
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, OWN)
         expensive = cost is not None and cost.seconds > EXPENSIVE_S
@@ -134,7 +140,7 @@ class Checker:
         return failed
 
     async def _try_hidden(self, case: TracedCase, seeds: Seeds) -> Failed | None:
-        """Evaluate the same source at the workload's other shapes; None if it is right there too."""
+        """Evaluate the same source at the workload's other shapes. Return the failure; None if it is right there too."""
         for values in case.workload.hidden:
             if (failed := await self._elsewhere(case, values, seeds)) is not None:
                 return failed
@@ -157,12 +163,12 @@ class Checker:
         )
 
     async def _admit(self, case: TracedCase) -> Failed | None:
-        """Return the workload's own fault; asked only for kernels that may be shown as a win."""
+        """Return the workload's own fault. Needed only for kernels that may be shown as a win."""
         weak = await self._weakness(case, self._children.admit)
         return None if weak is None else Failed(Status.SUSPECT, weak)
 
     async def _try(self, case: TracedCase, trial: Trial, gate: Gate) -> Failed | None:
-        """Return one data set; None if the program passes or the variant is refused."""
+        """Run one data set. Return the failure; None if the program passes or the variant is refused."""
         loaded = case.workload
         async with self._children.data_for(case, trial) as data:
             if data is None:
@@ -194,9 +200,10 @@ class Checker:
         return case.checked(result, gate, hint, trial)
 
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
-        """Return the errors of each piece of the workload's baseline on a variant, measured on ``data`` the first time.
+        """Return the errors of each piece of the workload's baseline on a variant. They are measured on ``data`` at
+        first use.
 
-        None if it has no baseline in this API, or one that does not run or is wrong.
+        None if there is no baseline in this API, or it does not run or is wrong.
         """
         request, loaded = case.request, case.workload
         place = (loaded, request.kernel.api, request.chip, trial.variant)
@@ -229,7 +236,9 @@ class Checker:
 
 
 def told_on_chip(error: float, tolerance: float) -> str:
-    """Say how a kernel that passes here would fare on the chip, whose scalar engine approximates its functions."""
+    """Return a sentence on how a kernel that passes here would do on the chip, whose scalar engine approximates
+    functions.
+    """
     result = "it would pass there" if error <= tolerance else "it would fail there"
     near = ", near the limit" if tolerance / 2 < error <= tolerance else ""
     return (

@@ -1,4 +1,4 @@
-"""The three kinds of child process, as typed calls: trace, inspect, make a data set, try on a data set.
+"""Call the three kinds of child process: trace, inspect, make a data set, try a program on a data set.
 
 All are forks of one zygote, which holds no data: a request is in a file that only its own child has. Second traces are forks of
 another.
@@ -79,8 +79,11 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Errors of each output on one data set. ``on_chip``: their relative L2 with functions as far off as the chip's,
-    where that was asked and the program calls such functions."""
+    """Errors of each output on one data set.
+
+    ``on_chip`` is their relative L2 with functions as inexact as the chip's. It is None unless requested, and unless
+    the program calls such functions.
+    """
 
     errors: tuple[Errors, ...]
     seconds: dict[str, float]
@@ -89,7 +92,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A variant that decides nothing for a workload, and why."""
+    """A variant that is not used for a workload, and the reason."""
 
     variant: str
     reason: str
@@ -120,7 +123,7 @@ class Children:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._memory_bytes = int(config.memory_gib * 2**30)
         self._coming_bytes = 0
-        """Size of the data sets that are being made."""
+        """Bytes of the data sets that are being made."""
 
     async def start(self) -> None:
         """Start the zygote that every evaluation needs. SandboxError if it does not start."""
@@ -143,10 +146,10 @@ class Children:
         observe: bool = False,
         guarded: bool = False,
     ) -> Traced | Failed:
-        """Trace a kernel in the jail, from shapes; with ``observe`` the answer is what its expressions are.
+        """Trace a kernel in the jail, from shapes. With ``observe`` the answer describes its expressions.
 
-        With ``guarded`` its file is read as the permitted subset of Python, which takes a little longer, in a process
-        that has no more in common with that of other traces than two users' have.
+        With ``guarded`` the file is run as the permitted subset of Python, which takes a little longer. That process
+        shares nothing with other traces.
         """
         deadline_s = self._config.build_s * (2 if guarded else 1)
         request = {
@@ -187,7 +190,7 @@ class Children:
     async def inspect(
         self, traced: Traced, header: dict[str, Any], *, deadline_s: float | None = None
     ) -> Inspected | Failed:
-        """Decode, verify and time what a tracer answered. ``header`` says what it must be a program for."""
+        """Decode, verify and time a tracer's answer. ``header`` says what program it must be."""
         jail = self._judge_jail(deadline_s or self._config.time_s)
         outcome, reply = await self._zygote.run(
             "inspect", pack(header), jail, attachment=traced.reply, offset=traced.offset
@@ -207,7 +210,7 @@ class Children:
         *,
         float64: bool = False,
     ) -> Tried | Failed:
-        """Execute a traced program on a data set and compare, in a fresh process."""
+        """Execute a traced program on a data set in a fresh process, and compare the outputs."""
         header: dict[str, Any] = {
             "folder": str(data.folder),
             "shuffle": data.seed if trial.shuffled else None,
@@ -235,11 +238,11 @@ class Children:
     async def data_set(
         self, workload: Workload, variant: str, seed: int, *, kept: bool = True, measured: bool = False
     ) -> AsyncIterator[DataSet | Refused]:
-        """Hold a data set, made now or found on disk, for the block. WorkloadError if the reference is at fault.
+        """Hold a data set, new or from disk, for the block. WorkloadError if the reference is at fault.
 
-        It is removed afterwards unless it is ``kept`` and there is room. Its floors are those stored for the variant;
-        where ``measured``, those of numpy on these very inputs (and of products of bfloat16 parts, where those are
-        allowed), in a data set that nobody else is given.
+        Afterwards it is removed, unless it is ``kept`` and there is room. Its floors are those stored for the variant.
+        With ``measured`` they are those of numpy on these very inputs (and of products of bfloat16 parts, if those are
+        allowed); such a data set is not shared.
         """
         known = await asyncio.to_thread(self._floors.of_numpy, workload, variant)
         if known is not None and known.refused:
@@ -265,7 +268,7 @@ class Children:
     async def _write(
         self, workload: Workload, variant: str, seed: int, folder: Path, known: NumpyFloor | None, measured: bool
     ) -> tuple[DataSet, int] | Refused:
-        """Make a data set, once there is room for it; return it, held."""
+        """Make a data set once there is room for it. Return it, held."""
         request = {
             "workload": str(workload.folder),
             "values": dict(workload.values) if workload.reshaped else None,
@@ -320,7 +323,7 @@ class Children:
 
     @asynccontextmanager
     async def data_for(self, case: Case, trial: Trial) -> AsyncIterator[DataSet | None]:
-        """Hold a trial's data set for the block; None, with a note in the case, where the variant decides nothing.
+        """Hold a trial's data set for the block. None, with a note in the case, if the variant is not used.
 
         WorkloadError if the workload's own distribution is refused, or the reference is at fault.
         """
@@ -335,7 +338,7 @@ class Children:
         yield None
 
     async def _make(self, workload: Workload, request: bytes, jail: Jail) -> tuple[Outcome, Reply]:
-        """Run the oracle; without a reference it is given the program of the workload's own kernel."""
+        """Run the oracle. Without a reference it runs the program of the workload's own kernel."""
         if workload.reference is not None:
             return await self._zygote.run("make", request, jail)
         kernel, chip = oracle_kernel(workload)
@@ -353,12 +356,12 @@ class Children:
             traced.close()
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Find out if the workload can tell right from wrong. WorkloadError if its reference is at fault."""
+        """Examine whether the workload can tell right from wrong. WorkloadError if its reference is at fault."""
         request = {"workload": str(workload.folder), "seed": seed}
         return answered(workload, *await self._zygote.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
 
     async def trim(self) -> None:
-        """Remove the data sets used longest ago, so that the others and those being made take what they may."""
+        """Remove the data sets used longest ago, until all others and those being made fit into the limit."""
         most_bytes = self._config.cache_bytes - self._coming_bytes
         await asyncio.to_thread(datasets.trim, self._root, most_bytes)
 
@@ -372,7 +375,7 @@ class Children:
 
 
 def _disk_bytes(workload: Workload) -> int:
-    """Return what a data set of a workload takes on disk, without its record."""
+    """Return the disk space of a workload's data set, without its record."""
     inputs = sum(one.size_bytes for one in workload.kernel_arguments() if isinstance(one, ArraySpec))
     return inputs + sum(datasets.expected_bytes(math.prod(one.shape)) for one in workload.outputs)
 
@@ -384,7 +387,7 @@ def _plain(argument: ArraySpec | float | bool) -> dict[str, Any]:
 
 
 def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
-    """Return the program's offset in the reply, or why there is none. Nothing in the reply is trusted."""
+    """Return the program's offset in the reply, or the failure. Nothing in the reply is trusted."""
     if outcome.cause in ("deadline", "cpu"):
         return Failed(
             Status.TIMEOUT,
@@ -405,7 +408,7 @@ def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
 
 
 def _judge_answer(outcome: Outcome, reply: Reply, doing: str) -> dict[str, Any] | Failed:
-    """Return the judge's record. It is our own code, but the program it works on is not ours."""
+    """Return the judge's record. The judge is our own code, but the program it works on is not."""
     if outcome.cause in ("deadline", "cpu"):
         return Failed(Status.TIMEOUT, Failure("deadline", f"{doing} the program {outcome.text}"))
     try:

@@ -1,7 +1,7 @@
 """Check a program's claims about itself against its content.
 
-Legality (:mod:`acceld.nki.verify.verifier`) asks whether a chip would run the program; here a forged one is caught that is
-legal word by word but claims what makes it look faster or the judge slower.
+Legality (:mod:`acceld.nki.verify.verifier`) says whether a chip would run the program. This module finds forged
+programs that are legal but make claims by which they would look faster, or slow the judge down.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Instruction, LoopKind, Program
 
 MAX_UNUSED_BUFFERS = 1000
-"""Buffers that no instruction touches; a front end drops them, and each costs the judge time."""
+"""Limit on buffers that no instruction uses. A front end drops them, and each costs the judge time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim that does not hold."""
+    """A false claim."""
 
     rule: str
     message: str
@@ -25,12 +25,14 @@ class Claim:
 
 
 def false_claim(program: Program) -> Claim | None:
-    """Return the first claim that does not hold; None if all do."""
+    """Return the first false claim; None if all are true."""
     return _grid(program) or _buffers(program) or _modes(program) or _fills(program)
 
 
 def _grid(program: Program) -> Claim | None:
-    """Loops over the launch grid are those of the grid that was asked for; without one it is a logical core's own cores."""
+    """Return a claim about the launch grid that is false. Its loops must be those of the requested grid, else a logical
+    core's own cores.
+    """
     grid = program.grid or (program.lnc,)
     for loop in program.loops.values():
         if loop.kind is LoopKind.SPMD and loop.trips not in grid and not (program.lnc > 1 and loop.trips == 1):
@@ -51,7 +53,7 @@ def _buffers(program: Program) -> Claim | None:
 
 
 def _modes(program: Program) -> Claim | None:
-    """The array's faster modes take 8-bit operands, and exist in the current API only."""
+    """Return a false claim of a faster mode. These modes take 8-bit operands, and exist in the current API only."""
     for instruction, _ in program.walk():
         if instruction.op == "matmul" and instruction.attr("perf_mode"):
             wide = [kind for kind in _operand_dtypes(program, instruction) if DTYPE_BYTES[kind] > 1]
@@ -63,7 +65,9 @@ def _modes(program: Program) -> Claim | None:
 
 
 def _fills(program: Program) -> Claim | None:
-    """Return a lazy fill costs nothing because it only declares: it stands where its buffer does, before all else."""
+    """Return a fill that falsely claims to cost nothing. Such a fill only declares, so it must stand at its buffer's
+    declaration.
+    """
     seen: set[int] = set()
     for instruction, loops in program.walk():
         if instruction.op == "memset" and instruction.attr("lazy"):

@@ -1,6 +1,6 @@
-"""The evaluator on the simulator: trace in the jail, verify and time in the judge, then run on data.
+"""Evaluate on the simulator: trace in the jail, verify and time in the judge, then run on data.
 
-Each gate is passed once a program: a candidate that traces to a known one is given the earlier result.
+A program passes each gate once. A candidate that traces to a known program gets the earlier result.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         share_data: bool = False,
         secret: bytes = b"",
     ) -> None:
-        """``share_data``: the strict gate draws its data sets once a run, where it would for each candidate.
+        """Prepare the evaluator. ``share_data``: the strict gate draws its data sets once a run, and not for each
+        candidate.
 
-        With a ``secret`` the data sets of a run follow from it: evaluating again, in any process, gives the same results.
+        With a ``secret`` the data sets of a run are derived from it. Then every process gets the same results.
         """
         super().__init__(config, state_folder, workload_folders=workload_folders, highest=highest, on_start=on_start)
         self._share_data = share_data
@@ -94,11 +95,11 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         await self._zygote.stop()
 
     def forget(self) -> None:
-        """Evaluate known programs once more."""
+        """Forget results, so that known programs are evaluated again."""
         self._known.clear()
 
     async def time(self, kernel: Kernel, arguments: Arguments, chip: str) -> Evaluation:
-        """Trace, verify and time a kernel that has no workload: ``unchecked``, or why not."""
+        """Trace, verify and time a kernel that has no workload. The result is ``unchecked``, or the failure."""
         request = EvaluationRequest(kernel, "", chip, gate=Gate.TIMING, priority=Priority.PERSON)
         async with self._queue.place(request.priority):
             case, timer = TracedCase(request, None), running(self._work).timer
@@ -117,16 +118,18 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return await running(self._work).timer.time(case, case.workload.kernel_arguments())
 
     async def measure(self, case: TracedCase) -> Failed | None:
-        """Do nothing: verifying a program and timing it are one request."""
+        """Do nothing, because verifying and timing are one request."""
         return None
 
     def is_enough(self, case: TracedCase) -> bool:
-        """Return True also for a candidate too slow to enter the beam or to teach."""
+        """Return True also for a candidate that is too slow to enter the beam or to teach."""
         latency_us, useful_us = case.profile.latency_us if case.profile else None, case.request.useful_below_us
         return super().is_enough(case) or (useful_us is not None and latency_us is not None and latency_us > useful_us)
 
     async def check(self, case: TracedCase, gate: Gate) -> Failed | None:
-        """Pass one gate, unless the program did before; the strict one asks of each candidate's source that it is the program."""
+        """Apply one gate, unless the program has passed it before. The strict gate also traces each candidate's source
+        a second time.
+        """
         failed = await self._check(case, gate)
         if failed is None and gate is Gate.STRICT and not case.request.kernel.trusted:
             failed = await running(self._work).checker.read_again(case)
@@ -158,7 +161,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return None
 
     def _noted(self, case: TracedCase) -> None:
-        """Add what is expected on the chip to the profile's notes."""
+        """Add the expected result on the chip to the profile's notes."""
         if case.known.on_chip and case.profile is not None and case.known.on_chip not in case.profile.notes:
             case.profile = replace(case.profile, notes=(*case.profile.notes, case.known.on_chip))
 

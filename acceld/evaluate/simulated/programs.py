@@ -1,4 +1,4 @@
-"""One kernel's Program for a person: traced in the jail, decoded here, without a daemon."""
+"""Get a kernel's Program without a daemon: trace it in the jail, decode it here."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ Arguments = tuple[ArraySpec | float | int | bool, ...]
 
 
 class Tracer:
-    """The tracing of kernels for a person, each in the jail."""
+    """Trace kernels of a person, each in the jail."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
 
     async def program(self, kernel: Kernel, arguments: Arguments, chip: str) -> Program:
-        """Return the decoded Program. KernelFailure where there is none, DeadlineError if it takes too long."""
+        """Return the decoded Program. KernelFailure if there is none, DeadlineError if it takes too long."""
         return decode(await self._answer(kernel, arguments, chip))
 
     async def facts(self, kernel: Kernel, arguments: Arguments, chip: str) -> Facts:
-        """Return what the expressions of a legacy kernel are. KernelFailure and DeadlineError as :meth:`program`."""
+        """Return facts about the expressions of a legacy kernel. Raises as :meth:`program` does."""
         answer = await self._answer(kernel, arguments, chip, observe=True)
         try:
             return Facts.decode(json.loads(answer))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:  # written beside the kernel's code
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:  # untrusted
             raise LegalityError("the kernel's process gave no answer that can be read", rule="crash") from error
 
     async def _answer(self, kernel: Kernel, arguments: Arguments, chip: str, *, observe: bool = False) -> bytes:

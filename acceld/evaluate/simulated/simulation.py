@@ -82,8 +82,8 @@ def run(
 
 
 def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder: Path) -> list[float | None] | None:
-    """Return each output's relative L2 error with functions as far off as the chip's; None if the program calls
-    none.
+    """Return each output's relative L2 error with functions as inexact as the chip's; None if the program calls none of
+    them.
     """
     if not approximates(program):
         return None

@@ -14,7 +14,7 @@ from acceld.nki.verify.limits import rulebook
 
 
 def verify(program: Program, *, strict: bool) -> None:
-    """Check every rule of the chip and API. KernelFailure, with the line, for the first one broken."""
+    """Check every rule of the chip and API. KernelFailure, with the line, for the first broken rule."""
     findings = nki_verify.verify(program, rulebook(program.api, program.chip, strict))
     if findings:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""

@@ -1,4 +1,4 @@
-"""Latencies on the simulator, without data: trace from shapes in the jail, then decode, verify and time in the judge."""
+"""Predict latencies without data: trace from shapes in the jail, then decode, verify and time in the judge."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from acceld.workloads import ArraySpec
 Arguments = tuple[ArraySpec | float | int | bool, ...]
 
 _IN_FULL = 3
-"""Times [evaluate] time_s that timing every execution of a very long program may take."""
+"""Multiple of [evaluate] time_s that timing every execution of a very long program may take."""
 _LIKE = 1.05
-"""A latency extended from a part may be exceeded by this factor."""
+"""Factor by which the full latency may exceed one that was extrapolated from a part."""
 
 
 class Timer:
@@ -31,7 +31,7 @@ class Timer:
         self._calibrations = calibrations
 
     async def time(self, case: TracedCase, arguments: Arguments) -> Failed | None:
-        """Trace, verify and time the case. Sets its program and profile; returns the failure where there is none."""
+        """Trace, verify and time the case, and set its program and profile. Return the failure, or None."""
         traced = await self._children.trace(case.request.kernel, arguments, case.request.chip)
         if isinstance(traced, Failed):
             return traced
@@ -46,9 +46,7 @@ class Timer:
         return None
 
     async def confirm(self, case: TracedCase) -> Failed | None:
-        """Return a latency that was extended from a program's first executions must hold for all of them; None if it
-        does.
-        """
+        """Check an extrapolated latency against all executions of the program. Return the failure; None if it holds."""
         if case.profile is None or not case.profile.details.get("extrapolated") or not case.request.needs_proof:
             return None
         assert case.traced is not None
@@ -66,7 +64,7 @@ class Timer:
         return Failed(Status.SUSPECT, Failure("extrapolated", message, hint=hint))
 
     def _header(self, case: TracedCase, arguments: Arguments) -> dict[str, Any]:
-        """Return the header that says what the bytes must be a program for."""
+        """Return the header that describes the program that the bytes must be."""
         kernel, loaded = case.request.kernel, case.loaded
         found = chosen(self._calibrations, case.request.chip, kernel.api)
         outputs = None

@@ -1,7 +1,7 @@
-"""The tracer child: runs a candidate's Python once, from shapes, and answers with an encoded Program.
+"""Run a candidate's Python once, from shapes, in the tracer child, and answer with an encoded Program.
 
-It holds no data, no seed and no reference. It shares its process with hostile code, so nothing it says is believed:
-the daemon bounds its answer, and the judge decodes and verifies the Program again.
+The child holds no data, no seed and no reference. It shares its process with hostile code, so nothing it says is
+trusted: the daemon limits its answer, and the judge decodes and verifies the Program again.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from acceld.nki.ir.codec import encode
 
 _MAKES_CODE = frozenset({"exec", "compile", "code.__new__", "function.__new__"})
 _ROOT = Path("/closure")
-"""Folder a kernel's own modules seem to lie in; it does not exist."""
+"""Made-up folder of a kernel's own modules."""
 
 
 def run(request: bytes, reply: int) -> None:
-    """Trace the kernel that the request describes; answer ``{}`` and the Program, or what was observed, or a failure."""
+    """Trace the kernel that the request describes. Answers ``{}`` and the Program, or the observations, or a failure."""
     raw = json.loads(request)
     taken = _shift_addresses() if raw["guarded"] else []
     broken = _watch()
@@ -46,7 +46,7 @@ def run(request: bytes, reply: int) -> None:
     except KernelFailure as error:
         send(reply, failure_record(error))
     except UsageError as error:
-        # A file without an entry or with other arguments than the workload's: the kernel is at fault here.
+        # The file has no entry, or other arguments than the workload's: the kernel is at fault.
         send(reply, failure_record(KernelCrash(error.message, rule="entry", hint=error.hint)))
     except BaseException as error:  # noqa: BLE001  # evaluated code may raise anything, also from what it left behind
         send(reply, failure_record(KernelCrash(f"{type(error).__name__}: {error}"[:2000], rule="exception")))
@@ -56,7 +56,7 @@ def run(request: bytes, reply: int) -> None:
 
 
 def _shift_addresses() -> list[bytearray]:
-    """Take memory of all small sizes at random, so that no object's address ends as it does in another trace."""
+    """Allocate memory of all small sizes at random, so that object addresses differ from those of another trace."""
     return [bytearray(size) for size in range(16, 512, 16) for _ in range(secrets.randbelow(64))]
 
 
@@ -69,10 +69,10 @@ def _observed(raw: dict[str, Any]) -> bytes:
 
 
 def _watch() -> list[str]:
-    """Refuse code made from text or from parts while the kernel runs; return a list that then holds what was tried.
+    """Refuse code that is made from text or code objects while the kernel runs. Return a list of the attempts.
 
-    What is evaluated must be what the source says. The standard library makes code for data classes and named tuples; the
-    front end for the kernel itself and for its own modules.
+    The evaluated program must be what the source says. Exceptions are the standard library, which makes code for data
+    classes and named tuples, and the front end, which runs the kernel itself and its modules.
     """
     trusted = {sys._getframe().f_code.co_filename, tracing.__file__, dataclasses.__file__, collections.__file__}
     trusted |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", ast.__file__}
@@ -119,10 +119,10 @@ def _argument(one: dict[str, Any]) -> Argument:
 
 
 class _Closure(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports of the modules that came along with a person's kernel, from memory: the jail has no files."""
+    """Import the modules that came with a person's kernel from memory, because the jail has no files."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
-        # Under the source root, so that the tracer takes these files for the kernel's own.
+        # Below the source root, so that the tracer takes these files for the kernel's own.
         self._modules: dict[str, tuple[str, str, bool]] = {}
         for name, text in files.items():
             path = PurePosixPath(name)
@@ -142,7 +142,7 @@ class _Closure(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, origin=found[0], is_package=found[2])
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run the module's text; a folder without ``__init__.py`` has none."""
+        """Run the module's text. A folder without ``__init__.py`` has none."""
         found = self._modules.get(module.__name__)
         if found is not None:
             exec(compile(found[1], found[0], "exec"), module.__dict__)  # noqa: S102  # this is what the jail is for

@@ -1,1 +1,1 @@
-"""Clients of model providers, through their official SDKs."""
+"""Connect to model providers through their official SDKs."""

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API through the official SDK: streamed, with prompt caching and thinking.
+"""Use Anthropic's Messages API through the official SDK: streamed, with prompt caching and thinking.
 
 The system text is marked for the prompt cache, since it repeats between the calls of one parent. No sampling parameters
 are sent: current models take none, so variety comes from the prompts.
@@ -22,7 +22,7 @@ class AnthropicClient(SdkClient):
     errors = ANTHROPIC
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the answer to one request. :raises LLMError: and never the SDK's own errors."""
+        """Return the answer to one request. Raises LLMError, and never the SDK's own errors."""
         return await self.once(request)
 
     def load(self, common: dict[str, Any]) -> Any:
@@ -63,7 +63,7 @@ class AnthropicClient(SdkClient):
         return settings
 
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
-        """Return the completion in an answer that came as one piece. :raises LLMError: where it has none."""
+        """Return the completion in a whole, unstreamed answer. Raises LLMError if it has none."""
         answer = _Answer()
         answer.message(data)
         return finished(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
@@ -92,7 +92,7 @@ _ENDS = {"refusal": "content_filter", "max_tokens": "length"}
 
 
 class _Answer(Received):
-    """An answer as its pieces arrive."""
+    """An answer while its pieces arrive."""
 
     def message(self, data: Mapping[str, Any]) -> str:
         """Return a whole answer at once."""
@@ -105,7 +105,7 @@ class _Answer(Received):
         return "".join(self.text)
 
     def event(self, data: Mapping[str, Any]) -> str | None:
-        """Return the visible text of one event; empty for reasoning, None for a mere sign of life."""
+        """Return the visible text of one event; empty for reasoning, None for a keep-alive."""
         kind = data.get("type")
         if kind == "message_start":
             self._start(data.get("message") or {})
@@ -129,7 +129,9 @@ class _Answer(Received):
         self._count(message.get("usage") or {})
 
     def _count(self, usage: Mapping[str, Any]) -> None:
-        """Anthropic's input_tokens leave cached and cache-written ones out; ours count the whole prompt."""
+        """Record the usage. Anthropic's input_tokens leave out cached and cache-written ones; ours count the whole
+        prompt.
+        """
         before = self.usage or Usage()
         cached = usage.get("cache_read_input_tokens")
         written = usage.get("cache_creation_input_tokens")

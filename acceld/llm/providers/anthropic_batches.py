@@ -1,4 +1,4 @@
-"""Anthropic's message batches through the official SDK."""
+"""Use Anthropic's message batches through the official SDK."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class AnthropicBatches:
     """The batch mode of one Anthropic model. Questions' keys are the requests' custom ids."""
 
     def __init__(self, client: AnthropicClient, *, poll_s: float = 30.0) -> None:
-        """``poll_s``: how often :meth:`find` looks at a batch that might be ours and has not ended."""
+        """Prepare the client. ``poll_s`` is how often :meth:`find` checks a batch that may be ours and has not ended."""
         self._client = client
         self._name = client.settings.name
         self._poll_s = poll_s
 
     async def send(self, token: str, requests: Mapping[str, CompletionRequest]) -> str:
-        """Start the batch; its id."""
+        """Start the batch, and return its id."""
         extra = dict(self._client.settings.extra_body)
         listed: Any = [
             {"custom_id": key, "params": self._client.body(request) | extra} for key, request in requests.items()
@@ -36,8 +36,10 @@ class AnthropicBatches:
         return await translated(send, ANTHROPIC, self._name)
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
-        """The batch that answers one of our questions. Batches carry no names, so those of our size are looked into,
-        which has to wait until they end."""
+        """Return the batch that answers one of our questions.
+
+        Batches have no names, so those of the same size are read, which is possible only after they have ended.
+        """
 
         async def find() -> str | None:
             sdk = await self._client.sdk()
@@ -72,7 +74,7 @@ class AnthropicBatches:
         return {row.custom_id: row.result.model_dump() async for row in await batches.results(batch)}
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
-        """Return the completion in one result. :raises LLMError: the request failed, expired or was canceled."""
+        """Return the completion in one result. Raises LLMError if the request failed, expired or was canceled."""
         kind = raw.get("type")
         if kind == "succeeded":
             return self._client.whole(request, raw["message"])

@@ -1,4 +1,4 @@
-"""One model behind an official SDK: set up when it is first needed, asked once a call, its errors translated."""
+"""Connect one model through an official SDK: set up at first use, one request a call, errors translated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from acceld.llm.settings import NO_KEY, ModelSettings
 class SdkClient(ABC):
     """The base of the clients of all SDKs; :meth:`once` sends one request.
 
-    The SDKs' objects are ``Any`` here: each provider has classes of its own that behave alike.
+    The SDKs' objects are ``Any`` here, because each provider has its own classes with the same methods.
     """
 
     errors: ClassVar[Mapping[str, type[LLMError]]]
@@ -35,11 +35,11 @@ class SdkClient(ABC):
 
     @abstractmethod
     def load(self, common: dict[str, Any]) -> Any:
-        """Import and set up the SDK, with what all of its clients take: seconds of work, so in a thread."""
+        """Import and set up the SDK with the options common to all clients. Takes seconds, so it runs in a thread."""
 
     @abstractmethod
     def body(self, request: CompletionRequest) -> dict[str, Any]:
-        """Return what is sent for one request, apart from streaming."""
+        """Return the body of one request, without the streaming flag."""
 
     @abstractmethod
     def answer(self) -> Received:
@@ -47,10 +47,10 @@ class SdkClient(ABC):
 
     @abstractmethod
     def pieces(self, client: Any, request: CompletionRequest, answer: Any) -> AsyncIterator[str | None]:
-        """Yield the visible text of each event: empty for reasoning, None for a mere sign of life."""
+        """Yield the visible text of each event: empty for reasoning, None for a keep-alive."""
 
     async def once(self, request: CompletionRequest) -> Completion:
-        """Return the answer to one request. :raises LLMError: and never the SDK's own errors."""
+        """Return the answer to one request. Raises LLMError, and never the SDK's own errors."""
         client = await self.sdk()
         answer = self.answer()
         if request.progress is not None:
@@ -120,7 +120,7 @@ class SdkClient(ABC):
             session = boto3.Session(profile_name=settings.profile or None)
             region = settings.region or os.environ.get("AWS_REGION") or session.region_name
             found = self.key != NO_KEY or session.get_credentials() is not None
-        except Exception as error:  # botocore's errors have no common class that is stable
+        except Exception as error:  # botocore's errors have no stable common class
             raise LLMRefused(f"model {settings.name!r}: AWS credentials: {error}") from error
         if not region or not found:
             raise LLMRefused(

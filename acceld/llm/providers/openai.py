@@ -1,7 +1,7 @@
-"""Any OpenAI-compatible endpoint, through the official SDK: chat and responses, streamed.
+"""Use any OpenAI-compatible endpoint through the official SDK: chat and responses, streamed.
 
-One ``complete`` is one request: retries, limits and money are :mod:`acceld.llm.model`'s. A setting that the endpoint does
-not know is left out from then on, which is the one case in which a request is sent again here.
+One ``complete`` is one request; retries, limits and money belong to :mod:`acceld.llm.model`. There is one exception: if
+the endpoint refuses a setting, the request is sent again without it, and the setting is left out from then on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OpenAIClient(SdkClient):
         self._refused: set[str] = set()
 
     async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the answer to one request. :raises LLMError: and never the SDK's own errors."""
+        """Return the answer to one request. Raises LLMError, and never the SDK's own errors."""
         while True:
             try:
                 return await self.once(request)
@@ -47,7 +47,7 @@ class OpenAIClient(SdkClient):
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Settings that the endpoint refused and that are left out since."""
+        """Settings that the endpoint refused, which are left out since."""
         return tuple(sorted(self._refused))
 
     def load(self, common: dict[str, Any]) -> Any:
@@ -78,7 +78,9 @@ class OpenAIClient(SdkClient):
         return self._chat(client, request, answer)
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
-        """Return the JSON body of one request without the streaming flag: parameters that the model has not refused."""
+        """Return the JSON body of one request, without the streaming flag and without settings that the endpoint
+        refused.
+        """
         if self.settings.api == "responses":
             settings: dict[str, Any] = {
                 "input": request.user,
@@ -104,7 +106,7 @@ class OpenAIClient(SdkClient):
         return {"model": self.settings.model, **known}
 
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
-        """Return the completion in an answer that came as one piece. :raises LLMError: where it has none."""
+        """Return the completion in a whole, unstreamed answer. Raises LLMError if it has none."""
         answer = _Answer()
         answer.whole_response(data) if self.settings.api == "responses" else answer.whole_chat(data)
         return finished(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
@@ -161,27 +163,27 @@ class OpenAIClient(SdkClient):
 
 
 class _Answer(Received):
-    """An answer of either API as its pieces arrive."""
+    """An answer of either API while its pieces arrive."""
 
     def visible(self, text: str) -> str:
         self.text.append(text)
         return text
 
     def whole_chat(self, data: Mapping[str, Any]) -> str:
-        """Return the text of a chat answer that came in one piece."""
+        """Return the text of a whole chat answer."""
         self.request_id = str(data.get("id") or self.request_id)
         self.chat_chunk(data)
         return self.chat_delta("message", data)
 
     def whole_response(self, data: Mapping[str, Any]) -> str:
-        """Return the text of a response that came in one piece."""
+        """Return the text of a whole response."""
         self.request_id = str(data.get("id") or self.request_id)
         self.response(data)
         parts = [part for entry in data.get("output") or () for part in entry.get("content") or ()]
         return self.visible("".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text"))
 
     def chat_chunk(self, data: Mapping[str, Any]) -> None:
-        """Record what is not text in a chat chunk (or a whole chat answer)."""
+        """Record the fields other than text in a chat chunk, or in a whole chat answer."""
         self.model = data.get("model") or self.model
         usage = data.get("usage")
         if usage:
@@ -195,7 +197,7 @@ class _Answer(Received):
             )
 
     def chat_delta(self, field: str, data: Mapping[str, Any]) -> str:
-        """Return the visible text of a chat chunk's first choice; its reasoning and end are kept."""
+        """Return the visible text of a chat chunk's first choice, and record its reasoning and end."""
         choices = data.get("choices") or [{}]
         delta = choices[0].get(field) or {}
         self.stopped = choices[0].get("finish_reason") or self.stopped
@@ -203,7 +205,7 @@ class _Answer(Received):
         return self.visible(str(delta.get("content") or delta.get("refusal") or ""))
 
     def response(self, data: Mapping[str, Any]) -> None:
-        """The end of a response: status, model, tokens."""
+        """Record the end of a response: status, model, tokens."""
         self.model = data.get("model") or self.model
         usage = data.get("usage")
         if usage:

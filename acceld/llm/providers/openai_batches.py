@@ -1,4 +1,4 @@
-"""OpenAI's batches through the official SDK: a file of requests, a batch of it, a file of answers."""
+"""Use OpenAI's batches through the official SDK: a file of requests, a batch, a file of answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from acceld.llm.providers.openai import OpenAIClient
 from acceld.llm.providers.translation import OPENAI, error_from, translated
 
 TOKEN = "acceld_batch"
-"""Name of our own token in a batch's metadata."""
+"""Key of our own token in a batch's metadata."""
 
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
 ENDED = frozenset({"completed", "expired", "cancelled"})
@@ -27,7 +27,7 @@ class OpenAIBatches:
         self._name = client.settings.name
 
     async def send(self, token: str, requests: Mapping[str, CompletionRequest]) -> str:
-        """Upload the requests and start the batch; its id."""
+        """Upload the requests and start the batch. Return its id."""
         path: Any = PATHS[self._client.settings.api]
         extra = dict(self._client.settings.extra_body)
         lines = [
@@ -50,7 +50,7 @@ class OpenAIBatches:
         return await translated(send, OPENAI, self._name)
 
     async def find(self, batch: OpenBatch, since: float) -> str | None:
-        """Return the batch whose metadata holds our token."""
+        """Return the batch whose metadata holds our token; None if there is none."""
 
         async def find() -> str | None:
             async for one in (await self._client.sdk()).batches.list(limit=100):
@@ -83,7 +83,7 @@ class OpenAIBatches:
         return await translated(answers, OPENAI, self._name)
 
     def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
-        """Return the completion in one line. :raises LLMError: the request failed."""
+        """Return the completion in one line. Raises LLMError if the request failed."""
         response = raw.get("response") or {}
         body, status = response.get("body") or {}, response.get("status_code")
         if status == 200:
