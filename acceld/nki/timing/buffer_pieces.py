@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, gcd, prod
 
 import numpy as np
@@ -68,10 +69,15 @@ class CellAccess:
 
 def extent(access: Access, dim: int) -> Extent:
     """Return the part of buffer dimension ``dim`` that ``access`` covers."""
-    moves = sorted((abs(d.steps[dim]), d.count) for d in access.dims if d.steps[dim] and d.count > 1)
-    low = sum(min(0, d.steps[dim]) * (d.count - 1) for d in access.dims)
+    return _extent(tuple([(d.steps[dim], d.count) for d in access.dims if d.steps[dim] and d.count > 1]))
+
+
+@lru_cache(1024)
+def _extent(moves: tuple[tuple[int, int], ...]) -> Extent:
+    """Return what (step, count) pairs cover. Kernels repeat the same few shapes."""
+    low = sum(min(0, step) * (count - 1) for step, count in moves)
     run, starts, exact = 1, [0], True
-    for step, count in moves:
+    for step, count in sorted((abs(step), count) for step, count in moves):
         if step <= run and len(starts) == 1:
             run += step * (count - 1)
         elif len(starts) * count <= MAX_STARTS:
@@ -94,15 +100,13 @@ def _grid(buffer: Buffer, accesses: list[Access], trips: Mapping[int, int]) -> G
     grain = [0] * rank
     high = list(buffer.shape)
     widest = [1] * rank
-    distinct = set(accesses)
-    extents = {access: tuple(extent(access, dim) for dim in range(rank)) for access in distinct}
-    for access in distinct:
+    for access in set(accesses):
         indirect = {item.dim for item in access.indirect}
         for dim in range(rank):
             if dim in indirect:
                 grain[dim] = gcd(grain[dim], buffer.shape[dim])
                 continue
-            start, covered = access.start[dim], extents[access][dim]
+            start, covered = access.start[dim], extent(access, dim)
             grain[dim] = gcd(grain[dim], start.const + covered.starts[0], covered.run)
             for a, b in zip(covered.starts, covered.starts[1:], strict=False):
                 grain[dim] = gcd(grain[dim], b - a)
@@ -149,7 +153,9 @@ def _share(buffer: Buffer, grain: list[int]) -> float:
 
 def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[int, int], ...]) -> CellAccess:
     """Return the cells of ``access`` for each point of ``space`` (loops as (id, trips), outermost first)."""
-    bases = np.zeros(prod(trips for _, trips in space), dtype=np.int64)
+    executions = prod([trips for _, trips in space])
+    moving: np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None = None
+    fixed = 0
     offsets = [0]
     indirect = {item.dim for item in access.indirect}
     diagonal = any(dim.count > 1 and sum(step != 0 for step in dim.steps) > 1 for dim in access.dims)
@@ -159,10 +165,15 @@ def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[i
             offsets = [o + stride * i for o in offsets for i in range(ceil(buffer.shape[dim] / grain))]
             continue
         covered = extent(access, dim)
-        start = values(access.start[dim] + covered.starts[0], space)
-        aligned = grid.exact or not np.any(start % grain)
-        bases += (start // grain) * stride
         first = covered.starts[0]
+        begin = access.start[dim] + first
+        if begin.terms:
+            start = values(begin, space)
+            aligned = grid.exact or not np.any(start % grain)
+            moving = start // grain * stride + (0 if moving is None else moving)
+        else:
+            aligned = grid.exact or begin.const % grain == 0
+            fixed += begin.const // grain * stride
         partial = partial or not covered.exact
         if grain == 1 and covered.run == 1:
             cells = [s - first for s in covered.starts]
@@ -179,7 +190,8 @@ def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[i
             partial = partial or not aligned or apart or covered.run % grain != 0
         if cells != [0]:
             offsets = [o + stride * cell for o in offsets for cell in cells]
-    return CellAccess(access.buffer, bases.tolist(), tuple(offsets), partial)
+    places = [fixed] * executions if moving is None else (moving + fixed).tolist()
+    return CellAccess(access.buffer, places, tuple(offsets), partial)
 
 
 def values(expression: Affine, space: tuple[tuple[int, int], ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

@@ -58,7 +58,7 @@ def schedule(
     engines = len(ENGINES)
     tail = [0.0] * engines
     tail_op = [-1] * engines
-    gaps: list[deque[_Gap]] = [deque(maxlen=MOST_GAPS) for _ in range(engines)]
+    gaps: list[deque[_Gap]] = [deque() for _ in range(engines)]
     issued = [0] * engines
     load = [0.0] * engines
     dma, tensor = INDEX[Engine.DMA], INDEX[Engine.TENSOR]
@@ -74,28 +74,26 @@ def schedule(
     for _ in range(max(map(max, queues.values())) + 1 - engines):
         tail.append(0.0)
         tail_op.append(-1)
-        gaps.append(deque(maxlen=MOST_GAPS))
+        gaps.append(deque())
         issued.append(0)
     use, use_until, throttled = 0.0, 0.0, 0.0
     choices = machine.choices if params.alternates_copies else _of_busiest(machine)
-    engine_of, busy_of, waits_of = machine.engine, machine.busy_us, machine.waits
-    for number in range(count):
+    engine_of, busy_of = machine.engine, machine.busy_us
+    for number, waits in enumerate(machine.waits):
         engine = engine_of[number]
         busy = busy_of[number]
         ready, why = 0.0, -1
-        for wait in waits_of[number]:
-            if wait < 0:
-                continue
-            when = end[wait]
-            if engine_of[wait] != engine:
-                when += semaphore
-            if when > ready:
-                ready, why = when, wait
-        if number in held and held[number] > ready:
+        for wait in waits:
+            if wait >= 0:
+                when = end[wait]
+                if engine_of[wait] != engine:
+                    when += semaphore
+                if when > ready:
+                    ready, why = when, wait
+        if held and number in held and held[number] > ready:
             ready, why = held[number], -1
-        choice = choices.get(number)
-        if choice is not None:
-            other, there = choice
+        if number in choices:
+            other, there = choices[number]
             if load[engine] + busy > load[other] + there:
                 usual, second = server[engine], server[other]
                 here = _earliest(gaps[usual], tail[usual], ready, busy)
@@ -105,7 +103,7 @@ def schedule(
         load[engine] += busy
         if engine == dma:
             first, finish, reason = -1.0, -1.0, why
-            for queue in queues[quarters.get(number, 0)]:
+            for queue in queues[quarters[number]] if number in quarters else queues[0]:
                 sequence, last, holes = issued[queue], tail[queue], gaps[queue]
                 issued[queue] = sequence + 1
                 while holes and holes[0][2] < sequence - window:
@@ -113,8 +111,8 @@ def schedule(
                 if ready > last:
                     begin, done, cause_here = ready, ready + busy, why
                     if ready - last > SHORTEST_GAP_US:
-                        holes.append((last, ready, sequence, tail_op[queue]))
-                elif holes and ready < last:
+                        _note(holes, (last, ready, sequence, tail_op[queue]))
+                elif ready < last and holes:
                     begin, done, cause_here = _interleave(holes, ready, busy, last, why)
                 else:
                     begin, done, cause_here = last, last + busy, tail_op[queue]
@@ -141,23 +139,20 @@ def schedule(
             weight = machine.rows.get(number, 1.0)
             use = weight + (use - weight) * exp(-busy / ramp)
             use_until = at + busy
-        begin = -1.0
-        done = -1.0
         last = tail[port]
-        if holes and ready < last:
-            for position, (low, high, made, before) in enumerate(holes):
-                at = max(ready, low)
-                if high - at >= busy:
-                    begin, done = at, at + busy
-                    if at == low:
-                        why = before if low > 0 else why
-                    _replace(holes, position, (low, at, made, before), (done, high, made, number))
-                    break
-        if begin < 0.0:
+        position = _fitting(holes, ready, busy) if ready < last and holes else -1
+        if position >= 0:
+            low, high, made, before = holes[position]
+            begin = max(ready, low)
+            if begin == low and low > 0:
+                why = before
+            done = begin + busy
+            _replace(holes, position, (low, begin, made, before), (done, high, made, number))
+        else:
             if ready > last:
                 begin = ready
                 if ready - last > SHORTEST_GAP_US:
-                    holes.append((last, ready, sequence, tail_op[port]))
+                    _note(holes, (last, ready, sequence, tail_op[port]))
             else:
                 begin, why = last, tail_op[port]
             done = begin + busy
@@ -194,39 +189,60 @@ def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
     return {number: choice for number, choice in machine.choices.items() if machine.engine[number] == busiest}
 
 
+def _note(holes: deque[_Gap], hole: _Gap) -> None:
+    """Add the latest gap, and forget the first where there are too many."""
+    holes.append(hole)
+    if len(holes) > MOST_GAPS:
+        holes.popleft()
+
+
+def _fitting(holes: deque[_Gap], ready: float, busy: float) -> int:
+    """Return the first gap in which an operation fits; -1 for none.
+
+    Gaps follow each other, and most end before an operation is ready, so those that do not are looked for from behind.
+    """
+    count = position = len(holes)
+    while position and holes[position - 1][1] >= ready:
+        position -= 1
+    while position < count:
+        low, high, _, _ = holes[position]
+        if high - max(low, ready) >= busy:
+            return position
+        position += 1
+    return -1
+
+
 def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> float:
     """Return the earliest start of an operation on an engine."""
     if ready < last:
-        for low, high, _, _ in holes:
-            at = max(ready, low)
-            if high - at >= busy:
-                return at
-    return max(ready, last)
+        position = _fitting(holes, ready, busy)
+        return max(ready, holes[position][0]) if position >= 0 else last
+    return ready
 
 
 def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why: int) -> tuple[float, float, int]:
     """Begin, end and cause of a transfer that takes what gaps there are from ``ready`` on, and the rest after ``last``."""
+    later: list[_Gap] = []
+    while holes and holes[-1][1] > ready:
+        later.append(holes.pop())
     begin, left = -1.0, busy
-    kept: list[_Gap] = []
-    while holes and left > 0:
-        hole = holes.popleft()
-        low, high, made, before = hole
+    while later and left > 0:
+        low, high, made, before = later.pop()
         at = max(ready, low)
-        if high - at <= 0:
-            kept.append(hole)
-            continue
         if begin < 0:
             begin = at
             if at == low:
                 why = before
         if at - low > SHORTEST_GAP_US:
-            kept.append((low, at, made, before))
+            holes.append((low, at, made, before))
         used = min(left, high - at)
         left -= used
         done = at + used
         if high - done > SHORTEST_GAP_US:
-            kept.append((done, high, made, before))
-    holes.extendleft(reversed(kept))
+            holes.append((done, high, made, before))
+    holes.extend(reversed(later))
+    if len(holes) > MOST_GAPS:
+        holes.pop()
     if left > 0:
         begin = last if begin < 0 else begin
         done = last + left

@@ -11,16 +11,19 @@ A repeat (:mod:`acceld.nki.timing.value_numbering`) whose values are still in SB
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import chain, islice
+from typing import TypeVar
 
 from acceld.chips import ChipSpec
 from acceld.nki.ir.program import Engine, Space
 from acceld.nki.timing.cost import Cost, CostModel
 from acceld.nki.timing.expansion import Template
 from acceld.nki.timing.parameters import TimelineParams
-from acceld.nki.timing.value_numbering import Stream
+from acceld.nki.timing.value_numbering import Kind, Stream
 
 ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA, Engine.SYNC)
 INDEX = {engine: position for position, engine in enumerate(ENGINES)}
@@ -29,6 +32,9 @@ HOPELESS = 4.0
 
 MAX_PENDING = 100
 """Longest chain of repeats put off; the next one is executed at once."""
+
+END = 1 << 62
+"""The next use of a value that has none."""
 
 SMALL_BYTES = 64.0
 """Of each partition; smaller values are dropped only where nothing else is left to drop: it hardly makes room."""
@@ -86,15 +92,54 @@ def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpe
     return _Planner(stream, model, params, chip).run()
 
 
+@dataclass(slots=True)
+class _Operation:
+    """Common to all executions of an instruction with the same cost, and how many of them became operations."""
+
+    template: Template
+    cost: Cost
+    engine: int
+    line: int
+    name: str
+    added: list[tuple[int, float]]
+    """Engine and time of what the compiler adds."""
+    choice: tuple[int, float] | None
+    """Another engine that may run it, and its time there."""
+    count: int = 0
+
+
+def _operations(template: Template) -> list[_Operation]:
+    """Return the operation of each of the template's costs."""
+    choices: list[tuple[int, float] | None] = [None] * len(template.costs)
+    if template.other is not None:
+        choices = [(INDEX[other.engine], other.busy_us) for other in template.other]
+    return [
+        _Operation(
+            template, cost, INDEX[cost.engine], template.instruction.line, template.instruction.op,
+            [(INDEX[engine], us) for engine, us in cost.added], choice,
+        )
+        for cost, choice in zip(template.costs, choices, strict=True)
+    ]  # fmt: skip
+
+
 class _Planner:
     def __init__(self, stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpec) -> None:
         self.stream, self.model, self.params, self.chip = stream, model, params, chip
         self.machine = Machine()
         self.limit = float(chip.sbuf_bytes_per_partition - params.sbuf_reserved_bytes)
         self.used = 0.0
-        values = len(stream.value_bytes)
-        self.uses = self._uses()
-        self.next = [0] * values
+        values, kinds = len(stream.value_kind), stream.kinds
+        self.templates = {template.number: template for template in stream.templates}
+        self.operations = {number: _operations(template) for number, template in self.templates.items()}
+        self.space = _by_value(stream, [kind.space for kind in kinds])
+        self.bytes = _by_value(stream, [kind.bytes for kind in kinds])
+        self.loaded = _by_value(stream, [kind.loaded for kind in kinds])
+        self.line = _by_value(stream, [kind.template.instruction.line for kind in kinds])
+        self.keeping = _by_value(stream, [self._cost_to_reload(kind) / (kind.bytes or 1.0) for kind in kinds])
+        """The worth of keeping each value: the time to reload it, or to spill and reload it, for each byte."""
+        self.upcoming = [END] * values
+        """For each value its next use: 2 x event, and 2 x event + 1 for a repeat of its definition."""
+        self.afterwards, self.needed = self._read_backwards()
         self.resident = bytearray(values)
         self.saved = [-1] * values
         """The operation that saved each value to HBM."""
@@ -116,9 +161,6 @@ class _Planner:
         self.worth = [-1.0] * values
         self.age = 0.0
         self.order = 0
-        self.remake = self._remaking()
-        self.written = self._volume()
-        self.footprint = self._footprints()
         self.released: deque[list[float]] = deque(
             [[float(chip.sbuf_bytes_per_partition - params.sbuf_kept_bytes), -1.0]]
         )
@@ -126,78 +168,83 @@ class _Planner:
         """Freed bytes of loads of which other pieces are still in SBUF."""
         self.owed = 0.0
         """Bytes taken although none were released yet."""
-        self.psum_released = self._psum_shares(stream, chip)
+        self.psum_released = self._psum_shares()
         """Space in PSUM that each line may use, by line."""
         self.psum_used = 0.0
         self.now = -1
 
-    def _writer(self, value: int) -> int:
-        return self.stream.templates[self.stream.value_event[value]].instruction.line
-
-    def _psum_shares(self, stream: Stream, chip: ChipSpec) -> dict[int, deque[list[float]]]:
+    def _psum_shares(self) -> dict[int, deque[list[float]]]:
         """Space to rotate in for each line that writes PSUM: all of it for one line, half for each of several.
 
         Lines do not wait for each other's readers: compilers give tiles banks by name, and who allocates PSUM in a
         kernel does too.
         """
-        lines = {self._writer(value) for value, space in enumerate(stream.value_space) if space is Space.PSUM}
+        chip = self.chip
+        lines = {line for line, space in zip(self.line, self.space, strict=True) if space is Space.PSUM}
         banks = max(chip.psum_banks // 2, chip.psum_banks // max(1, len(lines)))
         return {line: deque([[float(banks * chip.psum_bank_bytes), -1.0]]) for line in lines}
 
-    def _uses(self) -> list[list[int]]:
-        """For each value its events in order: 2 x event for a use, 2 x event + 1 for a repeat of its definition."""
-        uses: list[list[int]] = [[] for _ in self.stream.value_bytes]
-        stream = self.stream
-        for event, ins in enumerate(stream.inputs):
-            repeat = stream.repeat[event]
-            if repeat:
-                for value in stream.outputs[event]:
-                    uses[value].append(2 * event + 1)
-            for value in ins:
-                found = uses[value]
-                if not found or found[-1] != 2 * event:
-                    found.append(2 * event)
-        return uses
-
     def run(self) -> Machine:
         stream = self.stream
-        needed = self._needed() if self.params.eliminate_dead else None
-        if needed is not None:
-            dead = {t.number for event, t in enumerate(stream.templates) if not needed[event] and not t.clears}
-            kept = {t.number for event, t in enumerate(stream.templates) if needed[event]} if dead else set()
-            self.machine.dropped = tuple(sorted(dead - kept))
+        everything = not self.params.eliminate_dead
+        if not everything:
+            kept = {template.number for template, needed in zip(stream.templates, self.needed, strict=True) if needed}
+            self.machine.dropped = tuple(sorted(self.templates.keys() - kept))
         resident, pending = self.resident, self.pending
         self.machine.became = became = bytearray(len(stream.inputs))
-        for event, ins in enumerate(stream.inputs):
-            outs = stream.outputs[event]
-            if needed is not None and not needed[event]:
-                self._advance(event, ins, outs, -1)
-                continue
-            self.now = event
-            number = -1
-            if stream.repeat[event]:
-                became[event] = 2
-                missing = [value for value in outs if not resident[value] and self.saved[value] < 0]
-                if missing:
-                    depth = 1 + max((self.depth[v] for v in ins if not resident[v]), default=0)
-                    for value in missing:
-                        pending[value] = event
-                        self.depth[value] = depth
-                    if depth > MAX_PENDING:
-                        number = self._execute(event)
-            else:
-                number = self._execute(event)
-            self._advance(event, ins, outs, number)
+        for event, (ins, outs, repeat) in enumerate(zip(stream.inputs, stream.outputs, stream.repeat, strict=True)):
+            if everything or self.needed[event]:
+                self.now = event
+                if not repeat:
+                    self._execute(event)
+                else:
+                    became[event] = 2
+                    missing = [value for value in outs if not resident[value] and self.saved[value] < 0]
+                    if missing:
+                        depth = 1 + max((self.depth[v] for v in ins if not resident[v]), default=0)
+                        for value in missing:
+                            pending[value] = event
+                            self.depth[value] = depth
+                        if depth > MAX_PENDING:
+                            self._execute(event)
+            self._advance(ins + outs, self.afterwards[event])
+        self._count()
         return self.machine
 
-    def _execute(self, event: int) -> int:
+    def _read_backwards(self) -> tuple[list[tuple[int, ...]], bytearray]:
+        """Return for each event the next uses of its operands and results after it, and whether its results reach a store.
+
+        An event without results counts as one whose results do.
+        """
+        stream, upcoming = self.stream, self.upcoming[:]
+        needed = bytearray(len(stream.templates))
+        wanted = bytearray(len(upcoming))
+        found: list[tuple[int, ...]] = [()] * len(needed)
+        for event in range(len(needed) - 1, -1, -1):
+            ins, outs = stream.inputs[event], stream.outputs[event]
+            found[event] = tuple([upcoming[value] for value in ins + outs])
+            if not outs or stream.templates[event].is_store or any(map(wanted.__getitem__, outs)):
+                needed[event] = 1
+                for value in ins:
+                    wanted[value] = 1
+                    upcoming[value] = 2 * event
+            else:
+                for value in ins:
+                    upcoming[value] = 2 * event
+            if stream.repeat[event]:
+                for value in outs:
+                    upcoming[value] = 2 * event + 1
+        return found, needed
+
+    def _execute(self, event: int) -> None:
         """Emit the event's operation, after whatever brings its operands back."""
         stream = self.stream
-        self.machine.became[event] = 1
+        machine = self.machine
+        machine.became[event] = 1
         ins, outs = stream.inputs[event], stream.outputs[event]
-        resident, space, pinned = self.resident, stream.value_space, self.pinned
-        template = stream.templates[event]
-        line = template.instruction.line
+        resident, space, pinned, maker, last = self.resident, self.space, self.pinned, self.maker, self.last
+        operation = self.operations[stream.templates[event].number][stream.variants[event]]
+        line = operation.line
         now = self.now
         waits: list[int] = []
         for value in ins:
@@ -205,17 +252,17 @@ class _Planner:
         for value in ins:
             if not resident[value]:
                 self._bring_back(value, line)
-            waits.append(self.maker[value])
+            waits.append(maker[value])
         # what reads a buffer is done before it is written again
-        waits.extend([self.last[value] for value in stream.replaced[event]])
+        waits += map(last.__getitem__, stream.replaced[event])
         dying: list[list[float]] = []
         if event == now:
-            for value in ins:  # the space of dying operands is used in place
-                events, at = self.uses[value], self.next[value]
-                if resident[value] and at + 1 >= len(events) and (at >= len(events) or events[at] == 2 * event):
+            # the space of dying operands is used in place
+            for value, after in zip(ins, self.afterwards[event], strict=False):
+                if after == END and resident[value]:
                     pieces = len(self.released)
-                    self._release(value, self.last[value])
-                    if stream.value_loaded[value]:
+                    self._release(value, last[value])
+                    if self.loaded[value]:
                         dying += islice(reversed(self.released), len(self.released) - pieces)
         for value in outs:
             if not resident[value]:
@@ -228,146 +275,142 @@ class _Planner:
                     resident[value] = 1
             self.pending[value] = -1
             self.depth[value] = 0
-        number = self._emit(template, template.costs[stream.variants[event]], waits, line)
-        if template.other is not None:
-            cost = template.other[stream.variants[event]]
-            self.machine.choices[number] = (INDEX[cost.engine], cost.busy_us)
+        number = self._emit(operation, waits)
         for piece in dying:  # whoever else takes that space waits for this reader
             piece[1] = float(number)
         for value in ins:
-            self.last[value] = number
+            last[value] = number
             if event != now:
                 self._settle(value)
         for value in outs:
-            self.maker[value] = number
-            self.last[value] = number
+            maker[value] = number
+            last[value] = number
             self.saved[value] = -1
-        return number
 
-    def _needed(self) -> bytearray:
-        """Return events whose results reach a store (or that have none)."""
-        stream = self.stream
-        needed = bytearray(len(stream.templates))
-        wanted = bytearray(len(stream.value_bytes))
-        for event in range(len(stream.templates) - 1, -1, -1):
-            outs = stream.outputs[event]
-            template = stream.templates[event]
-            if template.is_store or not outs or any(wanted[v] for v in outs):
-                needed[event] = 1
-                for value in stream.inputs[event]:
-                    wanted[value] = 1
-        return needed
-
-    def _emit(self, template: Template, cost: Cost, waits: list[int], line: int) -> int:
-        machine = self.machine
-        if template.is_store:
-            for engine, us in cost.added:
-                waits = [machine.add(INDEX[engine], us, tuple(waits), line, "turn")]
-        number = machine.add(INDEX[cost.engine], cost.busy_us, tuple(waits), line, template.instruction.op)
+    def _emit(self, operation: _Operation, waits: list[int]) -> int:
+        """Append the operation and what the compiler adds; return the number after which its results are there."""
+        machine, cost = self.machine, operation.cost
+        operation.count += 1
+        add, line = machine.add, operation.line
+        before = operation.template.is_store
+        if before:
+            for engine, us in operation.added:
+                waits = [add(engine, us, tuple(waits), line, "turn")]
+        number = add(operation.engine, cost.busy_us, tuple(waits), line, operation.name)
         if cost.rows < 1.0:
             machine.rows[number] = cost.rows
         if cost.quarters:
             machine.quarters[number] = cost.quarters
-        machine.flops += cost.flops
-        machine.transpose_flops += cost.transpose_flops
-        machine.passes += cost.passes
-        sbuf_read, sbuf_write, psum_read, psum_write = template.traffic
-        machine.sbuf_read_bytes += sbuf_read
-        machine.sbuf_write_bytes += sbuf_write
-        machine.psum_read_bytes += psum_read
-        machine.psum_write_bytes += psum_write
-        if cost.bytes_moved:
-            machine.transfers += 1
-            if template.is_store:
-                machine.hbm_write_bytes += cost.bytes_moved
-                machine.sbuf_read_bytes += cost.bytes_moved
-            else:
-                machine.hbm_read_bytes += cost.bytes_moved
-                machine.sbuf_write_bytes += cost.bytes_moved
-        if not template.is_store:
-            for engine, us in cost.added:
-                number = machine.add(INDEX[engine], us, (number,), line, "copy")
+        if operation.choice is not None:
+            machine.choices[number] = operation.choice
+        if not before:
+            for engine, us in operation.added:
+                number = add(engine, us, (number,), line, "copy")
         return number
 
-    def _advance(self, event: int, ins: tuple[int, ...], outs: tuple[int, ...], number: int) -> None:
-        """Move each value's pointer past ``event``; free what has no further use."""
-        uses, nxt = self.uses, self.next
-        for value in (*ins, *outs):
-            events, at = uses[value], nxt[value]
-            end = len(events)
-            while at < end and events[at] >> 1 <= event:
-                at += 1
-            nxt[value] = at
-            if number >= 0:
-                self.last[value] = number
-            self._settle(value)
+    def _count(self) -> None:
+        """Add up what the operations of the program's own instructions move and compute."""
+        machine = self.machine
+        for operation in chain.from_iterable(self.operations.values()):
+            cost, count = operation.cost, operation.count
+            machine.flops += cost.flops * count
+            machine.transpose_flops += cost.transpose_flops * count
+            machine.passes += cost.passes * count
+            sbuf_read, sbuf_write, psum_read, psum_write = operation.template.traffic
+            machine.sbuf_read_bytes += sbuf_read * count
+            machine.sbuf_write_bytes += sbuf_write * count
+            machine.psum_read_bytes += psum_read * count
+            machine.psum_write_bytes += psum_write * count
+            moved = cost.bytes_moved * count
+            if not moved:
+                continue
+            machine.transfers += count
+            if operation.template.is_store:
+                machine.hbm_write_bytes += moved
+                machine.sbuf_read_bytes += moved
+            else:
+                machine.hbm_read_bytes += moved
+                machine.sbuf_write_bytes += moved
+
+    def _advance(self, values: tuple[int, ...], afterwards: tuple[int, ...]) -> None:
+        """Note each value's next use after an event; free what has none."""
+        upcoming, resident, space = self.upcoming, self.resident, self.space
+        for value, after in zip(values, afterwards, strict=True):
+            upcoming[value] = after
+            if resident[value]:
+                if after == END or (after & 1 and space[value] is Space.PSUM):
+                    self._release(value, self.last[value])
+                elif space[value] is Space.SBUF:
+                    self._touch(value, after & 1)
 
     def _settle(self, value: int) -> None:
         """Free a value without further use; note when the others were used."""
-        if not self.resident[value]:
-            return
-        events, at = self.uses[value], self.next[value]
-        space = self.stream.value_space[value]
-        if at >= len(events) or (space is Space.PSUM and events[at] & 1):
-            self._release(value, self.last[value])
-        elif space is Space.SBUF:
-            self._touch(value, bool(events[at] & 1))
+        self._advance((value,), (self.upcoming[value],))
 
-    def _touch(self, value: int, repeated: bool) -> None:
+    def _touch(self, value: int, repeated: int) -> None:
         """Note a use: a value is worth keeping by the age of its use and by what it costs to have it again."""
-        size = self.stream.value_bytes[value]
-        if size < SMALL_BYTES:
+        if self.bytes[value] < SMALL_BYTES:
             self.small[value] = None
             self.small.move_to_end(value)
             return
-        if repeated and self.stream.value_loaded[value]:
+        if repeated and self.loaded[value]:
             self.worth[value] = -1.0
             self.cold[value] = None
             self.cold.move_to_end(value)
             return
-        self.cold.pop(value, None)
-        worth = self.age + self._cost_to_return(value, repeated) / size
-        self.worth[value] = worth
-        self.order += 1
-        heappush(self.warm, (worth, self.order, value))
+        if value in self.cold:
+            del self.cold[value]
+        worth = self.age + (self._cost_to_remake(value) / self.bytes[value] if repeated else self.keeping[value])
+        if worth != self.worth[value]:  # else its entry is in the heap
+            self.worth[value] = worth
+            self.order += 1
+            heappush(self.warm, (worth, self.order, value))
 
     def _hopeless(self, value: int) -> bool:
         """Return True if more is written before the value's next use than SBUF has room for, so that it can not stay."""
         written = self.written
-        upcoming = self.uses[value][self.next[value]] >> 1
-        return written[upcoming] - written[self.now] > HOPELESS * self.limit
+        return written[self.upcoming[value] >> 1] - written[self.now] > HOPELESS * self.limit
 
-    def _volume(self) -> list[float]:
-        """Return bytes of a partition written into SBUF before each event, as the kernel writes them."""
-        stream, total = self.stream, 0.0
+    @cached_property
+    def written(self) -> list[float]:
+        """Bytes of a partition written into SBUF before each event, as the kernel writes them."""
+        total = 0.0
         volume = []
-        for outs in stream.outputs:
+        for outs in self.stream.outputs:
             volume.append(total)
             for value in outs:
-                if stream.value_space[value] is Space.SBUF:
-                    total += stream.value_bytes[value]
+                if self.space[value] is Space.SBUF:
+                    total += self.bytes[value]
         return volume
 
-    def _cost_to_return(self, value: int, repeated: bool) -> float:
-        """Microseconds to have a dropped value in SBUF again."""
-        transfer = self.stream.value_row[value] * 128 / self.chip.dma_bytes_per_us
-        if repeated:
-            if self._hopeless(value):
-                return transfer
-            return self.remake[value] if self._computed_again(value) else min(self.remake[value], 2 * transfer)
-        return transfer if self.stream.value_loaded[value] else 2 * transfer
+    def _transfer_us(self, kind: Kind) -> float:
+        """Return the microseconds to move a value between HBM and SBUF, as seen by who chooses what to keep."""
+        return kind.row * 128 / self.chip.dma_bytes_per_us
 
-    def _remaking(self) -> list[float]:
+    def _cost_to_reload(self, kind: Kind) -> float:
+        """Return the microseconds to have a dropped value in SBUF again that the kernel does not make once more."""
+        transfer = self._transfer_us(kind)
+        return transfer if kind.loaded else 2 * transfer
+
+    def _cost_to_remake(self, value: int) -> float:
+        """Return the microseconds to have a dropped value in SBUF again that the kernel computes once more."""
+        transfer = self._transfer_us(self.stream.kind(value))
+        if self._hopeless(value):
+            return transfer
+        return self.remake[value] if self._computed_again(value) else min(self.remake[value], 2 * transfer)
+
+    @cached_property
+    def remake(self) -> list[float]:
         """For each value the time to compute or load it once more, with the loads and PSUM values it needs."""
         stream = self.stream
-        cost = [0.0] * len(stream.value_bytes)
+        cost = [0.0] * len(stream.value_kind)
         for event, outs in enumerate(stream.outputs):
             if stream.repeat[event] or not outs:
                 continue
             price = stream.templates[event].costs[stream.variants[event]]
             total = price.busy_us + price.added_us
             for value in stream.inputs[event]:
-                if stream.value_loaded[value] or stream.value_space[value] is Space.PSUM:
+                if self.loaded[value] or self.space[value] is Space.PSUM:
                     total += cost[value]
             for value in outs:
                 cost[value] = total / len(outs)
@@ -375,27 +418,30 @@ class _Planner:
 
     def _release(self, value: int, operation: int) -> None:
         self.resident[value] = 0
-        size = self.stream.value_bytes[value]
-        where = self.stream.value_space[value]
+        size = self.bytes[value]
+        where = self.space[value]
         if where is Space.SBUF:
-            self.cold.pop(value, None)
-            self.small.pop(value, None)
-            self.worth[value] = -1.0
+            if size < SMALL_BYTES:
+                self.small.pop(value, None)
+            else:
+                self.cold.pop(value, None)
+                self.worth[value] = -1.0
             self.used -= size
             self._give_back(value, size, operation)
         elif where is Space.PSUM:
             self.psum_used -= size
-            self.psum_released[self._writer(value)].append([size, float(operation)])
+            self.psum_released[self.line[value]].append([size, float(operation)])
 
     def _give_back(self, value: int, size: float, operation: int) -> None:
         """Free space for others; that of a load's pieces at once, when the last of them is out."""
-        stream = self.stream
-        if stream.value_loaded[value]:
-            event = stream.value_event[value]
-            size += self.held.pop(event, 0.0)
-            if any(self.resident[piece] for piece in stream.outputs[event]):
-                self.held[event] = size
-                return
+        if self.loaded[value]:
+            event = self.stream.value_event[value]
+            pieces = self.stream.outputs[event]
+            if len(pieces) > 1:
+                size += self.held.pop(event, 0.0)
+                if any(map(self.resident.__getitem__, pieces)):
+                    self.held[event] = size
+                    return
         if self.owed:
             paid = min(size, self.owed)
             self.owed -= paid
@@ -405,17 +451,18 @@ class _Planner:
 
     def _allocate_psum(self, value: int, waits: list[int], line: int) -> None:
         """Take space in PSUM; where there is none left, what lies there is copied to SBUF and back in between."""
-        size = self.stream.value_bytes[value]
+        size = self.bytes[value]
+        machine = self.machine
         self.psum_used += size
         if self.psum_used > self.chip.psum_bytes_per_partition:
-            busy = 2 * self.model.copy_us(self.stream.value_row[value] // 4)
-            waits.append(self.machine.add(INDEX[Engine.VECTOR], busy, tuple(waits), line, "psum_spill"))
+            busy = 2 * self.model.copy_us(self.stream.kind(value).row // 4)
+            waits.append(machine.add(INDEX[Engine.VECTOR], busy, tuple(waits), line, "psum_spill"))
         self.resident[value] = 1
-        self.machine.psum_peak = max(self.machine.psum_peak, self.psum_used)
-        _take(self.psum_released[self._writer(value)], size, waits)
+        machine.psum_peak = max(machine.psum_peak, self.psum_used)
+        _take(self.psum_released[self.line[value]], size, waits)
 
     def _allocate(self, value: int, waits: list[int]) -> None:
-        size = self.stream.value_bytes[value]
+        size = self.bytes[value]
         if self.params.spills:
             while self.used + size > self.limit and self._evict():
                 pass
@@ -451,38 +498,35 @@ class _Planner:
         return found or last is not None
 
     def _drop(self, value: int) -> None:
-        events, at = self.uses[value], self.next[value]
-        computed = not self.stream.value_loaded[value]
-        if computed and self.saved[value] < 0 and not (events[at] & 1 and self._computed_again(value)):
+        again = self.upcoming[value] & 1
+        if not self.loaded[value] and self.saved[value] < 0 and not (again and self._computed_again(value)):
             self._save(value)
         self._release(value, max(self.last[value], self.saved[value]))
 
     def _computed_again(self, value: int) -> bool:
         """Return whether a repeated value is computed again rather than spilled: all of its line's would not fit SBUF."""
-        total = self.footprint[self.stream.templates[self.stream.value_event[value]].number]
+        total = self.footprint[self.stream.kind(value).template.number]
         return total > self.chip.sbuf_bytes_per_partition
 
-    def _footprints(self) -> dict[int, float]:
-        """Return bytes of a partition that the distinct values of each instruction node take."""
+    @cached_property
+    def footprint(self) -> dict[int, float]:
+        """Bytes of a partition that the distinct values of each instruction node take."""
         stream = self.stream
         totals: dict[int, float] = {}
         for event, outs in enumerate(stream.outputs):
             if not stream.repeat[event]:
                 number = stream.templates[event].number
-                totals[number] = totals.get(number, 0.0) + sum([stream.value_bytes[v] for v in outs])
+                totals[number] = totals.get(number, 0.0) + sum([self.bytes[v] for v in outs])
         return totals
 
     def _rows(self, value: int) -> tuple[int, int, int]:
-        template = self.stream.templates[self.stream.value_event[value]]
-        access = template.instruction.dsts[0]
-        partitions = access.shape[0]
-        row = self.stream.value_row[value]
-        return partitions, row, partitions * row
+        kind = self.stream.kind(value)
+        partitions = kind.template.instruction.dsts[0].shape[0]
+        return partitions, kind.row, partitions * kind.row
 
     def _save(self, value: int) -> None:
         rows, row, size = self._rows(value)
-        line = self.stream.templates[self.stream.value_event[value]].instruction.line
-        machine = self.machine
+        line, machine = self.line[value], self.machine
         busy = self.model.transfer_us(rows, row)
         self.saved[value] = machine.add(INDEX[Engine.DMA], busy, (self.maker[value],), line, "spill_save")
         machine.transfers += 1
@@ -495,10 +539,10 @@ class _Planner:
         if self.pending[value] >= 0:
             self._execute(self.pending[value])
             return
-        if self.stream.value_space[value] is not Space.SBUF:
+        if self.space[value] is not Space.SBUF:
             return
         stream, machine = self.stream, self.machine
-        loaded = stream.value_loaded[value]
+        loaded = self.loaded[value]
         event = stream.value_event[value]
         waits: list[int] = []
         self._allocate(value, waits)
@@ -523,11 +567,20 @@ def _take(released: deque[list[float]], size: float, waits: list[int]) -> float:
     """
     while size > 0 and released:
         piece = released[0]
-        if piece[1] >= 0:
-            waits.append(int(piece[1]))
-        if piece[0] > size:
-            piece[0] -= size
+        room, reader = piece
+        if reader >= 0:
+            waits.append(int(reader))
+        if room > size:
+            piece[0] = room - size
             return 0.0
-        size -= piece[0]
+        size -= room
         released.popleft()
     return size
+
+
+_Figure = TypeVar("_Figure")
+
+
+def _by_value(stream: Stream, figures: Sequence[_Figure]) -> list[_Figure]:
+    """Return for each value the figure of its kind."""
+    return [figures[kind] for kind in stream.value_kind]

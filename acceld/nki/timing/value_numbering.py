@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from acceld.nki.ir.program import Engine, Loop, Node, Space
+from acceld.nki.timing.buffer_pieces import CellAccess
 from acceld.nki.timing.expansion import Prepared, Template
 
 PLACES = 2
@@ -18,6 +20,19 @@ PLACES = 2
 Two, not one and not as many as fit: the limits of nki-samples' pooling say so, whose loads of one tile follow each other
 at half of a load's and a reduction's time.
 """
+
+
+@dataclass(slots=True)
+class Kind:
+    """Common to all values that one access of an instruction writes."""
+
+    template: Template
+    bytes: float
+    """Bytes of each value in each partition; 0 in HBM."""
+    row: int
+    """Bytes of one partition's row."""
+    space: Space
+    loaded: bool
 
 
 @dataclass(slots=True)
@@ -34,19 +49,40 @@ class Stream:
     repeat: list[bool] = field(default_factory=list)
     turn: list[int] = field(default_factory=list)
     """The number of each event among its instruction's executions, masked ones counted."""
-    value_bytes: list[float] = field(default_factory=list)
-    """Bytes of each value in each partition; 0 in HBM."""
-    value_row: list[int] = field(default_factory=list)
-    """Bytes of one partition's row."""
-    value_space: list[Space] = field(default_factory=list)
+    kinds: list[Kind] = field(default_factory=list)
+    value_kind: list[int] = field(default_factory=list)
+    """For each value its kind's place in ``kinds``."""
     value_event: list[int] = field(default_factory=list)
     """The event that made each value first."""
-    value_loaded: list[bool] = field(default_factory=list)
+
+    def kind(self, value: int) -> Kind:
+        """Return what the value has in common with others of the same access."""
+        return self.kinds[self.value_kind[value]]
 
 
 def expand(prepared: Prepared, *, numbering: bool) -> Stream:
     """Unroll ``prepared`` and number its values."""
     return _Expander(prepared, numbering).run()
+
+
+_Cells = tuple[dict[int, int], list[int], tuple[int, ...]]
+"""Values by cell of a buffer; where an access begins in each execution, and its cells from there."""
+
+
+@dataclass(slots=True)
+class _Site:
+    """An instruction and what its executions look up."""
+
+    template: Template
+    reads: list[_Cells]
+    writes: list[_Cells]
+    kinds: list[int]
+    """The kind of value that each access writes."""
+    signature: int
+    """Equal for instructions that compute the same from the same values and given numbers; -1 where they are never merged."""
+    given: list[tuple[object, ...]] | None
+    """Values that each execution takes from its loop variables; None for none."""
+    executed: int = 0
 
 
 class _Expander:
@@ -59,14 +95,11 @@ class _Expander:
         self.known: dict[object, tuple[int, ...]] = {}
         self.iteration: dict[int, int] = {}
         """Current iteration of each running loop."""
-        self.position: list[int] = [0] * len(prepared.templates)
-        self.space = [buffer.space for buffer in buffers]
-        self.rows = [prepared.grids[b.id].row_bytes if b.id in prepared.grids else 0 for b in buffers]
-        self.bytes = [prepared.grids[b.id].cell_bytes if b.id in prepared.grids else 0.0 for b in buffers]
-        self.fresh: dict[int, list[int]] = defaultdict(list)
+        self.fresh: dict[int, list[dict[int, int]]] = defaultdict(list)
+        """Cells of the buffers that are declared in each loop."""
         for buffer in buffers:
             if buffer.scope:
-                self.fresh[buffer.scope[-1]].append(buffer.id)
+                self.fresh[buffer.scope[-1]].append(self.cells[buffer.id])
         self.accumulators: dict[Engine, dict[int, int]] = defaultdict(dict)
         """Values in each engine's accumulators, by how many partitions they span."""
         self.rewritten: set[int] = set()
@@ -75,17 +108,40 @@ class _Expander:
         """The last value written to each of those places, by buffer and first cell."""
         self.outermost = 0
         """The first event of the outermost loop now running."""
+        self.signatures: dict[object, int] = {}
         self.order = iter(prepared.templates)
         self.tree = self._index(prepared.program.body)
 
-    def _index(self, body: tuple[Node, ...]) -> list[object]:
-        tree: list[object] = []
-        for node in body:
-            if isinstance(node, Loop):
-                tree.append((node.id, self.prepared.trips[node.id], self._index(node.body)))
-            else:
-                tree.append(self.prepared.templates[next(self.order)])
-        return tree
+    def _index(self, body: tuple[Node, ...]) -> list[_Site | tuple[int, int, list[Any]]]:
+        """Return the sites of ``body``, and its loops as (loop, trips, what is in it)."""
+        return [
+            (node.id, self.prepared.trips[node.id], self._index(node.body))
+            if isinstance(node, Loop)
+            else self._site(self.prepared.templates[next(self.order)])
+            for node in body
+        ]
+
+    def _site(self, template: Template) -> _Site:
+        grids, buffers = self.prepared.grids, self.prepared.program.buffers
+        kinds = []
+        for access in template.writes:
+            grid, space = grids[access.buffer], buffers[access.buffer].space
+            kinds.append(len(self.stream.kinds))
+            self.stream.kinds.append(Kind(template, grid.cell_bytes, grid.row_bytes, space, template.is_load))
+        if template.accumulator is not None:
+            kinds.append(len(self.stream.kinds))
+            self.stream.kinds.append(Kind(template, 0.0, 0, Space.HBM, False))
+        signature = -1
+        if self.numbering and template.signature >= 0:
+            key = template.signature, tuple(buffer for buffer, _ in template.input_bases)
+            signature = self.signatures.setdefault(key, len(self.signatures))
+        given = None
+        if signature >= 0 and (template.input_bases or template.positions):
+            given = [*zip(*(bases for _, bases in template.input_bases), *template.positions, strict=True)]
+        return _Site(template, self._found(template.reads), self._found(template.writes), kinds, signature, given)
+
+    def _found(self, accesses: list[CellAccess]) -> list[_Cells]:
+        return [(self.cells[access.buffer], access.bases, access.offsets) for access in accesses]
 
     def run(self) -> Stream:
         for node in self.tree:
@@ -93,23 +149,23 @@ class _Expander:
             self._body([node])
         return self.stream
 
-    def _body(self, tree: list[object]) -> None:
+    def _body(self, tree: list[_Site | tuple[int, int, list[Any]]]) -> None:
         for node in tree:
-            if isinstance(node, tuple):
-                loop, trips, body = node
-                fresh = self.fresh.get(loop, ())
-                for trip in range(trips):
-                    self.iteration[loop] = trip
-                    for buffer in fresh:
-                        self.cells[buffer].clear()
-                    self._body(body)
-            else:
-                self._execute(node)  # type: ignore[arg-type]  # a tree holds tuples and templates
+            if isinstance(node, _Site):
+                self._execute(node)
+                continue
+            loop, trips, body = node
+            fresh = self.fresh.get(loop, ())
+            for trip in range(trips):
+                self.iteration[loop] = trip
+                for cells in fresh:
+                    cells.clear()
+                self._body(body)
 
-    def _execute(self, template: Template) -> None:
-        number = template.number
-        at = self.position[number]
-        self.position[number] = at + 1
+    def _execute(self, site: _Site) -> None:
+        template = site.template
+        at = site.executed
+        site.executed = at + 1
         if template.clears:
             for dst in template.instruction.dsts:
                 self.cells[dst.buffer].clear()
@@ -120,24 +176,21 @@ class _Expander:
             if variant < 0:
                 return
         read: list[int] = []
-        for access in template.reads:
-            cells, base = self.cells[access.buffer], access.bases[at]
-            for offset in access.offsets:
+        for cells, bases, offsets in site.reads:
+            base = bases[at]
+            for offset in offsets:
                 value = cells.get(base + offset)
                 if value is not None:
                     read.append(value)
-        operands = len(read)
         first = template.first is not None and template.first[at]
         kept = template.keeps is not None and template.keeps[at]
         if template.accumulates or kept or template.first is not None:
-            for access in template.writes:
-                cells, base = self.cells[access.buffer], access.bases[at]
-                for offset in access.offsets:
+            for cells, bases, offsets in site.writes:
+                base = bases[at]
+                for offset in offsets:
                     value = cells.get(base + offset)
                     if value is not None:
                         read.append(value)
-        if template.accumulates and len(read) == operands and template.instruction.attr("accumulate") == "yes":
-            operands = -1
         accumulator = template.accumulator
         held = self.accumulators[accumulator.engine] if accumulator is not None else {}
         if accumulator is not None and (accumulator.reads or kept):
@@ -146,95 +199,79 @@ class _Expander:
         stream = self.stream
         event = len(stream.templates)
         outs: tuple[int, ...] | None = None
-        repeat = False
-        merge = self.numbering and template.signature >= 0
+        merge = site.signature >= 0
         if merge and template.invariant_only:
             merge = max((stream.value_event[value] for value in ins), default=-1) < self.outermost
         if merge:
+            within = template.merged_within
             key = (
-                template.signature,
+                site.signature,
                 variant,
                 first,
                 ins,
-                tuple([(b, bases[at]) for b, bases in template.input_bases]),
-                tuple([given[at] for given in template.positions]),
-                tuple([self.iteration[loop] for loop in template.merged_within]),
+                site.given[at] if site.given is not None else (),
+                tuple([self.iteration[loop] for loop in within]) if within else (),
             )
             outs = self.known.get(key)
-            repeat = outs is not None
+        repeat = outs is not None
         if outs is None:
-            made = []
-            loaded = template.is_load
-            for access in template.writes:
-                row = self.rows[access.buffer]
-                size, space = self.bytes[access.buffer], self.space[access.buffer]
-                for _ in access.offsets:
-                    made.append(len(stream.value_bytes))
-                    stream.value_bytes.append(size)
-                    stream.value_row.append(row)
-                    stream.value_space.append(space)
-                    stream.value_event.append(event)
-                    stream.value_loaded.append(loaded)
-            if accumulator is not None:
-                made.append(self._register(event))
-            outs = tuple(made)
+            outs = self._made(site, event)
             if merge:
                 self.known[key] = outs
         if accumulator is not None:
             for partitions in [span for span in held if span <= accumulator.partitions]:
                 del held[partitions]
             held[accumulator.partitions] = outs[-1]
-        if self.numbering:
-            stream.replaced.append(() if repeat else self._rotated(template, at, ins, outs))
-        else:
-            stream.replaced.append(self._overwritten(template, at))
+        overwritten: list[int] = []
         position = 0
-        for access in template.writes:
-            cells, base = self.cells[access.buffer], access.bases[at]
-            for offset in access.offsets:
-                cells[base + offset] = outs[position]
+        for cells, bases, offsets in site.writes:
+            base = bases[at]
+            for offset in offsets:
+                cell = base + offset
+                value = cells.get(cell)
+                if value is not None:
+                    overwritten.append(value)
+                cells[cell] = outs[position]
                 position += 1
+        replaced: tuple[int, ...] = ()
+        if not self.numbering:
+            replaced = tuple(overwritten)
+        elif not repeat and template.writes:
+            replaced = self._rotated(template, at, ins, outs, overwritten)
         stream.templates.append(template)
         stream.variants.append(variant)
         stream.inputs.append(ins)
         stream.outputs.append(outs)
+        stream.replaced.append(replaced)
         stream.repeat.append(repeat)
         stream.turn.append(at)
 
-    def _register(self, event: int) -> int:
-        """Return a new value of accumulators, which take no room in SBUF."""
-        stream = self.stream
-        stream.value_bytes.append(0.0)
-        stream.value_row.append(0)
-        stream.value_space.append(Space.HBM)
-        stream.value_event.append(event)
-        stream.value_loaded.append(False)
-        return len(stream.value_bytes) - 1
+    def _made(self, site: _Site, event: int) -> tuple[int, ...]:
+        """Return new values, one for each cell that the execution writes, and one for what it leaves in accumulators."""
+        kinds, events = self.stream.value_kind, self.stream.value_event
+        begin = len(kinds)
+        for kind, (_, _, offsets) in zip(site.kinds, site.writes, strict=False):
+            for _ in offsets:
+                kinds.append(kind)
+                events.append(event)
+        if site.template.accumulator is not None:
+            kinds.append(site.kinds[-1])
+            events.append(event)
+        return tuple(range(begin, len(kinds)))
 
-    def _rotated(self, template: Template, at: int, ins: tuple[int, ...], outs: tuple[int, ...]) -> tuple[int, ...]:
+    def _rotated(
+        self, template: Template, at: int, ins: tuple[int, ...], outs: tuple[int, ...], overwritten: list[int]
+    ) -> tuple[int, ...]:
         """Return the values in whose place this execution writes: those of :data:`PLACES` writes before.
 
         Only a tile that is written again while it is in scope has so few places; others rotate through SBUF.
         """
-        buffer = template.writes[0].buffer if template.writes else -1
+        buffer = template.writes[0].buffer
         if buffer not in self.rewritten:
-            if template.accumulates or not template.writes:
-                return ()
-            if not any(value not in ins for value in self._overwritten(template, at)):
+            if template.accumulates or not overwritten or all(value in ins for value in overwritten):
                 return ()
             self.rewritten.add(buffer)
         turns = self.places.setdefault((buffer, template.writes[0].bases[at]), deque(maxlen=PLACES))
         found = turns[0] if len(turns) == PLACES else ()
         turns.append(outs)
         return found
-
-    def _overwritten(self, template: Template, at: int) -> tuple[int, ...]:
-        """Return the values that lie where this execution writes."""
-        found = []
-        for access in template.writes:
-            cells, base = self.cells[access.buffer], access.bases[at]
-            for offset in access.offsets:
-                value = cells.get(base + offset)
-                if value is not None:
-                    found.append(value)
-        return tuple(found)

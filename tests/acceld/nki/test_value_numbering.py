@@ -167,12 +167,11 @@ class Watched(sbuf_allocation._Planner):
 
     running: tuple[int, ...] = ()
 
-    def _execute(self, event: int) -> int:
+    def _execute(self, event: int) -> None:
         outer = self.running
         self.running = (*outer, event)
-        number = super()._execute(event)
+        super()._execute(event)
         self.running = outer
-        return number
 
     def _drop(self, value: int) -> None:
         assert not any(value in self.stream.inputs[event] for event in self.running)
