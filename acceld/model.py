@@ -1,8 +1,8 @@
-"""The nouns of acceld as frozen records. Standard library only; every other part imports these.
+"""Define acceld's records, all frozen. Standard library only; every other part imports these.
 
-Units stand in names (``latency_us``, ``cost_usd``); ``percent_*`` are 0-100. Row ids are positive integers; a
-record that is not stored yet has id 0. In texts for people ids carry a letter: run r12, candidate c345,
-insight i38, evaluation e901.
+Units stand in names (``latency_us``, ``cost_usd``); ``percent_*`` are 0-100. Row ids are positive integers; a record
+that is not stored yet has id 0. In texts for people ids carry a letter: run r12, candidate c345, insight i38,
+evaluation e901.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Status(StrEnum):
     PASSED = "passed"
     """Correct, and has a latency."""
     UNSUPPORTED = "unsupported"
-    """Our simulator lacks a call; the kernel is not to blame, and nothing is learned from it."""
+    """The simulator lacks a call. The kernel is not at fault, and nothing is learned from it."""
     COMPILE_ERROR = "compile_error"
     """It can not be traced or compiled, or breaks a rule of the chip."""
     RUNTIME_ERROR = "runtime_error"
@@ -35,11 +35,11 @@ class Status(StrEnum):
     REJECTED = "rejected"
     """The policy for candidates refuses it."""
     SUSPECT = "suspect"
-    """Faster than physics allows, or failing an integrity check: a second method or a person decides."""
+    """Faster than the physical floor, or failing an integrity check: a second method or a person decides."""
     TIMEOUT = "timeout"
     """A deadline of the evaluation passed."""
     UNTESTED = "untested"
-    """Not run on data: its simulated latency can neither enter the beam nor teach."""
+    """Not run on data. Its simulated latency can neither enter the beam nor teach."""
     UNCHECKED = "unchecked"
     """Timed, but there is no reference to check it against."""
 
@@ -48,7 +48,7 @@ STATUS_ORDER = tuple(Status)
 """The order in which counts are shown."""
 
 FAILED = frozenset(Status) - {Status.PASSED, Status.UNTESTED, Status.UNCHECKED, Status.SUSPECT}
-"""Statuses that carry a failure and no profile is needed."""
+"""Statuses with a failure. They need no profile."""
 
 FLASHINFER_STATUS: Mapping[Status, str] = MappingProxyType(
     {
@@ -66,7 +66,7 @@ FLASHINFER_STATUS: Mapping[Status, str] = MappingProxyType(
         Status.UNCHECKED: "RUNTIME_ERROR",
     }
 )
-"""flashinfer-bench's word for each status."""
+"""The name of each status in flashinfer-bench."""
 
 SIMULATED_TIE_PERCENT = 34.0
 """Percent by which a ratio of two predictions may be off: nearer to one it is a tie.
@@ -111,48 +111,48 @@ class RunState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Return True if the run will not go on."""
+        """True if the run will not continue."""
         return self in (RunState.FINISHED, RunState.CANCELLED, RunState.FAILED)
 
 
 BUDGET_PREFIX = "budget: "
-"""Opening of the message of a run that waits for a higher cap."""
+"""Start of the message of a run that waits for a higher cap."""
 
 
 def waits_for_budget(state: str, message: str) -> bool:
-    """Return True if a run goes on only once its cap is raised."""
+    """Return True if a run waits until its cap is raised."""
     return state == RunState.PAUSED and message.startswith(BUDGET_PREFIX)
 
 
 STOPPED = "stopped"
-"""State of a run that was under way when its daemon ended. The next daemon continues it."""
+"""State of a run that was active when its daemon ended. The next daemon continues it."""
 UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
 
 
 def shown_state(state: str, live: bool) -> str:
-    """Return a run's state as shown; without a daemon (not ``live``) no run is active, whatever its row says."""
+    """Return a run's state for people. Without a daemon (not ``live``) no run is active, whatever its row says."""
     return STOPPED if not live and state in UNDER_WAY else state
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel's source and how it is launched."""
+    """A kernel's source, and its entry, grid and LNC."""
 
     text: str
     api: str
     entry: str = ""
-    """Name of the kernel function; empty: found by the usual rules."""
+    """Name of the kernel function; empty means that it is found by the usual rules."""
     grid: tuple[int, ...] = ()
     lnc: int = 1
     filename: str = "kernel.py"
     trusted: bool = False
-    """Given by a person: runs in the same jail, without the import policy."""
+    """True if a person gave the kernel. It runs in the same jail, without the import policy."""
     closure: Mapping[str, str] = field(default_factory=dict)
     """Modules it imports from its own package, by path relative to the kernel's folder."""
 
     @property
     def sha256(self) -> str:
-        """Hash (hex) of everything that decides what the kernel is: text, closure, entry, grid, LNC, API."""
+        """Hash (hex) of text, closure, entry, grid, LNC and API."""
         digest = hashlib.sha256(f"{self.api}\0{self.entry}\0{self.grid}\0{self.lnc}\0".encode())
         for name, text in (*sorted(self.closure.items()), ("", self.text)):
             digest.update(f"{name}\0{len(text)}\0".encode())
@@ -162,7 +162,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Reason why a kernel did not pass, in terms a person or a fixer can act on."""
+    """Reason why a kernel did not pass, for a person or a fixer."""
 
     rule: str
     """Stable class name, such as ``partition_limit`` or ``tolerance``."""
@@ -173,10 +173,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was tried on a kernel's outputs."""
+    """One check of a kernel's outputs."""
 
     name: str
-    """Such as ``own/seed 3`` or ``metamorphic/row_permutation``."""
+    """Name such as ``own/seed 3`` or ``metamorphic/row_permutation``."""
     passed: bool
     rel_l2: float | None = None
     tolerance: float | None = None
@@ -184,7 +184,7 @@ class Check:
 
 
 OWN_ORACLE = "against the float64 execution of the workload's own kernel"
-"""Detail of a check that passed where the workload has no reference to be compared with."""
+"""Detail of a check that passed although the workload has no reference to compare with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +198,11 @@ class Correctness:
     worst_row: float | None = None
     checks: tuple[Check, ...] = ()
     accelopt_passed: bool | None = None
-    """Result of the published gate (its seeds, its tolerance); None if it was not asked."""
+    """Result of the published gate (its seeds, its tolerance); None if it was not run."""
 
     @property
     def passed(self) -> bool:
-        """Return True if every check passed."""
+        """True if every check passed."""
         return all(check.passed for check in self.checks)
 
     @property
@@ -219,23 +219,23 @@ class Profile:
     chip: str
     api: str
     latency_us: float | None
-    """None if the time depends on data whose distribution is unknown."""
+    """None if the time depends on unknown data."""
     method: str
     """Method that gave the latency, such as ``compiler_legacy`` or ``neuron-profile total_time``."""
     sdk: str = ""
     host: str = ""
-    """The host of a fleet that evaluated it; empty: the daemon's own machine."""
+    """Host of a fleet that evaluated the kernel; empty means the daemon's own machine."""
     instance_type: str = ""
     driver: str = ""
     resolution_us: float = 0.0
     interval_percent: float | None = None
-    """Absolute uncertainty, plus or minus; None if it is not known (``unvalidated``)."""
+    """Absolute uncertainty, plus or minus; None if unknown (``unvalidated``)."""
     engines_us: Mapping[str, float] = field(default_factory=dict)
     """Busy time by engine."""
     counters: Mapping[str, float] = field(default_factory=dict)
-    """neuron-profile's names: hbm_read_bytes, spill_save_bytes, hardware_flops, ..."""
+    """Counters by neuron-profile's names: hbm_read_bytes, spill_save_bytes, hardware_flops, ..."""
     bound: str = ""
-    """The limit of its latency, such as ``DMA 86 %, 512 B rows``."""
+    """What limits the latency, such as ``DMA 86 %, 512 B rows``."""
     notes: tuple[str, ...] = ()
     samples_us: tuple[float, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -268,7 +268,7 @@ class Evaluation:
     """Wall clock by stage: trace, verify, timeline, execute, check."""
     log: str = ""
     reused: bool = False
-    """The same program had been evaluated before; nothing was run."""
+    """True if the same program had been evaluated before, so that nothing was run."""
 
     def __post_init__(self) -> None:
         if self.status is Status.PASSED:
@@ -284,12 +284,12 @@ class Evaluation:
 
     @property
     def latency_us(self) -> float | None:
-        """The profile's latency, where there is one."""
+        """The profile's latency; None without a profile."""
         return self.profile.latency_us if self.profile else None
 
     @property
     def gate(self) -> Gate | None:
-        """The highest gate it passed."""
+        """The highest gate that the kernel passed."""
         return self.correctness.gate if self.status is Status.PASSED and self.correctness else None
 
 
@@ -306,25 +306,25 @@ class Plan:
     text: str
     title: str = ""
     change_class: str = "mixed"
-    """loop_order, tile_width, fusion, engine, dma, spill or mixed."""
+    """One of loop_order, tile_width, fusion, engine, dma, spill and mixed."""
     rule: str = ""
     """The rewrite rule behind it; empty for a model's plan."""
     line: int = 0
     insights: tuple[int, ...] = ()
     """Ids of the insights the planner was shown."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """Data that the proposer needs to carry it out (a rule's site and variants); JSON-able."""
+    """JSON-able data for carrying the plan out (a rule's place and variants)."""
     id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One executor answer to one plan: a kernel's text, or none."""
+    """One answer to one plan: a kernel's text, or none."""
 
     plan: int
     index: int
     text: str | None
-    """The whole kernel file; None is ``no_code``."""
+    """The whole kernel file; None means ``no_code``."""
     reason: str = ""
     """Reason why there is no code."""
     fix_of: int | None = None
@@ -348,7 +348,9 @@ class Candidate:
     plan: int | None = None
     attempt: int | None = None
     order: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """(parent's place in the beam, plan, attempt, fix): selection's tie-break, never arrival."""
+    """(parent's place in the beam, plan, attempt, fix): the order in which selection breaks ties. It never depends on
+    arrival.
+    """
     evaluation: Evaluation | None = None
     id: int = 0
 
@@ -362,14 +364,14 @@ class InsightKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """A strategy distilled from one rewrite; always reads slow -> fast."""
+    """A strategy distilled from one rewrite, always written from slow to fast."""
 
     title: str
     strategy: str
     slow: str
     fast: str
     speedup: float
-    """Latency of the slow kernel over that of the fast one; > 1."""
+    """Latency of the slow kernel over that of the fast one; above 1."""
     kind: InsightKind
     run: int = 0
     iteration: int = 0
@@ -404,9 +406,10 @@ def _option(default: Any, doc: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SearchParameters:
-    """The paper's hyper-parameters, and ours. Defaults: the preset ``standard``.
+    """The paper's hyper-parameters, and acceld's own. Defaults are those of the preset ``standard``.
 
-    The one definition of a search's options; configuration and command line take defaults and texts from here.
+    A search's options are defined only here. Configuration and command line take defaults and help texts from this
+    class.
     """
 
     beam_width: int = _option(4, "candidates kept between iterations (B)")
@@ -453,7 +456,7 @@ class SearchParameters:
 SEARCH_OPTIONS: Mapping[str, Field[Any]] = MappingProxyType(
     {option.name: option for option in fields(SearchParameters)}
 )
-"""Every search parameter by name: its default, and its ``doc`` under metadata."""
+"""Every search parameter by name. Its field has the default, and the help text under ``doc`` in the metadata."""
 
 PRESETS: Mapping[str, SearchParameters] = MappingProxyType(
     {
@@ -466,20 +469,20 @@ PRESETS: Mapping[str, SearchParameters] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """Capabilities of a kind of proposer. The search, commands and screens ask for these, never for its name."""
+    """Capabilities of a kind of proposer. The search, commands and screens test these, never the proposer's name."""
 
     uses_models: bool = False
-    """Its proposals cost money, are drawn at random, and may read and teach the optimization memory."""
+    """True if its proposals cost money, are drawn at random, and may use the optimization memory."""
     asks_models: bool = False
-    """It sends prompts to the configured models."""
+    """True if it sends prompts to the configured models."""
     writes_first: bool = False
-    """It can write a first kernel from a reference."""
+    """True if it can write a first kernel from a reference."""
     repairs: bool = False
-    """It can repair a failed candidate."""
+    """True if it can repair a failed candidate."""
     teaches: bool = False
-    """It can distil an insight from a rewrite."""
+    """True if it can distil an insight from a rewrite."""
     exhaustible: bool = False
-    """An iteration without a candidate means that nothing is left to propose."""
+    """True if an iteration without a candidate means that nothing is left to propose."""
 
 
 PROPOSERS: Mapping[str, Abilities] = MappingProxyType(
@@ -490,7 +493,7 @@ PROPOSERS: Mapping[str, Abilities] = MappingProxyType(
         "command": Abilities(uses_models=True),
     }
 )
-"""Every kind of proposer, by the name that configuration and runs give it."""
+"""Every kind of proposer, by its name in configuration and runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,9 +510,9 @@ class RunSpec:
     preset: str = "standard"
     search: SearchParameters = field(default_factory=SearchParameters)
     root: Kernel | None = None
-    """The kernel to start from; None: the workload's baseline."""
+    """The kernel to start from; None means the workload's baseline."""
     workload_folder: str = ""
-    """Folder of a workload outside the known places."""
+    """Folder of a workload outside the known folders."""
     name: str = ""
 
 
@@ -527,8 +530,8 @@ class Run:
     iteration: int = 0
     baseline: int | None = None
     best: int | None = None
-    """Ids of candidates."""
+    """Ids of the best candidate and the baseline."""
     message: str = ""
     """Reason why it ended or waits."""
     exit_code: int = 0
-    """Exit code of commands that wait for it."""
+    """Exit code of commands that wait for the run."""

@@ -59,7 +59,7 @@ def _cannot_write(path: Path, error: OSError) -> StoreError:
 
 
 def refuse_emptied(path: Path) -> None:
-    """StoreError for a file without a byte beside copies of it: to begin anew there would look like a loss."""
+    """Raise StoreError for a file without a byte beside copies of it: to begin anew there would look like a loss."""
     copies = path.parent / "backups"
     if path.exists() and not path.stat().st_size and not _logged(path) and any(copies.glob("*.db")):
         raise StoreError(
@@ -75,7 +75,7 @@ def _logged(path: Path) -> bool:
 
 
 def refuse_damaged(path: Path) -> None:
-    """StoreError if the log that a killed process left does not fit the file: one was put in its place, or torn.
+    """Raise StoreError if the log that a killed process left does not fit the file: one was put in its place, or torn.
 
     Looked at read-only, because a writer that closes would write the log into the file.
     """

@@ -1,4 +1,4 @@
-"""The one retry layer: full jitter, Retry-After in every form, and only before anything visible has arrived."""
+"""Retry requests in one layer: full jitter, Retry-After in every form, and only before anything visible has arrived."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class RetryPolicy:
     max_tries: int = 6
     """Requests in all, the first one included."""
     base_s: float = 1.0
-    """The upper end of the first wait; it doubles with every try."""
+    """Upper end of the first wait in seconds; it doubles with every try."""
     cap_s: float = 60.0
-    """No wait of our own is longer."""
+    """Limit on our own waits in seconds."""
     max_timeouts: int = 2
-    """A request that passed a deadline is not sent more often than this, whatever ``max_tries`` says."""
+    """Limit on requests that passed a deadline, whatever ``max_tries`` is."""
     retry_after_cap_s: float = 300.0
-    """A provider that asks for more is treated as down: the call fails at once instead of sleeping for hours."""
+    """A provider that asks to wait longer counts as down: the call fails at once."""
 
     def wait_s(self, tries: int, error: LLMError, rng: random.Random) -> float | None:
-        """Seconds to wait after ``tries`` failed requests, or None to give up.
+        """Return the seconds to wait after ``tries`` failed requests, or None to give up.
 
-        Full jitter: uniform between 0 and ``min(cap_s, base_s * 2**(tries - 1))``, so that callers which failed together
-        do not come back together. A Retry-After is a lower bound to which the same jitter is added.
+        Full jitter: uniform between 0 and ``min(cap_s, base_s * 2**(tries - 1))``, so that callers that failed together
+        do not return together. A Retry-After is a lower bound, to which the same jitter is added.
         """
         if tries >= self.max_tries or not error.may_be_retried:
             return None
@@ -47,9 +47,10 @@ class RetryPolicy:
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds a response asks to wait: ``retry-after-ms``, ``retry-after`` in seconds or as an HTTP date; else None.
+    """Return the seconds that a response asks to wait: ``retry-after-ms``, ``retry-after`` in seconds or as an HTTP
+    date; else None.
 
-    A date in the past is 0. Values that are neither are ignored.
+    A date in the past is 0. Invalid values are ignored.
     """
     values = {name.lower(): value for name, value in headers.items()}
     try:

@@ -1,4 +1,4 @@
-"""One model as the configuration describes it."""
+"""Describe one model, as configured."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Api = Literal["chat", "responses", "messages"]
 
 @dataclass(frozen=True)
 class Provider:
-    """A server of models: the APIs it speaks, the first by default, and the variable of its key, empty where it has none."""
+    """A server of models: its APIs, the first by default, and the variable of its key, empty if it needs none."""
 
     apis: tuple[Api, ...]
     key_variable: str
     prices: str
-    """Its name in the price table."""
+    """Name of the provider in the price table."""
     base_url: str | None = None
-    """Its endpoint, where the SDK does not know it."""
+    """The endpoint, if the SDK does not know it."""
     own_places: bool = False
-    """Customers have endpoints of their own there: key and prices hold for a ``base_url`` too."""
+    """True if customers have endpoints of their own, so that key and prices also hold for a ``base_url``."""
 
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -43,7 +43,7 @@ PROVIDERS: Mapping[str, Provider] = {
 }
 
 NO_KEY = "not-needed"
-"""Key sent to an endpoint that asks for none."""
+"""Key for an endpoint that needs none."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ class Deadlines:
 
     connect_s: float = 10.0
     first_token_s: float = 300.0
-    """Longest wait for the first piece of the answer or of its reasoning; a model that hides its reasoning needs a long one."""
+    """Longest wait for the first piece of the answer or of its reasoning. A model that hides its reasoning needs a long
+    one.
+    """
     idle_s: float = 120.0
     """Longest wait between two pieces of an answer."""
     total_s: float = 900.0
@@ -68,31 +70,31 @@ class ModelSettings:
     """Endpoint and parameters of one model. Only what is set here is sent."""
 
     name: str
-    """acceld's own name for it: what roles refer to."""
+    """acceld's own name of the model, which roles use."""
     model: str
-    """The provider's name for it."""
+    """The provider's name of the model."""
     provider: str = "openai"
     """One of ``PROVIDERS``, or the name of a plug-in in ``acceld.providers``."""
     api: Api = "chat"
     base_url: str | None = None
-    """None: the provider's own endpoint."""
+    """The endpoint; None means the provider's own."""
     key_env: str = ""
-    """Environment variable that holds the key; empty: the provider's usual one."""
+    """Environment variable with the key; empty means the provider's usual one."""
     price_provider: str = ""
     """The provider's name in the price table; empty: ``provider`` where ``base_url`` is not set."""
     price: Price | None = None
     effort: str | None = None
-    """low, medium, high ...: how long a reasoning model thinks."""
+    """Effort of a reasoning model: low, medium, high ..."""
     thinking_tokens: int | None = None
-    """Anthropic: so many tokens of thinking, part of the answer's tokens; None: off."""
+    """Tokens of thinking of an Anthropic model, part of the answer's tokens; None is off."""
     adaptive: bool = False
-    """Anthropic: the model decides how long it thinks."""
+    """True if an Anthropic model decides how long it thinks."""
     region: str = ""
     project: str = ""
     profile: str = ""
     api_version: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent with every request."""
+    """Headers sent with every request."""
     context_tokens: int = 128_000
     """Longest prompt and answer together."""
     stream: bool = True
@@ -143,11 +145,11 @@ class ModelSettings:
 
     @property
     def pricing_provider(self) -> str:
-        """Whose price list applies; empty if only the configuration could know."""
+        """Name of the price list; empty if only the configuration can have a price."""
         return self.price_provider or (self.provider if self.base_url is None else "")
 
     def price_in(self, book: PriceBook, input_tokens: int = 0) -> Price | None:
-        """Return the price of a call with a prompt of ``input_tokens`` tokens; None if nobody knows it."""
+        """Return the price of a call with a prompt of ``input_tokens`` tokens; None if unknown."""
         if self.price is not None or not self.pricing_provider:
             return self.price
         return book.price(self.pricing_provider, self.model, input_tokens)
@@ -177,7 +179,7 @@ class ModelSettings:
 
 
 def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:
-    """``Name: value`` lines as headers. :raises ConfigError: a line is none."""
+    """Return ``Name: value`` lines as headers. Raises ConfigError for an invalid line."""
     found: dict[str, str] = {}
     for line in lines:
         header, colon, value = line.partition(":")
@@ -190,7 +192,7 @@ def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:
 
 
 def _extra_body(name: str, text: str) -> dict[str, object]:
-    """Return a JSON object. :raises ConfigError: the text is none."""
+    """Return the text as a JSON object. Raises ConfigError if it is not one."""
     try:
         found = json.loads(text or "{}")
     except ValueError as error:

@@ -32,7 +32,7 @@ class KernelFailure(AcceldError):
 
 
 class UnsupportedCall(KernelFailure):
-    """The simulator does not know a call, or one of its options."""
+    """The simulator does not support a call, or one of its options."""
 
     def __init__(self, message: str, *, line: int = 0, hint: str = "") -> None:
         super().__init__(message, rule="unsupported", line=line, hint=hint)
@@ -51,10 +51,10 @@ class LimitExceeded(KernelFailure):
 
 
 class ProgramError(AcceldError):
-    """Bytes that are not an encoded program within the limits."""
+    """The bytes are not an encoded program within the limits."""
 
     exit_code = 7
 
 
 class MissingRule(AcceldError):
-    """An operation without an execution or cost rule: a defect of the simulator, not of the kernel."""
+    """An operation has no execution or cost rule: a defect of the simulator, not of the kernel."""

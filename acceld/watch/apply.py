@@ -31,7 +31,7 @@ def seen(path: Path) -> str:
 
 
 def check_drop_in(path: Path, kernel: Kernel) -> None:
-    """UsageError if callers of the file could not use ``kernel`` in its place the same way."""
+    """Raise UsageError if callers of the file could not use ``kernel`` in its place the same way."""
     own = Path(kernel.filename).suffix or (".c" if kernel.api == "c" else ".py")
     if path.suffix != own:
         raise UsageError(f"{path} is no {own} file, as the kernel is", hint="to write a new file: -o FILE")

@@ -1,7 +1,7 @@
-"""Foreign exceptions into :mod:`acceld.llm.errors`, once, by tables.
+"""Translate exceptions of the SDKs into :mod:`acceld.llm.errors`, by tables.
 
-Rows are class names, looked up along an exception's ancestors, most specific first; so no SDK is imported to read them,
-and a subclass that an SDK adds later falls to its parent's row.
+Rows are class names, looked up along an exception's ancestors, most specific first. So no SDK is imported to read the
+tables, and a subclass that an SDK adds later falls to its parent's row.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TRANSPORT: Mapping[str, type[LLMError]] = {
     "UnicodeDecodeError": LLMEmpty,
     "ValidationError": LLMEmpty,
 }
-"""Errors of the HTTP library and the decoders below an SDK, by the name of their class."""
+"""Errors of the HTTP library and of the decoders below an SDK, by class name."""
 
 OPENAI: Mapping[str, type[LLMError]] = {
     "APIStatusError": LLMBadRequest,
@@ -58,7 +58,7 @@ OPENAI: Mapping[str, type[LLMError]] = {
     "ContentFilterFinishReasonError": LLMContentFiltered,
     "OpenAIError": LLMRefused,
 }
-"""``APIStatusError`` is refined by status and body. A bare ``OpenAIError`` is the client complaining of its key."""
+"""Errors by class name. ``APIStatusError`` is refined by status and body. A bare ``OpenAIError`` is about the key."""
 
 OPENAI_ELSEWHERE = frozenset(
     {
@@ -68,7 +68,7 @@ OPENAI_ELSEWHERE = frozenset(
         "_AmbiguousModuleClientUsageError",
     }
 )
-"""Classes no request of ours can raise: webhooks, web sockets, the module-level client."""
+"""Classes that none of our requests can raise: webhooks, web sockets, the module-level client."""
 
 ANTHROPIC: Mapping[str, type[LLMError]] = {
     "APIStatusError": LLMBadRequest,
@@ -121,7 +121,7 @@ BODY_CODE: Mapping[str, type[LLMError]] = {
     "server_error": LLMUnavailable,
     "timeout_error": LLMUnavailable,
 }
-"""Codes and types in error bodies; they say more than the status."""
+"""Codes and types in error bodies, which are more specific than the status."""
 
 _CONTEXT = re.compile(
     r"context (length|size|window)|maximum context|prompt is too long|too many (input )?tokens", re.IGNORECASE
@@ -148,10 +148,11 @@ def translate(
     started: bool = False,
     secret: str = "",
 ) -> LLMError | None:
-    """Return the error in our words, or None for one that is not the provider's doing (it then goes up as it is).
+    """Return the LLMError for an exception; None if the provider did not cause it, so that it is raised unchanged.
 
-    ``partial`` is the visible text that had arrived, ``started`` whether anything of the answer had: a passing fault
-    after that is an interruption, because sending the request again could pay twice. ``secret`` is cut out of the message.
+    ``partial`` is the visible text that had arrived. ``started`` is True if any part of the answer had: then a passing
+    fault is an interruption, because sending the request again could be billed twice. ``secret`` is removed from the
+    message.
     """
     kind = _row(error, table) or _row(error, TRANSPORT)
     if kind is None:
@@ -187,7 +188,7 @@ def translate(
 
 
 async def translated(work: Callable[[], Awaitable[T]], table: Mapping[str, type[LLMError]], model: str) -> T:
-    """Return the result of ``work``. :raises LLMError: in place of an SDK's own exceptions."""
+    """Return the result of ``work``. Raises LLMError in place of an SDK's own exceptions."""
     try:
         return await work()
     except LLMError:
@@ -230,7 +231,7 @@ async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
 
 
 def _unconnected(error: BaseException) -> bool:
-    """Return True if no connection was made, so that nothing can have been sent."""
+    """Return True if no connection was made, so that nothing was sent."""
     names = ("ConnectTimeout", "PoolTimeout", "ConnectError", "UnsupportedProtocol", "InvalidURL")
     return any(_is(cause, *names) for cause in (error, error.__cause__, error.__context__))
 

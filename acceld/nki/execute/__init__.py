@@ -1,1 +1,1 @@
-"""Running verified programs on data: tiles, masks, and one module of kernels for each kind of operation."""
+"""Run verified programs on data: tiles, masks, and one module for each kind of operation."""

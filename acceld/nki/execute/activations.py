@@ -1,7 +1,7 @@
-"""The scalar engine's functions of one value, in float32 or float64 by the type of their argument.
+"""Compute the scalar engine's functions of one value, in float32 or float64 by the type of their argument.
 
-``f(x, out)`` writes to ``out`` where one is given (``x`` itself may be it) and returns the result. The formulas are
-the usual definitions; the engine's own tables are coarser and not public. :func:`as_on_chip` models how far off they are.
+``f(x, out)`` writes to ``out`` if given (it may be ``x`` itself) and returns the result. The formulas are the usual
+definitions; the engine's own tables are coarser and not public. :func:`as_on_chip` models their error.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def erf(x: Array) -> Array:
 
 
 def sigmoid(x: Array, out: Array | None = None) -> Array:
-    """1 / (1 + exp(-x)); exact limits at both ends."""
+    """Return 1 / (1 + exp(-x)), with exact limits at both ends."""
     result = negated(np.asarray(x), out)
     np.exp(result, out=result)
     np.add(result, 1, out=result)
@@ -55,7 +55,7 @@ def sigmoid(x: Array, out: Array | None = None) -> Array:
 
 
 def softplus(x: Array) -> Array:
-    """log(1 + exp(x)) without overflow."""
+    """Return log(1 + exp(x)) without overflow."""
     return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
 
 
@@ -180,7 +180,9 @@ CHIP_ERRORS = {"exp": 2.6e-6, "rsqrt": 1.46e-5} | dict.fromkeys(
 
 
 def as_on_chip(name: str, function: Activation) -> Activation:
-    """Return ``function`` with the engine's error: the same for the same argument, without a bias, evenly spread."""
+    """Return ``function`` with the engine's error. The error is evenly spread, without a bias, and the same for equal
+    arguments.
+    """
     spread = np.float32(math.sqrt(3.0) * CHIP_ERRORS.get(name, 0.0))
     if not spread:
         return function

@@ -1,8 +1,8 @@
-"""Storage of buffers during execution: layout, contraction, poison.
+"""Store buffers during execution: layout, contraction, poison.
 
-Kernels declare tensors of gigabytes of which one iteration touches a tile. A buffer whose values never pass between
-iterations of a loop needs the storage of one iteration only; this module proves that from the affine accesses and
-*drops* the loop from the buffer's addresses. What can not be proved keeps its full storage, so contraction never
+Kernels declare tensors of gigabytes of which one iteration uses a tile. A buffer whose values never pass between
+iterations of a loop needs the storage of one iteration only. This module proves that from the affine accesses and
+*drops* the loop from the buffer's addresses. A buffer without proof keeps its full storage, so contraction never
 changes a result.
 
 Elements never written hold the poison (all bits set: NaN in every float format) or zeros.
@@ -52,7 +52,9 @@ class Layout:
         return self.elements * self.dtype.itemsize
 
     def place(self, access: Access) -> tuple[int, dict[int, int], tuple[int, ...]]:
-        """Return flat start of ``access`` in elements, its change with each loop, and each tile axis's stride."""
+        """Return the first element of ``access`` in the flat storage, its change with each loop, and each tile axis's
+        stride.
+        """
         const, terms = 0, dict(self.spread)
         for start, origin, stride in zip(access.start, self.origin, self.strides, strict=True):
             const += (start.const - origin) * stride
@@ -77,13 +79,13 @@ class Store:
         self.array = np.empty(0, np.uint8)
 
     def allocate(self) -> None:
-        """Take memory, filled unless every read is known to follow a write."""
+        """Allocate the memory, and fill it unless every read is known to follow a write."""
         self.array = np.empty(self.layout.nbytes, np.uint8)
         if self.layout.refill != -1:
             self.fill()
 
     def fill(self) -> None:
-        """Make every element undefined, or what the kernel filled it with when declaring it."""
+        """Make every element undefined, or fill it as the kernel's declaration says."""
         layout = self.layout
         if layout.fill is None or (layout.fill == 0 and not np.signbit(layout.fill)):
             undefined = layout.fill is None and self.poison
@@ -95,7 +97,7 @@ class Store:
         elements[...] = one[0]
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self.array = np.empty(0, np.uint8)
 
     def whole(self) -> Array:
@@ -104,7 +106,7 @@ class Store:
 
 
 class Planner:
-    """Lays out the buffers of one program."""
+    """Choose the layouts of a program's buffers."""
 
     def __init__(
         self, trips: Mapping[int, int], *, float64: bool = False, kept_loops: frozenset[int] = frozenset()
@@ -122,8 +124,11 @@ class Planner:
         order: Sequence[int] | None = None,
         fill: float | None = None,
     ) -> Layout:
-        """Return the layout of ``buffer``. ``uses`` are its accesses (without the memset that ``fill`` stands for);
-        ``order`` the dimensions from slowest to fastest; loops in ``kept_loops`` are never dropped but spread."""
+        """Return the layout of ``buffer``.
+
+        ``uses`` are its accesses, without the memset that ``fill`` replaces. ``order`` lists the dimensions from
+        slowest to fastest. Loops in ``kept_loops`` are never dropped but spread.
+        """
         reinterpreted = any(use.access.dtype not in ("", buffer.dtype) for use in uses)
         dtype = storage_dtype(buffer.dtype, float64=self.float64 and not reinterpreted)
         if buffer.role is not Role.SCRATCH or not uses:
@@ -225,7 +230,7 @@ class Planner:
 
 
 def check_total(layouts: Sequence[Layout], max_bytes: int) -> None:
-    """LimitExceeded where any one buffer alone needs more than ``max_bytes``."""
+    """Raise LimitExceeded if a single buffer needs more than ``max_bytes``."""
     for layout in layouts:
         if layout.nbytes > max_bytes:
             raise LimitExceeded(
@@ -251,7 +256,7 @@ def copy_in(buffer: Buffer, layout: Layout, values: Array) -> Array:
 
 
 def is_whole(buffer: Buffer, access: Access) -> bool:
-    """Return True if ``access`` denotes every element of ``buffer``."""
+    """Return True if ``access`` covers every element of ``buffer``."""
     if access.indirect:
         return False
     region = box(access)

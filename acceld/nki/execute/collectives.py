@@ -1,4 +1,4 @@
-"""Operations that ranks do together, each a thread of its own that waits for the others at each collective."""
+"""Run operations of several ranks together. Each rank is a thread that waits for the others at each collective."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceld.nki.ir.numerics import Array, combine
 
 
 class Ranks:
-    """A meeting of all ranks: each brings a tile and gets what everybody brought."""
+    """Exchange tiles between all ranks: each brings a tile and gets the tiles of all."""
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -22,7 +22,7 @@ class Ranks:
         self._brought: list[tuple[str, Array] | None] = [None] * world
 
     def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
-        """Return what each rank brought. KernelCrash where another one failed or calls something else."""
+        """Return the tiles of all ranks. KernelCrash if another rank failed or calls something else."""
         self._brought[rank] = (kind, values)
         try:
             self._barrier.wait()
@@ -36,7 +36,7 @@ class Ranks:
         return [one for _, one in brought]
 
     def abort(self) -> None:
-        """Let no rank wait any longer."""
+        """Release all waiting ranks after a failure."""
         self._barrier.abort()
 
 
@@ -59,7 +59,7 @@ def _lists(context: Context) -> list[list[int]]:
 
 
 def collective(context: Context) -> Step:
-    """dst = the collective of the ranks' tiles."""
+    """dst = the result of the collective over the ranks' tiles."""
     kind, op, line = context.text("kind"), context.text("op", "add"), context.instruction.line
     axis = context.attr("axis")
     along = axis if isinstance(axis, int) else 0
@@ -116,7 +116,7 @@ _KINDS: dict[str, Callable[[list[Array], int, int, str], Array]] = {
 
 
 def register_rank(context: Context) -> Step:
-    """register = the rank, or the one so many steps before it in its list."""
+    """register = the rank, or the rank a given number of steps earlier in its list."""
     number = context.attr("register")
     if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):
         crash("rank_id names no register", "register", context.instruction.line)

@@ -1,4 +1,4 @@
-"""Input of a kernel builder: the instruction's operands as compiled tiles."""
+"""Provide the operands of an instruction as compiled tiles."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from acceld.nki.ir.program import Access, Attr, Instruction, Pattern
 from acceld.nki.ir.spaces import Space, iteration_space
 
 Step = Callable[[Env, Window], None]
-"""Runs one instruction in one iteration, inside a window of its space."""
+"""Runs one instruction in one iteration, inside a window of its iteration space."""
 
 Reader = Callable[[Env, Window], Any]
-"""An operand's value: an array of reals, or a Python number."""
+"""Returns an operand's value: an array of reals, or a Python number."""
 
 
 class Context:
-    """One instruction being compiled.
+    """An instruction that is being compiled.
 
-    ``general``: its mask must become a boolean window, since a tile has axes the space does not know.
+    ``general``: its mask must become a boolean window, since a tile has axes that the iteration space does not have.
     """
 
     def __init__(self, machine: Machine, instruction: Instruction, trips: dict[int, int]) -> None:
@@ -48,7 +48,7 @@ class Context:
         return self.instruction.attr(name, default)
 
     def text(self, name: str, default: str = "") -> str:
-        """Return an attribute that is a name; ``default`` where it is missing or None."""
+        """Return an attribute that is a name; ``default`` if it is missing or None."""
         value = self.attr(name)
         if value is None:
             return default
@@ -76,18 +76,18 @@ class Context:
         )
 
     def src(self, number: int, *, arranged: bool = True, skip_outside: bool = False) -> Tile:
-        """Return the source ``number``, which must be a tile."""
+        """Return source ``number``, which must be a tile."""
         operand = self.instruction.srcs[number]
         if not isinstance(operand, Access):
             crash(f"{self.op} needs a tile as operand {number}", "operand_kind", self.instruction.line)
         return self._tile(operand, self.space.srcs[number], arranged, skip_outside)
 
     def dst(self, number: int = 0, *, arranged: bool = True, skip_outside: bool = False) -> Tile:
-        """Destination ``number``."""
+        """Return destination ``number``."""
         return self._tile(self.instruction.dsts[number], self.space.dsts[number], arranged, skip_outside)
 
     def number(self, number: int) -> float:
-        """Return the source ``number``, which must be an immediate."""
+        """Return source ``number``, which must be an immediate."""
         operand = self.instruction.srcs[number]
         if isinstance(operand, Access | Pattern):
             crash(f"{self.op} needs a number as operand {number}", "operand_kind", self.instruction.line)
@@ -101,7 +101,7 @@ class Context:
             crash(f"{self.op}: an immediate is too large", "operand_kind", self.instruction.line)
 
     def reader(self, number: int, *, arranged: bool = True) -> Reader:
-        """Return the source ``number`` as reals: a tile, an immediate or an affine value."""
+        """Return source ``number`` as reals: a tile, an immediate or an affine value."""
         operand = self.instruction.srcs[number]
         if isinstance(operand, Access):
             return self.src(number, arranged=arranged).load
@@ -122,12 +122,12 @@ class Context:
         )
 
     def unsupported(self, what: str) -> UnsupportedCall:
-        """An error for something this simulator can not run."""
+        """Return an error for an operation that the simulator can not run."""
         return UnsupportedCall(f"{self.op}: {what}", line=self.instruction.line)
 
 
 def write_result(dst: Tile, env: Env, window: Window, out: Array | None, result: Any) -> None:
-    """Put ``result`` where it is not already in ``out``."""
+    """Write ``result`` to the destination, unless it is already in ``out``."""
     if out is None:
         dst.put(env, window, result)
     elif result is not out:

@@ -1,4 +1,4 @@
-"""Registers, random numbers, barriers and microscaling."""
+"""Run operations on registers and random numbers, barriers, and microscaling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _register(context: Context, name: str = "register") -> int:
 
 
 def _value(context: Context) -> Callable[[Env, Window], int | float]:
-    """Return a reader of a register operation's value: ``source``'s register, else the operand."""
+    """Return a function that reads a register operation's value: the register ``source``, else the operand."""
     if context.attr("source") is not None:
         number = _register(context, "source")
         return lambda env, window: context.machine.registers[number]
@@ -102,7 +102,7 @@ def register_alu(context: Context) -> Step:
 
 
 def random_seed(context: Context) -> Step:
-    """Seeds the generator from the operand's elements."""
+    """Seed the generator from the operand's elements."""
     reader = context.reader(0)
 
     def run(env: Env, window: Window) -> None:
@@ -114,7 +114,7 @@ def random_seed(context: Context) -> Step:
 
 
 def random(context: Context) -> Step:
-    """Uniform values in [low, high); raw integers where dst holds integers and no range is given."""
+    """Draw uniform values in [low, high); raw integers if dst holds integers and no range is given."""
     dst = context.dst()
     low = context.reader(0) if context.has_src(0) else None
     high = context.reader(1) if context.has_src(1) else None
@@ -142,9 +142,9 @@ def random(context: Context) -> Step:
 
 
 def xorwow(words: Array, count: int) -> Array:
-    """Draw ``count`` 32-bit numbers a row and leave the rows' new state in ``words``.
+    """Draw ``count`` 32-bit numbers a row, and store the rows' new state in ``words``.
 
-    Six words are one generator (Marsaglia, Xorshift RNGs, 2003); those of a row take turns.
+    Six words are one generator (Marsaglia, Xorshift RNGs, 2003). The generators of a row are used in turn.
     """
     turns = words.shape[1] // 6
     out = np.empty((words.shape[0], -(-count // turns), turns), np.uint32)
@@ -163,7 +163,7 @@ WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
 
 
 def _generators(context: Context) -> Array:
-    """Return the words of the engine's generators, drawn at random where nothing has set them."""
+    """Return the words of the engine's generators. They are drawn at random if nothing has set them."""
     engine, machine = context.instruction.engine, context.machine
     if engine not in machine.generators:
         machine.generators[engine] = machine.random.integers(0, 2**32, (machine.partitions, WORDS[engine]), np.uint32)
@@ -171,7 +171,7 @@ def _generators(context: Context) -> Array:
 
 
 def random_state_load(context: Context) -> Step:
-    """State of the engine's generators = the row of each partition."""
+    """State of the engine's generators = each partition's row."""
     data = context.src(0)
 
     def run(env: Env, window: Window) -> None:
@@ -192,7 +192,7 @@ def random_state_store(context: Context) -> Step:
 
 
 def dropout(context: Context) -> Step:
-    """Zeroes elements with the given probability; the others stay as they are."""
+    """Set elements to zero with the given probability; the others stay as they are."""
     dst, data, probability = context.dst(), context.reader(0), context.reader(1)
 
     def run(env: Env, window: Window) -> None:
@@ -204,12 +204,12 @@ def dropout(context: Context) -> Step:
 
 
 def nothing(context: Context) -> Step:
-    """No effect on values."""
+    """Do nothing: the operation has no effect on values."""
     return lambda env, window: None
 
 
 def exchange(context: Context) -> Step:
-    """dst = what the other core of a pair holds, where their programs differ; else both are run in step."""
+    """dst = the tile of the other core of a pair. If both cores run the same program, they run in step."""
     src, dst, line = context.src(0, arranged=False), context.dst(0, arranged=False), context.instruction.line
 
     def run(env: Env, window: Window) -> None:
@@ -222,8 +222,11 @@ def exchange(context: Context) -> Step:
 
 
 def quantize_mx(context: Context) -> Step:
-    """Rounds blocks of eight partitions by four free elements to MXFP8 with one shared power-of-two scale, twice as
-    large as the OCP standard's sample: 2 ** (floor(log2(greatest)) - (E - 1)), E the format's greatest exponent."""
+    """Round blocks of eight partitions by four free elements to MXFP8 with one shared power-of-two scale.
+
+    The scale is twice as large as in the OCP standard's sample: 2 ** (floor(log2(greatest)) - (E - 1)), E the format's
+    greatest exponent.
+    """
     data = context.src(0, arranged=False)
     dst, scale = context.dst(0, arranged=False), context.dst(1, arranged=False)
     formats = {"float8_e5m2_x4": ("float8_e5m2", 14), "float8_e4m3fn_x4": ("float8_e4m3fn", 7)}

@@ -1,4 +1,4 @@
-"""Vector, scalar and GpSimd arithmetic on tiles."""
+"""Run arithmetic of the vector, scalar and GpSimd engines on tiles."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ def alu(context: Context, op: str) -> Binary:
 
 
 def integer_function(context: Context, op: str) -> np.ufunc | None:
-    """Return the integer form of ``op`` where this instruction computes on integers: bit operations, and 32-bit integer
-    add, subtract and multiply, which GpSimd does exactly."""
+    """Return the integer form of ``op`` if this instruction computes on integers; None otherwise.
+
+    These are bit operations, and 32-bit integer add, subtract and multiply, which GpSimd does exactly.
+    """
     if op in BITWISE:
         return BITWISE[op]
     if op not in _EXACT_INTEGER or context.instruction.engine not in (Engine.GPSIMD, Engine.UNKNOWN):
@@ -66,7 +68,7 @@ def integer_reader(context: Context, number: int) -> Reader:
 
 
 def apply_integer(function: np.ufunc, a: Any, b: Any) -> Array:
-    """``function(a, b)`` in the width of its tile operand; immediates wrap into it."""
+    """Return ``function(a, b)`` in the width of the tile operand. Immediates wrap into it."""
     width = next((np.asarray(x).dtype for x in (a, b) if isinstance(x, np.ndarray)), np.dtype(np.int32))
     if width == np.bool_:
         width = np.dtype(np.uint8)

@@ -1,11 +1,11 @@
-"""Running a program on data.
+"""Run a program on data.
 
-The loop tree is compiled once into closures over strided views; no instruction is interpreted per element, and loops
-whose body is one accumulating matrix product run as one larger product. Results differ from iteration order only in
-the order of float32 sums.
+The loop tree is compiled once into closures over strided views. No instruction is interpreted per element, and loops
+whose body is one accumulating matrix product run as one larger product. Results differ from iteration order only in the
+order of float32 sums.
 
-Nothing in a program is trusted: accesses not proved inside their buffers are checked when they run, storage is
-bounded by ``max_bytes`` and time by ``deadline_s``, and whatever a malformed program makes numpy raise becomes a
+Nothing in a program is trusted. Accesses that are not proved inside their buffers are checked when they run. Storage is
+bounded by ``max_bytes`` and time by ``deadline_s``. Whatever a malformed program makes numpy raise becomes a
 :class:`KernelCrash` with the instruction's line.
 """
 
@@ -167,7 +167,9 @@ class _Execution:
         return layouts
 
     def _fill(self, number: int, found: list[Use]) -> float | int | None:
-        """Return the value a buffer is filled with when declared, and remove the memset of all of it that said so."""
+        """Return the value that fills a buffer at its declaration, and remove the memset that set it; None if there is
+        none.
+        """
         if not found:
             return None
         buffer, use = self.program.buffers[number], found[0]
@@ -240,10 +242,10 @@ class _Execution:
             store.release()
 
     def _run_cores(self, position: int) -> None:
-        """Run two cores of different programs that exchange tiles, when the first of them is reached."""
+        """Run two cores with different programs that exchange tiles, when the first of them is reached."""
         body = self.program.body
         if position and _is_lone_core(body[position - 1]):
-            return  # ran with the one before
+            return  # it ran together with the first core
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
             crash("a core exchanges tiles with none", "exchange_cores", getattr(body[position], "line", 0))
@@ -404,8 +406,11 @@ class _Execution:
         return plain
 
     def _in_step(self, cores: list[Loop], body: list[Node]) -> Run:
-        """Return a launch grid's iterations side by side: each node runs for all of them before the next one starts, so
-        what one core wrote before a barrier is there for the others after it."""
+        """Run a launch grid's iterations in step.
+
+        Each node runs for all iterations before the next node starts. So a value that one core wrote before a barrier
+        is visible to the others after it.
+        """
         slots = [self.machine.slots[core.id] for core in cores]
         counts = [range(core.trips) for core in cores]
         runs: list[Run] = []
@@ -438,7 +443,7 @@ class _Execution:
         return run
 
     def _exchanged(self, instruction: Instruction, slots: list[int], counts: list[range]) -> Run:
-        """Write each of two cores' tile to the other core."""
+        """Write the tile of each of two cores to the other core."""
         context = Context(self.machine, instruction, self.trips)
         src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
         cores = list(itertools.product(*counts))
@@ -526,7 +531,7 @@ _NUMPY_ERRORS = (
 
 
 def _placed(instruction: Instruction, failure: KernelFailure) -> KernelFailure:
-    """Return the failure with the places in helpers' files where its instruction was made."""
+    """Return the failure with the places in helpers' files that made its instruction."""
     if instruction.place and not failure.message.endswith(f"({instruction.place})"):
         failure.message = f"{failure.message} ({instruction.place})"
     return failure
@@ -550,7 +555,7 @@ def _nothing(env: Env) -> None:
 
 
 def _is_lone_core(node: Node) -> bool:
-    """Return True if a node is one core's program that exchanges tiles with another one."""
+    """Return True if a node is one core's program that exchanges tiles with another core."""
     return isinstance(node, Loop) and node.kind is LoopKind.SPMD and node.trips == 1 and _has(node, ("exchange",))
 
 

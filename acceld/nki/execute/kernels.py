@@ -1,4 +1,4 @@
-"""The builder of every operation."""
+"""Find the function that compiles each operation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
 
 
 def build(context: Context) -> Step:
-    """Return the instruction as a function of the iteration and its window. MissingRule for an operation without one."""
+    """Return the instruction as a function of iteration and window. MissingRule for an operation without such a
+    function.
+    """
     builder = BUILDERS.get(context.op)
     if builder is None:
         raise MissingRule(f"operation {context.op!r} has no execution rule")

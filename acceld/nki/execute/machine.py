@@ -1,4 +1,4 @@
-"""The state a program runs on, and errors of running it."""
+"""Hold the state of a running program, and raise errors of running it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Env = list[int]
 
 
 class Meeting(Protocol):
-    """A place where ranks meet."""
+    """Interface through which ranks exchange tiles."""
 
     def swap(self, rank: int, kind: str, values: Array, line: int) -> list[Array]:
-        """Return what each rank brings."""
+        """Return the tiles of all ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of several ranks."""
+    """One of several ranks that run together."""
 
     rank: int
     ranks: Meeting
@@ -39,8 +39,8 @@ class Member:
 class Machine:
     """Stores, registers and counters of one execution.
 
-    ``slots`` maps loop ids to places in the iteration list; ``order[slot]`` is how many iterations of that loop have
-    run before this one (its iteration number unless loops are shuffled).
+    ``slots`` maps loop ids to positions in the iteration list. ``order[slot]`` is the number of iterations of that loop
+    that have run before this one; it is the iteration number unless loops are shuffled.
     """
 
     stores: Sequence[Store]
@@ -58,15 +58,15 @@ class Machine:
     member: Member | None = None
     folds: dict[str, Array] = field(default_factory=dict)
     generators: dict[Engine, Array] = field(default_factory=dict)
-    """By engine, a row of XORWOW's words for each partition, where a program has asked for them or set them."""
+    """By engine, XORWOW's words with a row for each partition, if a program has read or set them."""
     pair: Pair | None = None
-    """The two cores that now run beside each other, where their programs differ."""
+    """The two cores that currently run side by side with different programs."""
 
     def __post_init__(self) -> None:
         self.real = REAL[self.float64]
 
     def check_deadline(self) -> None:
-        """LimitExceeded once the deadline has passed."""
+        """Raise LimitExceeded once the deadline has passed."""
         if time.monotonic() > self.deadline:
             raise LimitExceeded(
                 "executing the program took longer than its deadline",
@@ -88,7 +88,7 @@ def crash(message: str, rule: str, line: int, hint: str = "") -> NoReturn:
 
 
 def affine_function(const: int, terms: Sequence[tuple[int, int]]) -> Callable[[Env], int]:
-    """``const + sum(coef * env[slot])`` over ``terms`` of (slot, coef)."""
+    """Return a function that computes ``const + sum(coef * env[slot])`` over ``terms`` of (slot, coef)."""
     if not terms:
         return lambda env: const
     if len(terms) == 1:

@@ -1,4 +1,4 @@
-"""Copies, transfers and fills."""
+"""Run copies, transfers and fills."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acceld.nki.ir.operations import REDUCE_OPS
 
 
 def copier(src: Tile, dst: Tile) -> Step:
-    """dst = src: the bits where both have one type, else through reals."""
+    """dst = src: copies the bits if both have one type, else converts through reals."""
     bits = src.dtype == dst.dtype and src.numpy_dtype == dst.numpy_dtype
     whole = is_integer(src.dtype) and is_integer(dst.dtype)
     simple = (
@@ -62,7 +62,7 @@ def bitcast(context: Context) -> Step:
 
 
 def dma_copy(context: Context) -> Step:
-    """dst = src, or dst = dst rmw src; run-time indices outside the buffer raise or skip."""
+    """dst = src, or dst = dst rmw src. A run-time index outside the buffer raises, or its element is skipped."""
     skip = context.text("oob") == "skip"
     src, dst = context.src(0, skip_outside=skip), context.dst(0, skip_outside=skip)
     op = context.text("rmw")
@@ -74,7 +74,7 @@ def dma_copy(context: Context) -> Step:
 
 
 def _skipping(src: Tile, dst: Tile) -> Step:
-    """Return elements whose source lies outside stay as they are."""
+    """Copy the elements whose source lies inside its buffer. The others stay as they are."""
 
     def run(env: Env, window: Window) -> None:
         memory, flat, inside = src.scatter_raw(env, window)

@@ -1,4 +1,4 @@
-"""Two cores whose programs differ and that exchange tiles: each runs until it waits for the other, one at a time."""
+"""Run two cores with different programs that exchange tiles. Each runs until it waits for the other, one at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from acceld.nki.ir.numerics import Array
 
 
 class Pair:
-    """Runs two cores. The first begins; who waits for a tile lets the other one go on, so the order is always the same."""
+    """Run two cores. The first one begins. A core that waits for a tile lets the other one continue, so the order is
+    always the same.
+    """
 
     def __init__(self, folds: dict[str, Array]) -> None:
         self._folds = folds
@@ -26,7 +28,7 @@ class Pair:
         self._work: Callable[[], None] = lambda: None
 
     def run(self, first: Callable[[], None], second: Callable[[], None]) -> None:
-        """Run both to their ends. Raises what the first of them to fail raises."""
+        """Run both to their ends. Raises the error of the core that failed first."""
         self._work = second
         self._core[threading.get_ident()] = 0
         with self._running:
@@ -50,7 +52,7 @@ class Pair:
                 self._sent[1].put(None)
 
     def swap(self, values: Array, line: int) -> Array:
-        """Return what the other core sends here. Raises KernelCrash where that core has come to its end."""
+        """Return the tile that the other core sends. Raises KernelCrash if that core has ended."""
         core = self._core[threading.get_ident()]
         self._sent[core].put(values)
         received: Array | None = None
@@ -58,7 +60,7 @@ class Pair:
         with suppress(Empty):
             received = waiting.get_nowait()
             return self._checked(received, line)
-        held = dict(self._folds)  # accumulators are a core's own
+        held = dict(self._folds)  # each core has its own accumulators
         self._folds.clear()
         self._running.release()
         try:

@@ -1,4 +1,4 @@
-"""The tensor engine: products, transposes, and accumulation loops run as one product."""
+"""Run operations of the tensor engine: products, transposes, and accumulation loops as one product."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from acceld.nki.ir.regions import coefficient
 def matmul(context: Context) -> Step:
     """dst[M, N] = stationary[K, M].T @ moving[K, N], accumulated in float32.
 
-    ``transpose`` turns the array's transpose mode on, from trn2 on; trn1 has none, and its profiler counts the product as a
-    transpose (AWS, nki.isa.nc_matmul).
+    ``transpose`` turns on the array's transpose mode, which exists from trn2 on. trn1 multiplies, and its profiler
+    counts the product as a transpose (AWS, nki.isa.nc_matmul).
     """
     stationary, moving = context.src(0, arranged=False), context.src(1, arranged=False)
     dst = context.dst(0, arranged=False)
@@ -77,7 +77,7 @@ def matmul(context: Context) -> Step:
 
 
 def accumulate_into(dst: Tile, env: Env, window: Window, mode: str, product: Array) -> None:
-    """Overwrite or add, as ``mode`` says; with 'auto' an element without a value (all bits set) is overwritten."""
+    """Overwrite or add, by ``mode``. With 'auto' an element without a value (all bits set) is overwritten."""
     if mode == "no":
         dst.put(env, window, product)
         return
@@ -102,7 +102,7 @@ def _untouched(values: Array) -> Array | None:
 
 
 def _transposed(s: Array, m: Array) -> Array | None:
-    """Return the product where one operand is the identity: the other, transposed or as it is."""
+    """Return the product if one operand is the identity: the other one, transposed or unchanged; None otherwise."""
     if m.shape[0] == m.shape[1] and s.shape[0] == m.shape[0] and _is_identity(m):
         return s.T
     if s.shape[0] == s.shape[1] and s.shape[0] == m.shape[0] and _is_identity(s):
@@ -114,7 +114,7 @@ _LARGEST_IDENTITY = 512
 
 
 def _moves(values: Array) -> bool:
-    """Return True if a product with ``values`` moves elements and adds none: an identity, or one shuffled."""
+    """Return True if a product with ``values`` moves elements without adding any: an identity, or a permutation."""
     if _is_identity(values):
         return True
     ones = values == 1
@@ -127,7 +127,7 @@ def _identity(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
 
 
 def _is_identity(values: Array) -> bool:
-    """Return True for the identity, or the part of one that a mask leaves."""
+    """Return True for the identity, or the part of an identity that a mask leaves."""
     return max(values.shape) <= _LARGEST_IDENTITY and np.array_equal(values, _identity(*values.shape, values.dtype))
 
 
@@ -153,7 +153,9 @@ def _onezero_check(context: Context) -> Callable[[Array, Array], None] | None:
 
 
 def _masked(context: Context, stationary: Tile, moving: Tile, dst: Tile, mode: str, env: Env, window: Mask) -> None:
-    """A product under a mask over several axes: terms outside it are zero, elements without any term stay."""
+    """Multiply under a mask over several axes. Terms outside the mask are zero, and elements without any term stay
+    unchanged.
+    """
     s, m = stationary.load(env, None), moving.load(env, None)
     keep = np.broadcast_to(window.keep, context.space.shape)
     if s.ndim != 2 or m.ndim != 2:
@@ -242,8 +244,9 @@ def mx_values(packed: Array, dtype: str, scales: Array, real: np.dtype[Any]) -> 
 
 
 def fused_loops(loop: Loop) -> tuple[tuple[Loop, ...], Instruction] | None:
-    """Return the loops of a nest that holds one accumulating product and nothing else, whose place in the destination
-    none of them moves; None if ``loop`` is no such nest."""
+    """Return the loops of a nest that holds only one accumulating product, whose destination none of them moves; None
+    otherwise.
+    """
     chain: list[Loop] = []
     node: Loop | Instruction = loop
     while isinstance(node, Loop):
@@ -317,7 +320,7 @@ def fused_matmul(machine: Machine, context: Context, loops: Sequence[Loop]) -> S
 
 
 class _Stack:
-    """The rows of one operand over all iterations of the fused loops, as (rows, columns)."""
+    """One operand over all iterations of the fused loops, as a matrix (rows, columns)."""
 
     def __init__(self, machine: Machine, tile: Tile, loops: Sequence[Loop]) -> None:
         self.tile, self.real = tile, machine.real
@@ -328,7 +331,7 @@ class _Stack:
         self.slots = tuple(machine.slots[loop.id] for loop in loops)
 
     def load(self, env: Env, window: Window) -> Array:
-        """Return a matrix of reals; a copy where the rows do not lie at one distance."""
+        """Return a matrix of reals. It is a copy if the rows are not evenly spaced."""
         for slot in self.slots:
             env[slot] = 0
         offset, shape = self.tile.start(env, window)

@@ -1,4 +1,4 @@
-"""Results that depend on which of a launch's cores writes last."""
+"""Detect results that depend on which core of a launch writes last."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from acceld.nki.ir.program import Loop, Program
 
 
 class Races:
-    """Watches the outputs while a core runs that nothing orders against the others.
+    """Compare the outputs before and after a core that nothing orders against the others.
 
-    Cores run one after the other here. An element that one of them has changed and a later one changes again holds what
-    the last one wrote, which on the chip is any of them. ``changed`` is what earlier cores changed, by buffer.
+    Cores run one after the other here. If two of them change an element, it holds the value of the later one, but on
+    the chip either may be last. ``changed`` has the elements that earlier cores changed, by buffer.
     """
 
     def __init__(self, program: Program, stores: Sequence[Store], loop: Loop, changed: dict[int, Array]) -> None:
@@ -32,11 +32,11 @@ class Races:
         self._before: dict[int, Array] = {}
 
     def begin(self, env: Env) -> None:
-        """Remember what the outputs hold."""
+        """Remember the current outputs."""
         self._before = {number: self._elements(number).copy() for number in self._watched}
 
     def end(self, env: Env) -> None:
-        """Raise KernelCrash where this core changed what an earlier one had changed."""
+        """Raise KernelCrash if this core changed an element that an earlier one had changed."""
         for number, before in self._before.items():
             changed = self._elements(number) != before
             earlier = self._changed.get(number)

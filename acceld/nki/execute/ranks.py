@@ -1,4 +1,4 @@
-"""Execution of one program by several ranks."""
+"""Execute one program by several ranks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MOST_RANKS = 128
 def execute_ranks(
     program: Program, inputs: Sequence[Sequence[Array]], options: ExecuteOptions = DEFAULT_OPTIONS
 ) -> list[list[Array]]:
-    """Return each rank's outputs, for each rank's inputs, of ranks that run beside each other.
+    """Run the ranks side by side, and return each rank's outputs for its inputs.
 
-    Raises what the rank raised that failed first; UsageError for no ranks or more than :data:`MOST_RANKS`.
+    Raises the error of the rank that failed first; UsageError for no ranks or more than :data:`MOST_RANKS`.
     """
     world = len(inputs)
     if not 0 < world <= MOST_RANKS:

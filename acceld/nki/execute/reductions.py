@@ -1,4 +1,4 @@
-"""Reductions and scans."""
+"""Run reductions and scans."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
     """Return the sink that folds values along the free axes into the second destination; None if none is asked for.
 
     The accumulator of each engine is a register a partition: ``reset`` zeroes it, ``reduce`` folds into it,
-    ``reset_reduce`` does both, ``load_reduce`` starts from ``reduce_init``, or what reduce_res holds where there is
+    ``reset_reduce`` does both, ``load_reduce`` starts from ``reduce_init``, or from the value in reduce_res if there is
     none. A destination without a command takes this instruction's own fold.
     """
     command = reduce_command(context.instruction)
@@ -75,7 +75,7 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
 
 
 def folding_registers(context: Context) -> Callable[[int], Array]:
-    """Return the accumulators of the instruction's engine, one a partition; of the first partitions. NaN until written."""
+    """Return the accumulators of the instruction's engine for the first partitions, one a partition. NaN until written."""
     folds, key, real = context.machine.folds, context.instruction.engine.value, context.machine.real
     return lambda count: folds.setdefault(key, np.full(context.machine.partitions, np.nan, real))[:count]
 

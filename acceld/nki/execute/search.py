@@ -1,4 +1,4 @@
-"""Gathers, searches and sorts, mostly GpSimd's."""
+"""Run gathers, searches and sorts, mostly of GpSimd."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def local_gather(context: Context) -> Step:
 
 
 def max8(context: Context) -> Step:
-    """Return the eight greatest of each partition, descending."""
+    """Find the eight greatest elements of each partition, in descending order."""
     data, dst = context.src(0), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
@@ -98,7 +98,7 @@ def max8(context: Context) -> Step:
 
 
 def _first_matches(values: Array, wanted: Array) -> Array:
-    """For each row the first not yet taken position of each wanted value, -1 where there is none."""
+    """For each row, find the first unused position of each wanted value; -1 if there is none."""
     found = np.full(wanted.shape, -1, np.int64)
     for row in range(values.shape[0]):
         taken = np.zeros(values.shape[1], np.bool_)
@@ -168,8 +168,10 @@ def topk(context: Context) -> Step:
 
 
 def nonzero_with_count(context: Context) -> Step:
-    """Positions of the non-zero elements, padded, then how many there are: of the first row of each GpSimd core's
-    sixteen; the other rows stay as they are."""
+    """Write the padded positions of the non-zero elements, and then their number.
+
+    The first row of each GpSimd core's sixteen is searched; the other rows stay unchanged.
+    """
     data, dst = context.src(0), context.dst(0, arranged=False)
     offset_attr, padding_attr = context.attr("index_offset", 0), context.attr("padding", -1)
     offset = offset_attr if isinstance(offset_attr, int) else 0
@@ -189,7 +191,7 @@ def nonzero_with_count(context: Context) -> Step:
 
 
 def sequence_bounds(context: Context) -> Step:
-    """For each position the start and end of the run of its segment id; n and -1 where the id is 0."""
+    """For each position, find the start and end of the run of its segment id; n and -1 if the id is 0."""
     data, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:

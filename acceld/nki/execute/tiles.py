@@ -1,8 +1,8 @@
-"""Tiles of buffers as numpy views.
+"""View tiles of buffers as numpy arrays.
 
-A :class:`Tile` is an access compiled once: its start is a function of the iteration list, its shape and strides are
-constants, and each use makes one view of the buffer's bytes. No index is trusted: an access not proved inside its
-buffer is checked each time, and numpy refuses a view beyond the bytes it is given.
+A :class:`Tile` is an access compiled once. Its start is a function of the iteration list, its shape and strides are
+constants, and each use makes one view of the buffer's bytes. No index is trusted: an access that is not proved inside
+its buffer is checked each time, and numpy refuses a view beyond the given bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _NDARRAY = np.ndarray
 
 
 def _overlaps(counts: Sequence[int], steps: Sequence[int]) -> bool:
-    """Return True if several elements may lie at one place, as in a pattern with a step of 0: none can be computed there."""
+    """Return True if several elements may share a position, as in a pattern with a step of 0. Then results can not be
+    computed in place.
+    """
     span = 0
     for step, count in sorted((abs(step), count) for step, count in zip(steps, counts, strict=True) if count > 1):
         if step <= span:
@@ -33,8 +35,11 @@ def _overlaps(counts: Sequence[int], steps: Sequence[int]) -> bool:
 
 
 class Tile:
-    """One operand. ``axes`` maps its axes into the space; with ``arranged`` its views have the space's axes (rank
-    ``rank``), else its own. ``skip_outside``: elements outside the buffer are left alone."""
+    """One operand. ``axes`` maps its axes into the iteration space.
+
+    With ``arranged`` its views have the space's axes (rank ``rank``), else its own. ``skip_outside``: elements outside
+    the buffer are not read or written.
+    """
 
     def __init__(
         self,
@@ -114,7 +119,7 @@ class Tile:
         return _NDARRAY(shape, self.numpy_dtype, self.store.array, offset, self.strides)
 
     def start(self, env: Env, window: Window) -> tuple[int, tuple[int, ...]]:
-        """Byte offset and shape of the view for a window that is no Mask."""
+        """Return byte offset and shape of the view for a window that is not a Mask."""
         offset, shape = self.offset(env), list(self.shape)
         if isinstance(window, Crop):
             for axis, target in enumerate(self.space_axis):
@@ -136,9 +141,10 @@ class Tile:
         return values
 
     def read(self, stored: Array) -> Array:
-        """Return what an engine reads where the storage holds ``stored``: values of the access's dtype.
+        """Return the values that an engine reads for ``stored``: values of the access's dtype.
 
-        A dtype narrower than its storage is rounded to each time, since the bits may have been written as another.
+        If the dtype is narrower than its storage, values are rounded at each read, since the bits may have been written
+        as another dtype.
         """
         return round_tfloat32(stored) if self.rounds else stored
 
@@ -211,7 +217,7 @@ class Tile:
         )
 
     def _kept(self, window: Window) -> Array | None:
-        """Return a mask over the tile's own shape of the elements that are kept; None for all."""
+        """Return a mask over the tile's own shape of the elements to keep; None for all."""
         if not isinstance(window, Mask) or self.reshaped is not None:
             return None
         keep = window.keep
@@ -228,7 +234,7 @@ class Tile:
         return np.broadcast_to(reduced.reshape(shape), self.access.shape)
 
     def _positions(self, env: Env, window: Window) -> tuple[Array, Array | None]:
-        """Return flat element positions in the tile's own axes, and which of them may be touched (None: all)."""
+        """Return flat element positions in the tile's own axes, and which of them may be used (None: all)."""
         ranges = self._ranges(window)
         counts = tuple(max(0, end - first) for first, end in ranges)
         rank = len(counts)
@@ -268,7 +274,9 @@ class Tile:
         return flat, inside
 
     def _along(self, tile: Tile, env: Env, axis: int, ranges: list[tuple[int, int]], rank: int) -> Array:
-        """Run-time indices laid along tile axis ``axis``; a tile of the access's own shape gives one an element."""
+        """Return run-time indices along tile axis ``axis``. A tile of the access's own shape gives one index an
+        element.
+        """
         values = tile.raw(env, None)
         if values.dtype.kind == "f":
             values = np.nan_to_num(np.asarray(values, np.float64), nan=-1.0, posinf=-1.0, neginf=-1.0)
@@ -318,7 +326,7 @@ class Tile:
         return grown.transpose([order.index(axis) for axis in range(len(order))])
 
     def scatter_raw(self, env: Env, window: Window) -> tuple[Array, Array, Array | None]:
-        """Return the buffer's flat memory, element positions, and which may be touched: for read-modify-write."""
+        """Return the buffer's flat memory, element positions, and which may be used, for read-modify-write."""
         flat, inside = self._positions(env, window)
         return self.store.array.view(self.numpy_dtype), flat, inside
 

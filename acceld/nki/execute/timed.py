@@ -1,4 +1,4 @@
-"""Running a program as the performance model times it: without what it leaves out, and each merged result made once."""
+"""Run a program as the performance model times it: without dropped instructions, and with merged ones computed once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from acceld.nki.ir.program import Loop
 from acceld.nki.ir.turns import LEFT_OUT, OWN, value_of
 
 Room = Callable[[int], None]
-"""Takes that many bytes of the execution's memory, or gives them back where negative."""
+"""Reserves so many bytes of the execution's memory, or returns them if negative."""
 
 
 class Timed:
-    """Keeps the results of instructions for as long as other instructions reuse them.
+    """Keep results of instructions while other instructions reuse them.
 
-    ``turns`` says for each execution, by number of the instruction, if it is computed or reused (:mod:`acceld.nki.ir.turns`).
+    ``turns`` says for each execution, by number of the instruction, whether it is computed or reused
+    (:mod:`acceld.nki.ir.turns`).
     """
 
     def __init__(self, turns: Mapping[int, Sequence[int]], room: Room) -> None:
@@ -34,11 +35,13 @@ class Timed:
         )
 
     def __contains__(self, number: int) -> bool:
-        """Return True if some execution of the instruction does not count as one of its own."""
+        """Return True if some execution of the instruction is dropped or merged."""
         return number in self._turns
 
     def step(self, number: int, loops: Sequence[Loop], context: Context, step: Step) -> Step:
-        """Return ``step`` of an instruction, done where the model counts it; else what was kept is written, or nothing."""
+        """Return the ``step`` of an instruction that runs only where the model counts it. Elsewhere it writes the kept
+        result, or nothing.
+        """
         turns, machine = self._turns[number], context.machine
         strides = [*accumulate([loop.trips for loop in reversed(loops[1:])], mul, initial=1)][::-1]
         place = [(machine.slots[loop.id], stride) for loop, stride in zip(loops, strides, strict=False)]

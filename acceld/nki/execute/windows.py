@@ -1,4 +1,4 @@
-"""The part of an instruction's iteration space that its mask leaves."""
+"""Compute the part of an instruction's iteration space that its mask leaves."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Crop:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Any part of the space: ``keep`` is boolean, of the space's shape."""
+    """Any part of the space. ``keep`` is a boolean array of the space's shape."""
 
     keep: Array
 
 
 Window = Crop | Mask | None
-"""The part to compute; None is everything."""
+"""The part to compute; None means everything."""
 
 
 class Nothing:
@@ -40,8 +40,10 @@ NOTHING = Nothing()
 def window_function(
     machine: Machine, patterns: tuple[Pattern, ...], shape: tuple[int, ...], *, general: bool
 ) -> Callable[[Env], Window | Nothing]:
-    """Return the window as a function of the iteration. Masks over single axes crop; others (or all, with ``general``)
-    are boolean."""
+    """Return the window as a function of the iteration.
+
+    Masks over single axes give a Crop. Others, or all with ``general``, give a boolean Mask.
+    """
     single = all(sum(coef != 0 for coef in pattern.coefs) <= 1 for pattern in patterns)
     if general or not single:
         return _boolean(machine, patterns, shape)

@@ -1,1 +1,1 @@
-"""Tracing of both API generations: tensors, indices, loops, and the calls that return a tile."""
+"""Trace kernels of both API generations."""

@@ -83,7 +83,7 @@ class Session:
         return function if self.reload is None else self.reload()
 
     def check_deadline(self) -> None:
-        """LimitExceeded once the deadline is past."""
+        """Raise LimitExceeded once the deadline is past."""
         if time.monotonic() > self.deadline:
             raise LimitExceeded(
                 f"tracing took more than {self.options.deadline_s:g} s",

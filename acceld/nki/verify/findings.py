@@ -38,7 +38,7 @@ class Report:
             raise TooMany
 
     def tick(self) -> None:
-        """TooMany after the deadline, with a finding that says so."""
+        """Raise TooMany after the deadline, with a finding that says so."""
         if time.monotonic() > self.deadline:
             self.add("verify_deadline", 0, "the program is too large to be verified within its deadline")
             raise TooMany

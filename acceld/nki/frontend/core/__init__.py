@@ -1,1 +1,1 @@
-"""Tracing shared by both APIs: tensors, indices, loops, assignments."""
+"""Share between both APIs: tensors, indices, loops, assignments."""

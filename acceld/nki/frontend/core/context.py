@@ -1,6 +1,6 @@
-"""Access to the running trace's loops and current line, for index expressions, types and names.
+"""Give index expressions, types and names access to the running trace's loops and current line.
 
-:class:`acceld.nki.frontend.core.state.Trace` is the full trace; modules below it import only this part.
+:class:`acceld.nki.frontend.core.state.Trace` is the full trace. Modules below it import only this part.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from acceld.nki.ir.builder import ProgramBuilder
 from acceld.nki.ir.program import LoopKind
 
 MAX_TRIPS = 10_000_000
-"""Iterations a loop may have."""
+"""Limit on iterations of a loop."""
 
 
 class Retrace(BaseException):
-    """Tracing must start again: with loops unrolled (``unroll``) or made two nested loops (``split``, with the inner
-    one's trips) or loops one after another (``cut`` before these iterations), without renaming the results of some assignments (``keep``), with buffers of one free dimension
-    (``flatten``).
+    """Start tracing again with other settings.
 
-    A BaseException, so that a kernel's ``except Exception`` does not stop it.
+    Loops can be unrolled (``unroll``), split into two nested loops (``split``, with the inner one's iterations), or cut
+    into loops one after another (``cut`` before these iterations). Results of some assignments can keep their names
+    (``keep``), and buffers can have one free dimension (``flatten``). It is a BaseException, so that a kernel's
+    ``except Exception`` does not stop it.
     """
 
     def __init__(
@@ -44,20 +45,20 @@ class Retrace(BaseException):
 
 
 class LoopContext:
-    """The loops of one run of a kernel, and where it stands."""
+    """The loops of one run of a kernel, and the current position."""
 
     def __init__(self, session: Session, unroll: frozenset[Site]) -> None:
         self.session = session
         self.builder: ProgramBuilder = session.builder
         self.unroll = unroll
         self.splits: Mapping[Site, int] | None = None
-        """Inner trips of the loops to split, by place; None if loops are never split."""
+        """Number of inner iterations of the loops to split, by place; None if loops are never split."""
         self.cuts: Mapping[Site, frozenset[int]] | None = None
         """Iterations before which a loop is cut in two, by place; None if loops are never cut."""
         self.offsets: dict[int, int] = {}
-        """For a loop that is a piece of one in the source, the iterations before it."""
+        """For a loop that is a piece of a loop in the source: the number of iterations before the piece."""
         self.in_later_piece = False
-        """True while an iteration that is a piece of its own is traced, other than the first."""
+        """True while tracing an iteration that is a piece of its own, other than the first."""
         self.trips: dict[int, int] = {}
         self.kinds: dict[int, LoopKind] = {}
         self.spmd_loops: set[int] = set()
@@ -67,7 +68,7 @@ class LoopContext:
         self._names: dict[int, str] = {}
 
     def line(self) -> int:
-        """Return the kernel's line now running."""
+        """Return the kernel's line that is running now."""
         return self.session.line()
 
     def loop_key(self, loop: int) -> Site:
@@ -102,7 +103,7 @@ _running: list[LoopContext] = []
 
 
 def current() -> LoopContext:
-    """Return the trace now running. KernelCrash outside of one (a kernel called while its file loads)."""
+    """Return the running trace. KernelCrash if there is none, because a kernel is called while its file loads."""
     if not _running:
         raise KernelCrash(
             "an NKI function is called while the kernel's file loads, outside of a kernel",
@@ -113,12 +114,12 @@ def current() -> LoopContext:
 
 
 def refuse(rule: str, message: str, hint: str = "") -> NoReturn:
-    """Raise LegalityError for the kernel's line now running."""
+    """Raise LegalityError at the kernel's current line."""
     raise LegalityError(message, rule=rule, line=current().line(), hint=hint)
 
 
 def unsupported(message: str, hint: str = "") -> NoReturn:
-    """Raise UnsupportedCall for the kernel's line now running."""
+    """Raise UnsupportedCall at the kernel's current line."""
     raise UnsupportedCall(message, line=current().line(), hint=hint)
 
 

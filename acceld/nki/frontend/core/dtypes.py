@@ -1,4 +1,4 @@
-"""Data types as kernels write them (numpy types, ``nl.bfloat16``, names) and as programs name them."""
+"""Translate data types between kernels (numpy types, ``nl.bfloat16``, names) and programs (names)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 
 
 class NamedType:
-    """A type numpy has no name for."""
+    """A type that numpy has no name for."""
 
     def __init__(self, name: str, itemsize: int) -> None:
         self.name = name
@@ -45,7 +45,7 @@ NAMED: dict[str, Any] = {
     "uint32": np.dtype(np.uint32),
     "bool": np.dtype(np.bool_),
 }
-"""Every type both API generations have, by its name in programs."""
+"""Types of both API generations, by name in programs."""
 
 CURRENT: dict[str, Any] = {
     "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
@@ -54,13 +54,13 @@ CURRENT: dict[str, Any] = {
     "float8_e4m3fn_x4": NamedType("float8_e4m3fn_x4", 4),
     "float4_e2m1fn_x4": NamedType("float4_e2m1fn_x4", 2),
 }
-"""Types the current API has beside those."""
+"""Further types of the current API."""
 
 EVERY = NAMED | CURRENT
 
 
 def dtype_name(value: object) -> str:
-    """Return the program's name of a type a kernel gave. LegalityError for one that NKI does not have."""
+    """Return the program's name of a kernel's type. LegalityError for a type that NKI does not have."""
     if isinstance(value, NamedType):
         return value.name
     legacy = current().session.api == "nki_legacy"
@@ -72,7 +72,7 @@ def dtype_name(value: object) -> str:
     except TypeError:
         name = str(value)
     name = {"bool_": "bool"}.get(name, name)
-    if legacy and name == "float8_e4m3fn":  # what numpy calls it; the legacy API has one format of four and three bits
+    if legacy and name == "float8_e4m3fn":  # numpy's name; the legacy API has one such format
         name = "float8_e4m3"
     if name not in known:
         refuse("dtype", f"dtype {name} is not supported by NKI", f"use one of {', '.join(known)}")
@@ -97,5 +97,5 @@ def promote(*names: str) -> str:
 
 
 def sizeinbytes(dtype: object) -> int:
-    """Bytes an element of a type takes."""
+    """Return the bytes of an element of a type."""
     return DTYPE_BYTES[dtype_name(dtype)]

@@ -1,4 +1,4 @@
-"""Element-wise operations on tiles: which instruction each becomes, for two tiles, a tile and a scalar, one tile."""
+"""Choose the instruction of each element-wise operation, for two tiles, a tile and a scalar, or one tile."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = 
 
 
 def written_as(dtype: object, target: Tensor, call: str) -> None:
-    """LegalityError if ``dtype`` names another type than that of the tile an instruction is given to write to."""
+    """Raise LegalityError if ``dtype`` differs from the type of the tile that an instruction writes to."""
     if dtype is not None and dtypes.dtype_name(dtype) != target.dtype_name:
         refuse(
             "dtype",
@@ -64,7 +64,7 @@ def written_as(dtype: object, target: Tensor, call: str) -> None:
 
 
 def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
-    """LegalityError if the tiles do not span equally many partitions."""
+    """Raise LegalityError if the tiles have different numbers of partitions."""
     first = named[0]
     for other in named[1:]:
         if other[1].shape[0] != first[1].shape[0]:
@@ -77,7 +77,7 @@ def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
 
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[int, ...]:
-    """The shape two tiles have together."""
+    """Return the broadcast shape of two tiles."""
     try:
         return tuple(np.broadcast_shapes(a, b))
     except ValueError:
@@ -90,7 +90,7 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[
 
 
 def as_column(tile: Tensor, like: Tensor) -> Tensor:
-    """Return a tile of one element a partition with as many axes as ``like``; any other one as it is."""
+    """Return a tile of one element a partition with as many axes as ``like``; any other tile unchanged."""
     if tile.ndim == like.ndim or prod(tile.shape[1:]) != 1:
         return tile
     made = conform(tile, (tile.shape[0], *(1 for _ in like.shape[1:])))
@@ -98,12 +98,12 @@ def as_column(tile: Tensor, like: Tensor) -> Tensor:
 
 
 def is_column(tensor: Tensor, other: Tensor) -> bool:
-    """Return True if ``tensor`` has one element a partition, to be applied to all of ``other``'s."""
+    """Return True if ``tensor`` has one element a partition, to apply to all elements of ``other``."""
     return prod(tensor.shape[1:]) == 1 and prod(other.shape[1:]) > 1 and tensor.shape[0] == other.shape[0]
 
 
 def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
-    """Return a per-partition operand as a (P, 1) tile. LegalityError if it is none."""
+    """Return a per-partition operand as a (P, 1) tile. LegalityError if it has another shape."""
     tile = on_chip(tensor, name, call)
     if prod(tile.shape[1:]) != 1 or tile.shape[0] != partitions:
         refuse(
@@ -151,7 +151,7 @@ def result(
 
 
 def moved_to_sbuf(tile: Tensor) -> Tensor:
-    """Return the tile, or a copy of it in SBUF where it is in PSUM, where the tensor engine and GpSimd can not read."""
+    """Return a tile in SBUF: a copy if it is in PSUM, which GpSimd and the tensor engine can not read."""
     if tile.space is Space.SBUF:
         return tile
     trace = current()
@@ -193,7 +193,7 @@ def binary(name: str, x: object, y: object, *, dtype: object = None, mask: objec
 
 
 def _spread(tile: Tensor, partitions: int) -> Tensor:
-    """Return the tile, or its one partition repeated to ``partitions`` by an instruction."""
+    """Return the tile. If it has one partition, an instruction repeats that to ``partitions``."""
     return broadcast_to(tile, shape=(partitions, *tile.shape[1:])) if tile.shape[0] == 1 < partitions else tile
 
 
@@ -203,7 +203,7 @@ def _result_type(op: str, dtype: object, *operands: str) -> str:
     if op in COMPARING:
         return "bool"
     kind = dtypes.promote(*operands)
-    # A quotient of integers keeps its fraction: AWS's resize_nearest floors one to find a row.
+    # A quotient of integers keeps its fraction. For example, AWS's resize_nearest takes the floor of one to find a row.
     return "float32" if op == "divide" and kind in INTEGER_DTYPES else kind
 
 
@@ -244,7 +244,7 @@ def unary(name: str, x: object, *, dtype: object = None, mask: object = None) ->
 
 
 def bitcast(tile: Tensor, dtype: str) -> Tensor:
-    """Return the bits of ``tile`` as a type of another width, which may be read only."""
+    """Return the bits of ``tile`` as a type of another width. The result is read-only."""
     trace = current()
     if tile.space is Space.HBM:
         return _bits_in_hbm(tile, dtype)
@@ -263,7 +263,7 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
 
 
 def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
-    """Return the elements of each partition at the offsets that sixteen partitions share, which may be read only."""
+    """Return the elements of each partition at offsets that sixteen partitions share. The result is read-only."""
     trace = current()
     offsets = index if index.dtype_name == "uint16" else copy(index, dtype="uint16")
     made = declare(trace, [ParDim(tile.shape[0]), count], tile.dtype_name, Space.SBUF)
@@ -274,7 +274,7 @@ def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
 
 
 def _bits_in_hbm(view: Tensor, dtype: str) -> Tensor:
-    """Return the same place of a tensor in HBM, all of which is read as another type."""
+    """Return the same part of a tensor in HBM, with the whole tensor read as another type."""
     trace = current()
     buffer, access = view.declared, view.access
     was, becomes = DTYPE_BYTES[view.dtype_name], DTYPE_BYTES[dtype]
@@ -351,7 +351,7 @@ def update(name: str, target: Tensor, value: object) -> Tensor:
 
 
 def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
-    """Make the matrix product that ``value`` is add to ``target``; False if it is no product made just now."""
+    """Make the matrix product of ``value`` add to ``target``. Return False if ``value`` is not the product made last."""
     produced = value.produced
     if produced is None or target.space is not Space.PSUM:
         return False
@@ -371,7 +371,7 @@ def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
 
 
 def broadcast_to(src: object, *, shape: Any) -> Tensor:
-    """Broadcast as numpy does: free axes get stride 0; a single partition is repeated by an instruction."""
+    """Broadcast as numpy does: free axes get stride 0, and an instruction repeats a single partition."""
     tensor = src if isinstance(src, Tensor) else operand(src, "src", "broadcast_to")
     wanted = tuple(int(n) for n in shape)
     if tensor.space is Space.HBM:

@@ -1,7 +1,7 @@
-"""Index expressions and masks: integers affine in loop variables and in the positions of a tile.
+"""Compute with index expressions and masks: integers affine in loop variables and in the positions of a tile.
 
-``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`: a base (affine in the loop variables) and, for each axis
-of the tile it spans, a count and a coefficient.
+``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`: a base (affine in the loop variables) and, for each axis of
+the tile it spans, a count and a coefficient.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from acceld.nki.frontend.session import Site
 from acceld.nki.ir.program import Affine, Pattern
 
 MAX_CUTS = 16
-"""Pieces a loop is cut into at most; beyond that it is unrolled."""
+"""Limit on pieces that a loop is cut into; beyond it the loop is unrolled."""
 NEGATED = {"ge": "lt", "lt": "ge", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "ge": operator.ge,
@@ -45,7 +45,7 @@ def as_int(value: object) -> int | None:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape index expressions of these shapes have together. LegalityError if they do not fit."""
+    """Return the broadcast shape of index expressions. LegalityError if they do not fit."""
     if len(set(shapes)) == 1:
         return shapes[0]
     rank = max((len(shape) for shape in shapes), default=0)
@@ -75,7 +75,7 @@ class Expr:
 
     @property
     def is_constant(self) -> bool:
-        """Return True if it is one number known now."""
+        """Return True if the value is one number that is known now."""
         return not self.base.terms and not any(self.coefs)
 
     def bounds(self) -> tuple[int, int]:
@@ -134,7 +134,7 @@ class Expr:
     __rmul__ = __mul__
 
     def refuse_or_unroll(self, other: Expr | None, why: str) -> None:
-        """Trace again with the loops unrolled on which this depends, or refuse where it depends on positions."""
+        """Trace again with the loops unrolled that this depends on. Refuse if it depends on positions."""
         loops = {loop for loop, _ in self.base.terms}
         if other is not None and not other.base.terms and any(other.coefs):
             loops = loops if not any(self.coefs) else set()
@@ -147,7 +147,7 @@ class Expr:
         raise Retrace(unroll=frozenset(current().loop_key(loop) for loop in loops))
 
     def split(self, divisor: int) -> tuple[Expr, Expr] | None:
-        """Quotient and remainder by ``divisor`` where both are affine, else None."""
+        """Return quotient and remainder by ``divisor`` if both are affine, else None."""
         low_terms = {loop: coef % divisor for loop, coef in self.base.terms}
         quotient = Expr(
             Affine(self.base.const // divisor, tuple((i, c // divisor) for i, c in self.base.terms if c // divisor)),
@@ -163,7 +163,7 @@ class Expr:
         return (quotient, remainder) if low >= 0 and high < divisor else None
 
     def _split_loop(self, divisor: int) -> None:
-        """Trace again with the one loop in the way as two, so that quotient and remainder are affine; else nothing.
+        """Trace again with the loop split in two, if that makes quotient and remainder affine; else do nothing.
 
         With ``i = f*a + b`` for ``f = divisor / gcd(coef, divisor)``, ``coef*f*a`` is a multiple of the divisor.
         """
@@ -233,7 +233,7 @@ class Expr:
     def _compare(self, other: object, cmp: str) -> Any:
         difference = self - other if isinstance(other, Expr) or as_int(other) is not None else None
         if difference is None:
-            if isinstance(other, float):  # i < 2.5 is i <= 2
+            if isinstance(other, float):  # i < 2.5 means i <= 2
                 floor = int(other // 1)
                 exact = {"lt": ("le", floor), "le": ("le", floor), "gt": ("gt", floor), "ge": ("gt", floor)}
                 return self._compare(exact[cmp][1], exact[cmp][0])
@@ -287,7 +287,7 @@ class Expr:
 
 
 def value_of(value: object) -> int:
-    """Return ``value`` as a number; where it depends on loops the kernel is traced again with these unrolled."""
+    """Return ``value`` as a number. If it depends on loops, trace the kernel again with these unrolled."""
     if isinstance(value, Expr) and not value.shape and value.base.terms:
         raise Retrace(unroll=frozenset(current().loop_key(loop) for loop, _ in value.base.terms))
     return operator.index(cast("Any", value))
@@ -351,7 +351,7 @@ class Predicate:
 
     @property
     def holds_everywhere(self) -> bool:
-        """Return True if the mask leaves nothing out."""
+        """Return True if the mask excludes nothing."""
         return all(_decide(expr, cmp) is True for expr, cmp in self.terms)
 
     def _cut_loops(self) -> None:
@@ -382,8 +382,8 @@ class Predicate:
     def patterns(self, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
         """Return the mask over an iteration space of ``shape``.
 
-        The mask's axes stand for the space's last ones, as in broadcasting, or for its first ones where only that
-        fits; ``axes`` names them instead. LegalityError if neither fits.
+        The mask's axes are the space's last ones, as in broadcasting, or its first ones if only those fit; ``axes``
+        names them instead. LegalityError if neither fits.
         """
         out = []
         for expr, cmp in self.terms:
@@ -411,7 +411,7 @@ def _align(value: Expr, shape: tuple[int, ...], axes: tuple[int, ...] | None) ->
 
 
 def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
-    """Expressions that are all >= 0 exactly where ``expr cmp 0``."""
+    """Return expressions that are all >= 0 exactly if ``expr cmp 0`` holds."""
     match cmp:
         case "ge":
             return [expr]
@@ -436,7 +436,7 @@ def _changes(coef: int, const: int, cmp: str) -> set[int]:
 
 
 def _decide(expr: Expr, cmp: str) -> bool | None:
-    """Return True if ``expr cmp 0`` holds everywhere (True), nowhere (False), or somewhere (None)."""
+    """Return True if ``expr cmp 0`` holds everywhere, False if nowhere, None if somewhere."""
     low, high = expr.bounds()
     match cmp:
         case "ge" | "lt":
@@ -462,7 +462,7 @@ def ds(start: object, size: object) -> DynamicSlice:
 
 
 def as_number(value: object) -> int | float | None:
-    """Return a Python number for an immediate operand, None if ``value`` is none."""
+    """Return a Python number for an immediate operand; None if ``value`` is something else."""
     if isinstance(value, bool | np.bool_):
         return int(value)
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""``nl``: the functions of a kernel's language that both APIs have."""
+"""Define the functions of ``nl`` that both APIs have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "max", "min": "min"}
 
 
 def unary(name: str) -> Callable[..., Tensor]:
-    """``nl.NAME`` of one operand."""
+    """Return ``nl.NAME`` of one operand."""
 
     def call(x: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
         return elementwise.unary(name, x, dtype=dtype, mask=mask)
@@ -39,7 +39,7 @@ def unary(name: str) -> Callable[..., Tensor]:
 
 
 def binary(name: str) -> Callable[..., Tensor]:
-    """``nl.NAME`` of two operands; of two numbers, a number."""
+    """Return ``nl.NAME`` of two operands. For two numbers the result is a number."""
 
     def call(x: object, y: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Any:
         if not isinstance(x, Tensor) and not isinstance(y, Tensor):
@@ -149,7 +149,7 @@ def expand_dims(data: Tensor, axis: int, **kwargs: Any) -> Tensor:
 
 def finfo(dtype: object) -> Any:
     """``nl.finfo``: limits of a float type."""
-    limits: Any = ml_dtypes.finfo  # untyped
+    limits: Any = ml_dtypes.finfo  # numpy's finfo is not typed
     return limits(dtypes.EVERY[dtypes.dtype_name(dtype)])
 
 
@@ -184,7 +184,9 @@ def par_dim(n: object) -> ParDim:
 
 
 class TileSize:
-    """``nl.tile_size``: limits of the chip the kernel is traced for, of those that the API has (``names``; else all)."""
+    """``nl.tile_size``: limits of the chip that the kernel is traced for. ``names`` are the ones that the API has, by
+    default all.
+    """
 
     def __init__(self, chip: ChipSpec, reserved_bytes: int = 0, names: frozenset[str] | None = None) -> None:
         self._chip, self._reserved_bytes, self._names = chip, reserved_bytes, names

@@ -1,4 +1,4 @@
-"""Launching kernels while tracing: ``nki.jit``, launch grids, arguments and results."""
+"""Launch kernels while tracing: ``nki.jit``, launch grids, arguments and results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from acceld.nki.ir.program import LoopKind, Role
 
 
 class Kernel:
-    """A function under ``nki.jit``, ``nki.baremetal`` or the like: called in a trace it is traced in place."""
+    """A function under ``nki.jit``, ``nki.baremetal`` or similar. A call inside a trace is traced in place."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -35,7 +35,9 @@ class Kernel:
         return self.function(*args, **kwargs)
 
     def with_schedule(self, schedule: object) -> Kernel:
-        """Return the kernel: an order of instructions changes no value, and the timeline keeps the program's own."""
+        """Return the kernel unchanged. An order of instructions changes no value, and the timeline keeps the program's
+        own order.
+        """
         return self
 
     def __getitem__(self, grid: object) -> Callable[..., Any]:
@@ -50,7 +52,7 @@ class Kernel:
 
 
 class Launcher:
-    """``nki.jit``, used bare or with options."""
+    """``nki.jit``, with or without options."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -62,11 +64,11 @@ class Launcher:
 
 
 def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call ``function`` for all program ids of ``grid``: symbolic ones where that works, else one after another."""
+    """Call ``function`` for all program ids of ``grid``: symbolically if that works, else one after another."""
     trace = current()
     site, line = call_site(), trace.line()
     outer_ids, outer_grid = trace.program_ids, trace.grid
-    # Programs that a kernel launches itself share its cores: one after another, in any order.
+    # Programs that a kernel launches itself share its cores, so they run one after another, in any order.
     asked = grid == trace.session.grid or trace.session.lnc > 1
     kind = LoopKind.SPMD if asked else LoopKind.AFFINE
     trace.grid = grid
@@ -95,11 +97,11 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
 
 
 def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Return arguments by position and by name for ``function``: by position only what can not be named."""
+    """Return the arguments of ``function`` by position and by name. Only those that can not be named go by position."""
     positional: list[object] = []
     try:
         parameters = inspect.signature(function).parameters
-    except ValueError:  # a builtin
+    except ValueError:  # a builtin has no signature
         return tuple(values.values()), {}
     variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
     keyword: dict[str, object] = {}
@@ -116,7 +118,7 @@ def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...
 
 
 def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
-    """Return the buffers a kernel returns, or the inputs it wrote where it returns nothing."""
+    """Return the buffers that a kernel returns; if it returns nothing, the inputs that it wrote."""
     line = trace.session.last_line
     written = sorted(trace.written_inputs)
     outputs: list[int] = []

@@ -1,4 +1,4 @@
-"""Declaring tensors and moving tiles between HBM and the chip."""
+"""Declare tensors, and move tiles between HBM and the chip."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ MAX_CONSTANT_BYTES = 64 * 2**20
 
 
 class BufferKind:
-    """``nl.sbuf``, ``nl.psum``, ``nl.hbm``, ``nl.private_hbm``, ``nl.shared_hbm``, or a place an allocator gives."""
+    """``nl.sbuf``, ``nl.psum``, ``nl.hbm``, ``nl.private_hbm``, ``nl.shared_hbm``, or a place that an allocator
+    returns.
+    """
 
     def __init__(self, name: str, space: Space, *, shared: bool = False) -> None:
         self.name = name
@@ -50,7 +52,7 @@ SHARED_HBM = BufferKind("shared_hbm", Space.HBM, shared=True)
 
 
 def buffer_kind(value: object) -> BufferKind:
-    """Return the buffer of a ``buffer=`` argument; SBUF where it is None."""
+    """Return the buffer of a ``buffer=`` argument; SBUF for None."""
     if value is None:
         return SBUF
     if isinstance(value, BufferKind):
@@ -69,7 +71,7 @@ def as_shape(shape: object) -> tuple[object, ...]:
 
 
 def fill(trace: Trace, tensor: Tensor, value: float, *, lazy: bool) -> None:
-    """Set all of a tensor: one memset a block; a lazy one is no instruction and covers all blocks."""
+    """Set all elements of a tensor by one memset a block. A lazy fill is no instruction and covers all blocks."""
     if tensor.space is Space.HBM:
         _fill_hbm(trace, tensor, value)
         return
@@ -145,7 +147,7 @@ def shared_identity_matrix(n: int, dtype: object = np.uint8, **kwargs: Any) -> T
 
 
 def in_hbm(value: object, name: str, call: str) -> Tensor:
-    """Return ``value`` as a tensor in HBM. LegalityError if it is none."""
+    """Return ``value`` as a tensor in HBM. LegalityError if it is something else."""
     if not isinstance(value, Tensor):
         refuse(
             "operand_type",
@@ -163,7 +165,7 @@ def in_hbm(value: object, name: str, call: str) -> Tensor:
 
 
 def partitions_fit(shape: tuple[int, ...], call: str) -> None:
-    """LegalityError if a tile has too few dimensions or too many partitions."""
+    """Raise LegalityError if a tile has too few dimensions or too many partitions."""
     if len(shape) < 2:
         refuse(
             "insufficient_rank",

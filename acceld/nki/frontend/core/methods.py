@@ -1,4 +1,4 @@
-"""Methods and operators of tensors."""
+"""Define the methods and operators of tensors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _update(name: str) -> Callable[[Tensor, object], tensor.Tensor]:
 REFLECTED = frozenset(
     "add subtract multiply divide power mod less less_equal greater greater_equal equal not_equal".split()
 )
-"""Operators a numpy number may stand left of."""
+"""Operators that may have a numpy number on the left."""
 SHAPE_FUNCTIONS: dict[Any, Callable[[Tensor], Any]] = {
     np.shape: lambda tile: tile.shape,
     np.ndim: lambda tile: tile.ndim,
@@ -58,7 +58,7 @@ METHODS = {
     "flatten": "tile.reshape(shape)",
     "unsqueeze": "tile.expand_dims(axis)",
 }
-"""Names that numpy's and torch's methods have here."""
+"""Methods of numpy and torch, by their name here."""
 
 
 class Tensor(tensor.Tensor):
@@ -86,7 +86,7 @@ class Tensor(tensor.Tensor):
         placement.assign(self[key], value)
 
     def broadcast_to(self, *shape: Any) -> tensor.Tensor:
-        """Return a view repeated along axes of one element; the partition axis is repeated by an instruction."""
+        """Return a view repeated along axes of one element. An instruction repeats the partition axis."""
         return elementwise.broadcast_to(
             self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
         )
@@ -97,7 +97,7 @@ class Tensor(tensor.Tensor):
         return views.reshape(self, tuple(operator.index(n) for n in wanted))
 
     def view(self, dtype: object) -> tensor.Tensor:
-        """Return the same bits as another type; of another width only to be read."""
+        """Return the same bits as another type. If its width differs, the view is read-only."""
         name = dtypes.dtype_name(dtype)
         if DTYPE_BYTES[name] != DTYPE_BYTES[self.dtype_name]:
             return elementwise.bitcast(self, name)
@@ -108,7 +108,7 @@ class Tensor(tensor.Tensor):
         return elementwise.copy(self, dtype=dtype)
 
     def assert_shape(self, shape: Sequence[int]) -> tensor.Tensor:
-        """Itself, after checking its shape."""
+        """Return the tensor after checking its shape."""
         if tuple(shape) != self.shape:
             refuse("shape", f"{self.label} has shape {self.shape}, not {tuple(shape)}")
         return self
@@ -175,7 +175,7 @@ class Tensor(tensor.Tensor):
         refuse("tile_operator", f"{what} is not defined for tiles ({self.label})", f"use {instead}")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> tensor.Tensor:
-        """Return a numpy number left of an operator; any other use of numpy on a tile is refused."""
+        """Apply an operator with a numpy number on the left. Any other use of numpy on a tile is refused."""
         name = {"remainder": "mod", "true_divide": "divide"}.get(ufunc.__name__, ufunc.__name__)
         number = isinstance(inputs[0], np.generic | np.ndarray) and np.size(inputs[0]) == 1
         if method == "__call__" and name in REFLECTED and number and not kwargs:
@@ -183,7 +183,7 @@ class Tensor(tensor.Tensor):
         return self._numpy({"add": "sum", "multiply": "prod"}.get(name, name) if method == "reduce" else name)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """``np.shape`` and its like read a tile's shape; any other function of numpy is refused."""
+        """Let ``np.shape`` and similar functions read a tile's shape. Any other function of numpy is refused."""
         if func in SHAPE_FUNCTIONS:
             return SHAPE_FUNCTIONS[func](self)
         return self._numpy(func.__name__)

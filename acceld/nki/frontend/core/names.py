@@ -1,4 +1,4 @@
-"""Operations and engines as kernels name them: ``nl.add``, ``np.max``, ``nisa.vector_engine``."""
+"""Translate operations and engines as kernels name them: ``nl.add``, ``np.max``, ``nisa.vector_engine``."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _called(op: object) -> str:
 
 
 def alu_op(op: object) -> str:
-    """Return the ALU operation of an ``op=`` argument. LegalityError for what the engines do not have."""
+    """Return the ALU operation of an ``op=`` argument. LegalityError for an operation that the engines do not have."""
     name = _called(op)
     name = ALU_ALIASES.get(name, name)
     if name not in ALU_OPS:
@@ -92,7 +92,7 @@ def alu_op(op: object) -> str:
 
 
 def reduce_op(op: object) -> str:
-    """Return the operation of a reduction. LegalityError for what can not be reduced with."""
+    """Return the operation of a reduction. LegalityError for an operation that can not reduce."""
     name = alu_op(op)
     if name not in REDUCE_OPS:
         refuse("alu_op", f"{_called(op)} is not a reduction", "use add, max, min or multiply")
@@ -100,7 +100,7 @@ def reduce_op(op: object) -> str:
 
 
 def activation_function(op: object) -> str:
-    """Return the scalar engine's function of an ``op=`` argument. LegalityError for what it does not have."""
+    """Return the scalar engine's function of an ``op=`` argument. LegalityError for a function that it does not have."""
     name = _called(op)
     name = ACTIVATION_ALIASES.get(name, name)
     if name not in ACTIVATION_FUNCTIONS:

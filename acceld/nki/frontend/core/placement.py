@@ -1,4 +1,4 @@
-"""Declaring buffers, and what assigning a result to a tensor means: its instruction writes there, or a copy is made."""
+"""Declare buffers, and assign results to tensors: the result's instruction writes there directly, or a copy is made."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def declare(
     address: tuple[int, int] | None = None,
     site: Site | None = None,
 ) -> Tensor:
-    """Return a new buffer and the view of all of it. LegalityError for a shape the chip can not hold."""
+    """Return a new buffer and a view of all of it. LegalityError for a shape that the chip can not hold."""
     sizes = tuple(operator.index(cast("Any", n)) for n in shape)
     line = trace.line()
     if any(n < 0 for n in sizes):
@@ -126,7 +126,7 @@ def _whole(shape: tuple[int, ...]) -> tuple[tuple[Affine, ...], tuple[TileDim, .
 
 
 def assign(target: Tensor, value: object) -> None:
-    """``target[...] = value``: the result's instruction is made to write here, or a copy is emitted."""
+    """``target[...] = value``: redirect the result's instruction to the target, or emit a copy."""
 
     trace = current()
     if target.space is Space.HBM:
@@ -171,7 +171,9 @@ def assign(target: Tensor, value: object) -> None:
 
 
 def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
-    """Return the mask under which ``value`` was computed, for a copy of it: what it does not define is not copied."""
+    """Return the mask under which ``value`` was computed. A copy of ``value`` uses it too, because the rest is
+    undefined.
+    """
     if value.produced is None:
         return ()
     instruction = value.produced.slot.instruction
@@ -181,7 +183,9 @@ def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
 
 
 def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
-    """Make the instruction that produced ``value`` write ``target``; False if that would change the meaning."""
+    """Make the instruction that produced ``value`` write ``target``. Return False if that would change the program's
+    meaning.
+    """
     produced, site = value.produced, call_site()
     if produced is None or site in trace.keep or target.overrun is not None:
         return False
@@ -261,11 +265,11 @@ def fresh(
 def mark_produced(
     trace: Trace, tensor: Tensor, slot: Slot, position: int = 0, siblings: tuple[Slot, ...] = ()
 ) -> Tensor:
-    """Remember that ``tensor`` is what the instruction in ``slot`` writes, so that an assignment may redirect it."""
+    """Remember that the instruction in ``slot`` writes ``tensor``, so that an assignment may redirect it."""
     tensor.produced = Produced(slot, position, trace.sequence, siblings)
     return tensor
 
 
 def emit_copy(target: Tensor, value: Tensor, mask: tuple[Pattern, ...] = ()) -> None:
-    """Copy ``value`` to ``target``, which has its shape or repeats it."""
+    """Copy ``value`` to ``target``. ``value`` has the target's shape, or is repeated to it."""
     current().emit("copy", Engine.UNKNOWN, [on_chip(target, "dst", "copy")], [on_chip(value, "src", "copy")], mask=mask)

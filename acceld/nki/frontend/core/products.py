@@ -1,4 +1,4 @@
-"""Matrix products and transposes through the tensor engine."""
+"""Multiply matrices and transpose through the tensor engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """Return the tile with one free axis where its free axes are one strided run."""
+    """Return the tile with one free axis, if its free axes are one strided run."""
     free = [dim for dim in tensor.access.dims[1:] if dim.count != 1]
     if len(free) <= 1:
         rank = len(tensor.declared.shape)
@@ -57,7 +57,7 @@ def product_mask(mask: object, k: int, m: int, n: int) -> tuple[Pattern, ...]:
 
 
 def in_sbuf(tensor: Tensor, name: str, call: str) -> None:
-    """LegalityError if an operand of the tensor engine is not in SBUF."""
+    """Raise LegalityError if an operand of the tensor engine is not in SBUF."""
     if tensor.space is not Space.SBUF:
         refuse(
             "address_space",
@@ -84,8 +84,8 @@ def nc_matmul(
 ) -> Tensor:
     """``nisa.nc_matmul``: stationary[K, M].T @ moving[K, N] into a new PSUM tile [M, N] of float32.
 
-    In the double-row mode both have two rows a partition, [K, 2, M] and [K, 2, N], and the products of both are
-    summed: one instruction for each, marked with the mode.
+    In the double-row mode both operands have two rows a partition, [K, 2, M] and [K, 2, N]. The products of both rows
+    are summed, by one instruction for each, marked with the mode.
     """
     left = moved_to_sbuf(operand(stationary, "stationary", "nc_matmul"))
     right = moved_to_sbuf(operand(moving, "moving", "nc_matmul"))
@@ -199,7 +199,7 @@ def nc_transpose(
 
 
 def notice_wide_transpose(engine: Engine, rows: int, columns: int) -> None:
-    """Note a transpose on the vector engine that is larger than its documentation allows; measured kernels hold some."""
+    """Note a transpose on the vector engine that is larger than documented. Some measured kernels contain such ones."""
     if engine is Engine.VECTOR and max(rows, columns) > VECTOR_TRANSPOSE:
         trace = current()
         trace.builder.notice(

@@ -1,4 +1,4 @@
-"""Reductions over free axes and over loops, and the operations composed of them."""
+"""Reduce over free axes and over loops, and compose further operations of reductions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def reduce(
 
 
 def axes_last(tile: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
-    """Return the view of ``tile`` whose last axes are ``axes``, and the order of its axes in the tile's."""
+    """Return a view of ``tile`` whose last axes are ``axes``, and the order of the view's axes in the tile's."""
     order = (*(k for k in range(tile.ndim) if k not in axes), *axes)
     return tile.like(replace(tile.access, dims=tuple(tile.access.dims[k] for k in order))), order
 
@@ -82,7 +82,7 @@ def reduce_into(
 
 
 def conform_to(tile: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return the tile in a shape that differs in axes of one element."""
+    """Return the tile in a shape that differs only in axes of one element."""
     made = conform(tile, shape)
     assert made is not None
     return made

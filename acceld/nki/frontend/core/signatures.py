@@ -1,4 +1,4 @@
-"""Arguments of API functions: an option the simulator does not know is refused by name, not ignored."""
+"""Check arguments of API functions: an unknown option is refused by name, and not ignored."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from acceld.nki.frontend.core.context import current, unsupported
 from acceld.nki.frontend.shims import shown_arguments
 
 WITHOUT_EFFECT = frozenset("name lazy_initialization precise_schedule directives loc".split())
-"""Options that name things or steer the compiler, and change neither values nor instructions."""
+"""Options that set names or hints for the compiler, and change neither values nor instructions."""
 
 LACKING = {"softmax": ("compute_dtype",), "rms_norm": ("compute_dtype",), "scalar_tensor_tensor": ("dtype",)}
-"""Documented options that the simulator lacks; any other option that a function does not know is the kernel's mistake."""
+"""Documented options that the simulator lacks. Any other unknown option is the kernel's mistake."""
 
 
 def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, refusing options that it would swallow in ``**kwargs``."""
+    """Return ``function`` so that it refuses unknown options in ``**kwargs``."""
     signature = inspect.signature(function)
     known = frozenset(signature.parameters)
 

@@ -1,4 +1,4 @@
-"""The state of one trace of a kernel: what was read and written, where results may be renamed."""
+"""Hold the state of one trace of a kernel: what was read and written, and which results may be renamed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from acceld.nki.ir.program import Access, Attr, Engine, Instruction, LoopKind, O
 
 
 class Trace(LoopContext):
-    """Liveness and emission for one run of a kernel."""
+    """Track reads and writes, and emit instructions, for one run of a kernel."""
 
     tensor_class: ClassVar[type[Tensor]] = Tensor
     """Class of the tensors that kernels get: a view with the API's own methods."""
     hbm_drops_axes = False
-    """True if indexing with integers may leave fewer than two axes of a tensor in HBM."""
+    """True if indexing with integers may leave a tensor in HBM with fewer than two axes."""
 
     def __init__(
         self, session: Session, unroll: frozenset[Site], keep: frozenset[Site], flatten: frozenset[Site]
@@ -34,9 +34,9 @@ class Trace(LoopContext):
         self.touched: dict[int, int] = {}
         self.writes: dict[int, list[tuple[int, Access]]] = {}
         self.aliases: dict[int, list[Alias]] = {}
-        """By buffer, the renamed results that were read in a loop they were not made in."""
+        """By buffer, the renamed results that were read in another loop than the one that made them."""
         self.read_only: dict[int, str] = {}
-        """Buffers that hold what other tensors hold, and what their views are."""
+        """Read-only buffers, which share the bits of other tensors, with a description of their views."""
         self.written_inputs: set[int] = set()
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
@@ -47,7 +47,7 @@ class Trace(LoopContext):
 
     @property
     def hbm_bytes(self) -> int:
-        """HBM of the cores that run the kernel."""
+        """Bytes of HBM of the cores that run the kernel."""
         return self.chip.hbm_capacity_bytes * max(1, self.session.lnc)
 
     def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
@@ -55,17 +55,19 @@ class Trace(LoopContext):
         return self.tensor_class(access, scope)
 
     def forget(self, buffer: int) -> None:
-        """The buffer was taken back; its number will be another's."""
+        """Forget a discarded buffer, because its number will be reused."""
         for known in (self.touched, self.writes, self.aliases, self.sites):
             known.pop(buffer, None)
         self.engines_written.discard(buffer)
 
     def next_program(self) -> None:
-        """Begin the next program of the grid: its tensors in shared HBM are those that the first program declared, in order."""
+        """Begin the next program of the grid. Its tensors in shared HBM are those that the first program declared, in
+        order.
+        """
         self._shared_next = 0
 
     def shared_tensor(self, shape: tuple[int, ...], dtype: str) -> Tensor | None:
-        """Return the tensor the first program declared at this place; None in the first program."""
+        """Return the tensor that the first program declared at this position; None in the first program."""
         if self._shared_next is None:
             return None
         if self._shared_next >= len(self.shared_tensors):
@@ -89,10 +91,10 @@ class Trace(LoopContext):
         accumulates: bool = False,
         reduced: tuple[int, ...] = (),
     ) -> Slot:
-        """Append an instruction after checking that its tiles may be used here.
+        """Append an instruction, after checking that its tiles may be used here.
 
-        ``accumulates``: the destination is updated, so that loops may miss in its index; ``reduced``: loops over
-        which the instruction itself reduces.
+        ``accumulates``: the destination is updated, so that its index need not contain all loops. ``reduced``: loops
+        over which the instruction itself reduces.
         """
         if self.broken is not None:
             raise self.broken
@@ -143,7 +145,7 @@ class Trace(LoopContext):
         return tensor.access
 
     def check_alias(self, tensor: Tensor) -> None:
-        """Note that a renamed result is needed here; Retrace where its place was written to since."""
+        """Note that a renamed result is needed here. Raises Retrace if its place has been overwritten since."""
         alias = tensor.alias
         if alias is None:
             return
@@ -157,7 +159,7 @@ class Trace(LoopContext):
             self.aliases.setdefault(alias.access.buffer, []).append(alias)
 
     def check_own(self, tensor: Tensor) -> None:
-        """Retrace where a write to a renamed result would change the tensor it was assigned to."""
+        """Raise Retrace if a write to a renamed result would change the tensor it was assigned to."""
         if tensor.alias is not None:
             raise Retrace(keep=frozenset({tensor.alias.site}))
 
@@ -183,7 +185,9 @@ class Trace(LoopContext):
         return access
 
     def written(self, access: Access, op: str) -> None:
-        """Note that ``op`` writes ``access`` here; Retrace where a renamed result is still needed in a later iteration."""
+        """Note that ``op`` writes ``access`` here. Raises Retrace if a later iteration still needs a renamed result
+        there.
+        """
         if access.buffer in self.read_only:
             unsupported(
                 f"a write through {self.read_only[access.buffer]}",
@@ -199,7 +203,7 @@ class Trace(LoopContext):
             self.engines_written.add(access.buffer)
 
     def check_dependencies(self, tensor: Tensor, mask: tuple[Pattern, ...], reduced: tuple[int, ...]) -> None:
-        """Refuse a write that all iterations of an enclosing affine loop make to the same place."""
+        """Refuse a write that goes to the same place in all iterations of an enclosing affine loop."""
         access = tensor.access
         used = {loop for start in access.start for loop, _ in start.terms}
         used |= {loop for pattern in mask for loop, _ in pattern.base.terms} | set(reduced)
@@ -224,7 +228,7 @@ class Trace(LoopContext):
             )
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Return True if a tensor may be used here: the loops around its declaration are all still open."""
+        """Return True if a tensor may be used here, because the loops around its declaration are all still open."""
         return tensor.scope == self.scope[: len(tensor.scope)]
 
     def _usable(self, tensor: Tensor, *, masked: bool) -> None:
@@ -245,7 +249,7 @@ class Trace(LoopContext):
 
 
 def overlaps(one: Access, other: Access) -> bool:
-    """Return True if two accesses of a buffer may share an element; True if that is not plain to see."""
+    """Return True if two accesses of a buffer may share an element, or if that can not be decided quickly."""
     if one.indirect or other.indirect:
         return True
     for d, (a, b) in enumerate(zip(one.start, other.start, strict=True)):
@@ -261,7 +265,7 @@ def overlaps(one: Access, other: Access) -> bool:
 
 
 def current() -> Trace:
-    """Return the trace now running. KernelCrash outside of one (a kernel called while its file loads)."""
+    """Return the running trace. KernelCrash if there is none, because a kernel is called while its file loads."""
     trace = context.current()
     assert isinstance(trace, Trace)
     return trace

@@ -1,4 +1,4 @@
-"""Tensors and tiles of a kernel: strided views of buffers, with the methods and operators kernels use."""
+"""Define the tensors and tiles of a kernel: strided views of buffers, with methods and operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ParDim(int):
 
 @dataclass(slots=True)
 class Alias:
-    """A result whose instruction was made to write its place in another tensor instead of a buffer of its own."""
+    """A result whose instruction writes into another tensor, and not into a buffer of its own."""
 
     site: Site
     access: Access
@@ -30,13 +30,13 @@ class Alias:
 
 @dataclass(slots=True)
 class Produced:
-    """The instruction that made a result which still has a buffer of its own."""
+    """The instruction that made a result that still has its own buffer."""
 
     slot: Slot
     position: int
     sequence: int
     siblings: tuple[Slot, ...] = ()
-    """More instructions that write the same result."""
+    """Further instructions that write the same result."""
 
 
 class Tensor:
@@ -84,7 +84,7 @@ class Tensor:
 
     @property
     def declared(self) -> Buffer:
-        """The buffer this is a view of."""
+        """The buffer that the view belongs to."""
         return current().builder.buffers[self.access.buffer]
 
     @property
@@ -103,7 +103,7 @@ class Tensor:
         return f"'{self.declared.name}'" if self.declared.name else "a tile"
 
     def like(self, access: Access) -> Self:
-        """Another view of the same buffer."""
+        """Return another view of the same buffer."""
         self.produced = None
         made = type(self)(access, self.scope)
         made.alias, made.overrun = self.alias, self.overrun
@@ -118,7 +118,7 @@ class Tensor:
 
 
 def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:
-    """``tensor``, checked to be a tile an engine can read: in SBUF or PSUM, partition axis first."""
+    """Return ``tensor`` after checking that an engine can read it: in SBUF or PSUM, partition axis first."""
     if tensor.space is Space.HBM:
         refuse(
             "address_space",

@@ -1,4 +1,4 @@
-"""Views of tensors: what an index, a reshape or a broadcast makes of a strided access."""
+"""Make views of tensors: apply an index, a reshape or a broadcast to a strided access."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _reach(begin: Expr | int, extent: int) -> tuple[int, int]:
 
 
 def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | int, int, int]:
-    """Begin, size and step of a slice of an axis of ``count`` elements."""
+    """Return begin, size and step of a slice of an axis of ``count`` elements."""
     if isinstance(key, DynamicSlice):
         begin = key.start if isinstance(key.start, Expr) else operator.index(cast("Any", key.start))
         return begin, key.size, 1
@@ -141,7 +141,7 @@ def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | i
             )
         size = len(range(begin, stop, step))
         if limits.stop is not None and limits.stop > count and limits.stop > begin:
-            size = len(range(begin, limits.stop, step))  # beyond the end: kept, so that it is refused or masked
+            size = len(range(begin, limits.stop, step))  # beyond the end: kept, so that it is refused or masked later
         return begin, size, step
     step = operator.index(key.step) if key.step is not None else 1
     first = key.start if key.start is not None else 0
@@ -197,7 +197,7 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
 
 
 def _gathered(trace: Trace, tensor: Tensor, index: Tensor, dim: TileDim, shape: tuple[int, ...]) -> Indirect:
-    """The run-time index that a tile of integers is for one dimension of ``tensor``."""
+    """Return the run-time index that a tile of integers gives for one dimension of ``tensor``."""
     places = [(d, step) for d, step in enumerate(dim.steps) if step]
     if len(places) != 1:
         unsupported("an index tile for a reshaped dimension")
@@ -269,7 +269,7 @@ def reshape(tensor: T, shape: tuple[int, ...]) -> T:
 
 
 def merged_steps(dims: list[TileDim]) -> tuple[int, ...] | None:
-    """Return the steps of one axis that runs through all of ``dims``, None if there is none."""
+    """Return the steps of one axis that runs through all of ``dims``; None if there is no such axis."""
     steps = dims[-1].steps
     inner = dims[-1].count
     for dim in reversed(dims[:-1]):
@@ -301,7 +301,7 @@ def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def is_never(pattern: Pattern) -> bool:
-    """Return True if a mask's pattern holds nowhere, plainly."""
+    """Return True if a mask's pattern obviously holds nowhere."""
     return not pattern.base.terms and pattern.base.const < 0 and not any(pattern.coefs)
 
 

@@ -1,1 +1,1 @@
-"""The ``nki`` front end (NKI 0.3 to 0.7; trn2, trn3): every instruction writes to a given destination."""
+"""Trace kernels of ``nki`` (NKI 0.3 to 0.7; trn2, trn3): every instruction writes to a given destination."""

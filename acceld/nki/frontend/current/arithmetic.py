@@ -40,7 +40,7 @@ def activation(
 
 
 def _activating(engine: object) -> Engine:
-    """Return the engine of an activation, the scalar engine where none is named."""
+    """Return the engine of an activation, by default the scalar engine."""
     chosen = engine_of(engine)
     if chosen is Engine.GPSIMD:
         unsupported("an activation on GpSimd (NKI 0.7, trn3): its cost is not published", "leave engine out")
@@ -57,7 +57,7 @@ def activation_reduce(
     scale: object = 1.0,
     name: str | None = None,
 ) -> None:
-    """An activation whose values are also folded along the free axes."""
+    """dst = an activation, whose values are also folded along the free axes."""
     activation(dst, op, data, bias, scale, reduce_op, reduce_res, "reset_reduce")
 
 
@@ -134,7 +134,7 @@ def tensor_scalar(
 
 
 def _second(op: Attr, operand: object, name: str, tile: Tensor) -> Tensor | Number | Pattern:
-    """Return the second operand of an ALU function: 0 where it takes none."""
+    """Return the second operand of an ALU function; 0 if it takes none."""
     return 0 if operand is None and op in UNARY_ALU_OPS else scalar(operand, name, "tensor_scalar", tile)
 
 
@@ -168,7 +168,7 @@ def tensor_scalar_reduce(
 
 
 def _loaded(value: object, command: object, call: str) -> float | None:
-    """Return the ``reduce_init`` of a fold, which counts with ``load_reduce`` only."""
+    """Return the ``reduce_init`` of a fold. It has an effect only with ``load_reduce``."""
     loads = word_of(command) == "load_reduce"
     start = as_number(value)
     if isinstance(value, Tensor):
@@ -192,7 +192,7 @@ def tensor_scalar_cumulative(
     reduce_cmd: object = None,
     name: str | None = None,
 ) -> None:
-    """A running fold with op1 along the free axis of src op0 imm0."""
+    """dst = a running fold with op1 along the free axis of src op0 imm0."""
     target, tile = matched(dst, "tensor_scalar_cumulative", src=src)
     srcs: list[Tensor | Number | Pattern] = [tile, scalar(imm0, "imm0", "tensor_scalar_cumulative", tile)]
     if (imm1 is not None) is not (word_of(reduce_cmd) == "load_reduce"):
@@ -298,6 +298,6 @@ def select_reduce(
 
 
 def dropout(dst: object, data: object, prob: object, name: str | None = None) -> None:
-    """Zeroes elements at random."""
+    """dst = data with random elements set to zero."""
     target, tile = matched(dst, "dropout", data=data)
     emit("dropout", Engine.VECTOR, [target], [tile, scalar(prob, "prob", "dropout", tile)])

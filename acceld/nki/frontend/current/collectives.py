@@ -22,7 +22,7 @@ FOLDS = ("add", "min", "max")
 
 
 class rg_partition_op(Enum):  # the API's name
-    """Function by which ``ReplicaGroup.from_partition_op`` (NKI 0.7) distinguishes ranks."""
+    """Function by which ``ReplicaGroup.from_partition_op`` (NKI 0.7) puts ranks into groups."""
 
     bitwise_and = "and"
     div = "div"
@@ -37,7 +37,7 @@ class ReplicaGroup(NKIObject):
 
     @staticmethod
     def from_partition_op(world_size: int, op: rg_partition_op, operand: int) -> ReplicaGroup:
-        """Return ranks below ``world_size`` of which ``op`` makes the same number are one list."""
+        """Return groups of the ranks below ``world_size``: ranks for which ``op`` gives the same number form one group."""
         number: Callable[[int], int] = {
             rg_partition_op.bitwise_and: lambda rank: rank & operand,
             rg_partition_op.div: lambda rank: rank // operand,
@@ -53,7 +53,7 @@ ReplicaGroup.__module__ = rg_partition_op.__module__ = "nki.collectives"
 
 
 def _groups(value: object, call: str) -> dict[str, Attr]:
-    """Return the ranks of all lists, one list after another, and how many each has."""
+    """Return the ranks of all lists, one list after another, and the length of each."""
     lists: Any = getattr(value, "groups", value)
     if not lists or len({len(ranks) for ranks in lists}) != 1 or not lists[0]:
         refuse(
@@ -172,7 +172,7 @@ def collective_permute_implicit(
     srcs_by_channel: Sequence[object], dsts_by_channel: Sequence[object], replica_group: object,
     channel_ids: Sequence[int] = (0,), priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Each dst = the src of the rank before in its list, a ring."""
+    """Each dst = the src of the rank before it in its list; the list is a ring."""
     groups = _groups(replica_group, "collective_permute_implicit")
     for sources, targets in zip(srcs_by_channel, dsts_by_channel, strict=True):
         for source, target in _pairs(sources, targets, "collective_permute_implicit"):
@@ -194,14 +194,14 @@ def collective_permute_implicit_reduce(
 
 
 def rank_id(name: str | None = None) -> Register:
-    """Return the rank that runs, known at run time only."""
+    """Return the running rank, which is known only at run time."""
     return _ranked({"ranks": (), "members": 1}, 0)
 
 
 def collective_permute_implicit_current_processing_rank_id(
     iteration_id: int, replica_group: object, channel_id: int = 0, name: str | None = None
 ) -> Register:
-    """Return the rank whose data has come after so many steps around the ring."""
+    """Return the rank whose data arrives after so many steps around the ring."""
     return _ranked(_groups(replica_group, "collective_permute_implicit"), operator.index(cast("Any", iteration_id)))
 
 

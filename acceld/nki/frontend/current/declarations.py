@@ -27,7 +27,7 @@ def ndarray(
     address: tuple[int, int] | None = None,
     **kwargs: Any,
 ) -> Tensor:
-    """Return an undefined tensor; in SBUF where no buffer is named. ``address`` is (partition, byte offset)."""
+    """Return an undefined tensor, by default in SBUF. ``address`` is (partition, byte offset)."""
     trace = current_trace()
     kind = memory.buffer_kind(buffer)
     given = memory.as_shape(shape)
@@ -36,7 +36,7 @@ def ndarray(
             "block_dim", "nl.par_dim marks a dimension other than the first", "blocks go on the free axis or in a list"
         )
     sizes = tuple(operator.index(cast("Any", n)) for n in given)
-    if sizes == (1,) and kind.space is not Space.HBM:  # one element, as registers are loaded from
+    if sizes == (1,) and kind.space is not Space.HBM:  # one element, from which a register is loaded
         sizes = (1, 1)
     if kind.shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype))) is not None:
         return known
@@ -81,7 +81,7 @@ def zeros_like(x: Tensor, dtype: object = None, buffer: object = None, name: str
 
 
 def shared_identity_matrix(n: int, dtype: object = np.uint8, dst: Tensor | None = None, **kwargs: Any) -> Tensor:
-    """Return an n x n identity in SBUF: in ``dst`` where given, else in a new tile."""
+    """Return an n x n identity in SBUF: ``dst`` if given, else a new tile."""
     made = ndarray((n, n), dtype) if dst is None else dst
     dma_copy(made, memory.shared_identity_matrix(n, dtype))
     return made

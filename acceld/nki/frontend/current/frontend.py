@@ -1,4 +1,4 @@
-"""Runs a kernel of the current API and finishes its Program."""
+"""Run a kernel of the current API, and finish its Program."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ import nki.isa as nisa
 
 
 class CurrentFrontEnd:
-    """``nki`` for one trace."""
+    """Front end of ``nki`` for one trace."""
 
     roots = ("nki",)
     prelude = PRELUDE
@@ -45,7 +45,7 @@ class CurrentFrontEnd:
         self.session = session
 
     def modules(self) -> Mapping[str, ModuleType]:
-        """The modules a kernel may import, by full name."""
+        """Return the modules that a kernel may import, by full name."""
         session = self.session
         nl = ApiModule("nki.language", session, language.namespace(session.chip), frozenset(LANGUAGE_FUNCTIONS))
         constants = ApiModule("nki.isa.constants", session, isa.namespace())
@@ -57,7 +57,7 @@ class CurrentFrontEnd:
         return {module.__name__: module for module in (nki, nl, nisa, constants, ncc)}
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
-        """Trace, again without renaming where a result must keep its own buffer, and roll loops."""
+        """Trace the kernel and reroll loops. Trace again without renaming if a result must keep its own buffer."""
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
         unroll: frozenset[Site] = frozenset()
@@ -80,7 +80,7 @@ class CurrentFrontEnd:
             except Exception as error:
                 if not sampling or isinstance(error, LimitExceeded) or is_ours(error):
                     raise
-                sampling = False  # what the kernel did wrong must be evaluated on every iteration
+                sampling = False  # an error must be evaluated on every iteration, so sampling is off
             finally:
                 deactivate()
         raise LimitExceeded("the kernel's assignments do not settle", rule="retrace_limit", line=self.session.last_line)

@@ -32,24 +32,24 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 
 
 class DmaEngine(IntEnum):
-    """``nisa.dma_engine``: who moves what cores exchange; no values depend on it."""
+    """``nisa.dma_engine``: the engine that exchanges tiles between cores. No values depend on it."""
 
     dma = 0
     gpsimd_dma = 1
 
 
 class NkiInstruction:
-    """Result of a call of ``nki.isa``. Program order and data decide here which instruction waits for which."""
+    """Result of a call of ``nki.isa``. Which instruction waits for which is decided by program order and data."""
 
     def depends_on(self, *producers: object) -> NkiInstruction:
-        """Itself; a wait that the program's data does not ask for is in no predicted latency."""
+        """Return itself. A wait that the program's data does not require is not part of a predicted latency."""
         trace = current()
         trace.builder.notice(trace.line(), "depends_on adds no wait to the predicted latency")
         return self
 
 
 def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` with its arguments checked, and a handle where it returns nothing."""
+    """Return ``function`` with its arguments checked. A function without a result returns a handle."""
     guarded = checked("nisa", function)
     handle = NkiInstruction()
 

@@ -35,16 +35,16 @@ from acceld.nki.frontend.session import Site, call_site, caller, loop_variable
 from acceld.nki.ir.program import Engine, LoopKind, Space
 
 PLAIN_VALUES = (bool, int, float, str, tuple)
-"""Types of class attributes that a kernel's configuration object may override."""
+"""Types of class attributes that a kernel may override in its configuration object."""
 
 
 def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[object, ...]:
-    """Return the arguments for Python's ``range`` from those a range of this API documents."""
+    """Return the arguments of Python's ``range`` for the documented arguments of this API's ranges."""
     return (start,) if stop is None and step == 1 else (0, start, step) if stop is None else (start, stop, step)
 
 
 def _unrolled(function: str) -> Callable[..., Iterator[object]]:
-    """Return a range whose iterations are marked, so that the program gets its loop back."""
+    """Return a range whose iterations are marked, so that they can be turned back into a loop."""
 
     def call(*args: Any, **kwargs: Any) -> Iterator[object]:
         trace = current()
@@ -83,7 +83,7 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
 
 
 def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object], step: object = 1) -> None:
-    """A loop whose bounds may be registers; ``body_fun`` is called with the index."""
+    """Run a loop whose bounds may be registers. ``body_fun`` is called with the index."""
     if not any(isinstance(bound, Register) for bound in (lower, upper, step)):
         for number in _unrolled("fori_loop")(lower, upper, step):
             body_fun(number)
@@ -93,7 +93,7 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
 
 
 def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
-    """Yield a loop whose bounds may be registers: the body is traced once, for the register it yields."""
+    """Yield the index register of a loop whose bounds may be registers. The body is traced once."""
     trace = current()
     if isinstance(step, Register):
         refuse("control_flow", "the step of a loop must be known while tracing", "use a number")
@@ -115,7 +115,7 @@ def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Regis
 
 @contextmanager
 def _looped(name: str, kind: LoopKind, register: Register) -> Iterator[None]:
-    """A loop of run-time trips around what is traced here, once. It must be traced to its end."""
+    """Open a loop of run-time trips around the code that is traced once inside. The block must be traced to its end."""
     trace = current()
     line = trace.line()
     loop = trace.builder.open_loop(name, MAX_TRIPS, kind, line=line, trips_register=register.number)
@@ -140,7 +140,7 @@ def _register_of(value: object) -> Register:
 
 
 def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
-    """A loop that runs as long as its register is not 0; ``body_fun`` takes the register and returns the next one."""
+    """Run a loop while its register is not 0. ``body_fun`` takes the register and returns the next one."""
     if not isinstance(init, Register):
         refuse("operand_type", "nl.while_loop runs on a register", "load one with nisa.register_load")
     held = register_alloc(init)
@@ -152,7 +152,9 @@ def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
 
 
 def while_statement(test: Callable[[], object]) -> Iterator[None]:
-    """Yield the iterations of a ``while`` statement: one, traced for all, where its condition is a register."""
+    """Yield the iterations of a ``while`` statement. If its condition is a register, one traced iteration stands for
+    all.
+    """
     held = test()
     if isinstance(held, Register):
         with _looped("while", LoopKind.WHILE, held):
@@ -166,7 +168,7 @@ def while_statement(test: Callable[[], object]) -> Iterator[None]:
 
 
 def is_statement(one: object, other: object) -> bool:
-    """``one is other``; of two tensors it says nothing about their values, and compilers refuse it."""
+    """Return ``one is other``. For two tensors this is refused, as compilers do: it says nothing about their values."""
     if isinstance(one, NkiTensor) and isinstance(other, NkiTensor):
         refuse("control_flow", "'is' between two tensors", "compare names or numbers; 'is None' is fine")
     return one is other
@@ -193,7 +195,7 @@ def is_on_chip(buffer: object) -> bool:
 
 
 class no_reorder:  # the API's name
-    """Keeps program order, which the simulator keeps anyway."""
+    """Keep program order, which the simulator keeps anyway."""
 
     def __enter__(self) -> None:
         current()
@@ -250,10 +252,10 @@ def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
 
 
 class NKIObject:
-    """Base of a kernel's own classes: its fields may be set by name.
+    """Base of a kernel's own classes: fields may be set by name.
 
-    Under ``@dataclass`` every plain class attribute is a field here, also one without an annotation, and a field
-    without a value is None if the caller gives none.
+    Under ``@dataclass`` every plain class attribute is a field, also one without an annotation. A field without a value
+    is None if the caller gives none.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -1,9 +1,9 @@
-"""Rolls loops that Python unrolled while tracing back into loops.
+"""Turn loops that Python unrolled while tracing back into loops.
 
-A front end whose ranges hand out plain integers wraps each iteration in a loop of one trip (``mark``). Here,
-neighbouring iterations become one loop where they differ in nothing but the constants of affine expressions, and
-these advance by the same step from each iteration to the next; all others dissolve into their surroundings. The
-rolled program performs exactly the same operations in the same order.
+A front end whose ranges return plain integers wraps each iteration in a loop of one trip (``mark``). Neighboring
+iterations become one loop if they differ only in the constants of affine expressions, and these advance by the same
+step from each iteration to the next. All other marked loops are replaced by their bodies. The resulting program
+performs exactly the same operations in the same order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def mark(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Origin of a marked iteration: iteration ``position`` of ``count`` of the loop at ``site``.
+    """Source of a marked iteration: iteration ``position`` of ``count`` of the loop at ``site``.
 
     ``group`` tells apart loops at one site.
     """
@@ -49,7 +49,7 @@ class Sample:
 
 
 class SamplesDiffer(Exception):
-    """The samples of the loop at ``site`` are not one iteration moved on by equal steps."""
+    """The samples of the loop at ``site`` are not one iteration advanced by equal steps."""
 
     def __init__(self, site: Site) -> None:
         super().__init__("samples differ")
@@ -57,9 +57,10 @@ class SamplesDiffer(Exception):
 
 
 def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Program:
-    """Return the same program with marked iterations rolled or dissolved; loop and buffer ids are made dense again.
+    """Return the same program with marked iterations turned into loops, or replaced by their bodies. Ids are dense
+    again.
 
-    ``samples`` are the marked iterations that stand for more than themselves; SamplesDiffer where they do not.
+    ``samples`` are the marked iterations that stand for further ones. SamplesDiffer if they can not.
     """
     scopes = _narrowed_scopes(program)
     buffers = [replace(b, scope=scopes[b.id]) for b in program.buffers]
@@ -79,7 +80,7 @@ def _used(access: Access) -> Iterator[int]:
 
 
 def _narrowed_scopes(program: Program) -> list[tuple[int, ...]]:
-    """For each buffer, the loops that hold both its declaration and all of its uses."""
+    """Return for each buffer the loops that contain both its declaration and all of its uses."""
     scopes = [buffer.scope for buffer in program.buffers]
     for instruction, loops in program.walk():
         path = tuple(loop.id for loop in loops)
@@ -93,7 +94,7 @@ def _narrowed_scopes(program: Program) -> list[tuple[int, ...]]:
 
 
 class _Roller:
-    """Works from the innermost iterations outwards."""
+    """Reroll loops from the innermost iterations outwards."""
 
     def __init__(self, buffers: list[Buffer], samples: Mapping[int, Sample], lnc: int = 1) -> None:
         self.buffers = buffers
@@ -105,7 +106,7 @@ class _Roller:
                 self.local.setdefault(loop, []).append(buffer.id)
 
     def body(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Roll everything inside, then the iterations that stand side by side here."""
+        """Reroll everything inside, then the adjacent iterations at this level."""
         inner = [replace(node, body=self.body(node.body)) if isinstance(node, Loop) else node for node in nodes]
         out: list[Node] = []
         at = 0
@@ -134,7 +135,7 @@ class _Roller:
         return None if sample is None else (sample.group, sample.site)
 
     def completed(self, run: list[Loop]) -> Iterator[Node]:
-        """Yield the loop that the samples in ``run`` are of."""
+        """Yield the loop that the samples in ``run`` stand for."""
         samples = [self.samples[loop.id] for loop in run]
         first, forms = samples[0], [_Form(self, loop) for loop in run]
         starts = forms[0].constants
@@ -152,13 +153,13 @@ class _Roller:
         yield replace(run[0], name=run[0].name.removeprefix(MARK), trips=first.count, body=body)
 
     def rolled(self, run: list[Loop]) -> Iterator[Node]:
-        """Yield loops over the longest stretches of iterations that advance evenly; single ones dissolve."""
+        """Yield loops over the longest stretches of iterations that advance evenly, and the bodies of single ones."""
         forms = [_Form(self, loop) for loop in run]
         at = 0
         while at < len(run):
             length, steps = _stretch(forms[at:])
             if length == 1 and run[at].kind is LoopKind.SPMD and (self.lnc > 1 or _exchanges(run[at])):
-                yield replace(run[at], name=run[at].name.removeprefix(MARK))  # a core of its own
+                yield replace(run[at], name=run[at].name.removeprefix(MARK))  # a logical core's own core
             elif length == 1:
                 yield from run[at].body
             else:
@@ -174,7 +175,7 @@ def _exchanges(node: Node) -> bool:
 
 
 class _Form:
-    """An iteration as a structure without affine constants, and those constants in order."""
+    """An iteration as a structure without affine constants, and its constants in order."""
 
     def __init__(self, roller: _Roller, loop: Loop) -> None:
         self.constants: list[int] = []
@@ -230,7 +231,7 @@ class _Form:
 
 
 def _stretch(forms: list[_Form]) -> tuple[int, list[int]]:
-    """Return how many iterations from the first on advance evenly, and each constant's step."""
+    """Return the number of iterations, from the first on, that advance evenly, and each constant's step."""
     first = forms[0]
     if len(forms) == 1 or forms[1].structure != first.structure:
         return 1, []
@@ -278,7 +279,7 @@ def _advanced(node: Node, loop: int, steps: Iterator[int]) -> Node:
 
 
 def _renumbered(program: Program) -> Program:
-    """Return loop ids in order of appearance; buffers nobody uses any more dropped, the others numbered from 0."""
+    """Renumber loop ids in order of appearance. Unused buffers are dropped, and the others numbered from 0."""
     loops = {number: place for place, number in enumerate(program.loops)}
     kept = {*program.inputs, *program.outputs}
     for instruction, _ in program.walk():

@@ -1,4 +1,4 @@
-"""Moving tiles: DMA, copies, fills, shuffles."""
+"""Move tiles: DMA, copies, fills, shuffles."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def sendrecv(
     dma_engine: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = src of the other core of the pair, which gets this core's."""
+    """dst = src of the other core of the pair, which in turn gets this core's src."""
     trace = current_trace()
     if trace.session.lnc != 2 or len(trace.grid) != 1 or trace.grid[0] != 2:
         refuse(
@@ -74,7 +74,7 @@ def sendrecv(
 
 
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
-    """Check the chosen descriptor generation against its operands. It changes no values; timing knows one kind only."""
+    """Check the chosen descriptor generation against its operands. It changes no values, and timing has only one kind."""
     hardware = word_of(dge_mode) == "hwdge"
     chosen = engine_of(engine)
     if hardware and source.dtype_name != target.dtype_name:
@@ -134,7 +134,7 @@ def dma_transpose(
     oob_mode: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = transpose(src, axes) during the transfer: of two to four axes the first and the last change places."""
+    """dst = transpose(src, axes) during the transfer. For two to four axes, the first and the last are exchanged."""
     source, target = tensor(src, "src", "dma_transpose"), tensor(dst, "dst", "dma_transpose")
     _no_skipping(oob_mode, "dma_transpose")
     _check_dge(dge_mode, None, source, target, "dma_transpose")

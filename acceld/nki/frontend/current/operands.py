@@ -1,4 +1,4 @@
-"""Helpers of all instructions: checking operands, fitting shapes, emitting."""
+"""Check operands, fit their shapes, and emit instructions."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def destination(value: object, call: str) -> Tensor:
 def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
     """Return the destination and the sources by name as tiles of one shape.
 
-    Axes of one element are added, dropped or repeated to the destination's shape. Engines count elements, so tiles of
-    equally many elements a partition go together too: all of them are split into the finest axes that any of them has.
+    Axes of one element are added, dropped or repeated to the destination's shape. Engines count elements, so tiles with
+    equally many elements a partition fit too: all are split into the finest axes that any of them has.
     """
     target = destination(dst, call)
     tiles = {name: operand(value, name, call) for name, value in sources.items()}
@@ -55,7 +55,7 @@ def _viewed(tile: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
-    """Return the finest split of free axes that fits tiles of equally many elements; None if their axes do not nest."""
+    """Return the finest split of free axes that fits tiles with equally many elements; None if their axes do not nest."""
     if len({(tile.shape[0], tile.access.elements) for tile in tiles}) != 1 or any(t.access.indirect for t in tiles):
         return None
     return finest_axes([tile.shape[1:] for tile in tiles])
@@ -70,7 +70,7 @@ def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
 
 
 def split(tile: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Return ``tile`` with its free axes split into ``axes``, which are finer."""
+    """Return ``tile`` with its free axes split into the finer ``axes``."""
     left = list(axes)
     dims: list[TileDim] = []
     for dim in reversed(tile.access.dims[1:]):
@@ -125,7 +125,7 @@ def tensor(value: object, name: str, call: str) -> Tensor:
 
 
 def same(source: Tensor, target: Tensor, call: str) -> Tensor:
-    """Return ``source`` in the shape of ``target``, whatever the number of axes, as long as the elements agree."""
+    """Return ``source`` in the shape of ``target``. The number of axes may differ if the elements agree."""
     if source.shape == target.shape:
         return source
     view = conform(source, target.shape)
@@ -139,7 +139,7 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
 
 
 def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
-    """Return both of a copy in one shape: the target's, or the source's where only the target has a view of that shape."""
+    """Return both tiles of a copy in one shape: the target's; or the source's, if only the target has a view of it."""
     try:
         return target, same(source, target, call)
     except (UnsupportedCall, Retrace) as failure:
