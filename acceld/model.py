@@ -235,7 +235,7 @@ class Profile:
     counters: Mapping[str, float] = field(default_factory=dict)
     """Counters by neuron-profile's names: hbm_read_bytes, spill_save_bytes, hardware_flops, ..."""
     bound: str = ""
-    """What limits the latency, such as ``DMA 86 %, 512 B rows``."""
+    """Bottleneck of the latency, such as ``DMA 86 %, 512 B rows``."""
     notes: tuple[str, ...] = ()
     samples_us: tuple[float, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""Facts of NKI that a kernel's author needs: calls with their arguments, engines and limits, and the chip's figures.
+"""Provide facts of NKI to authors of kernels: calls with arguments, engines and limits, and the chip's figures.
 
-All of it is read from the tables by which kernels are traced and verified, so nothing here can be at odds with them.
+All facts are read from the tables by which kernels are traced and verified, so they can not contradict them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHORT = {"language": "nl", "isa": "nisa"}
 UNARY_OPERATIONS = {
     "reciprocal": "reciprocal", "invert": "tensor_scalar", "logical_not": "tensor_scalar", "negative": "tensor_scalar",
 }  # fmt: skip
-"""Functions of one tile that the scalar engine's table of functions does not compute."""
+"""Functions of one tile that are missing in the scalar engine's table of functions."""
 LANGUAGE_OPERATIONS: Mapping[str, str] = {
     **dict.fromkeys(wrappers.UNARY, "activation"),
     **UNARY_OPERATIONS,
@@ -53,13 +53,13 @@ LANGUAGE_OPERATIONS: Mapping[str, str] = {
     "loop_reduce": "loop_reduce",
     "rand": "random",
 }
-"""Operation that a function of ``nl`` becomes; the others take several, or none."""
+"""The operation of each function of ``nl`` that becomes exactly one."""
 
 LOOPS = frozenset("affine_range sequential_range static_range dynamic_range arange".split())
-"""Functions whose arguments are those of Python's ``range``, and which the language's own file documents."""
+"""Functions with the arguments of Python's ``range``, which the language's own file documents."""
 
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
-"""Traits by which one operation stands for another."""
+"""Traits in which two operations must agree for one to replace the other."""
 
 
 def used_calls(source: str, api: str) -> frozenset[str]:
@@ -102,7 +102,7 @@ def neighbours(calls: Iterable[str], api: str, chip: str) -> frozenset[str]:
 
 
 def call_lines(calls: Iterable[str], api: str) -> list[str]:
-    """Return a line for each call: arguments, the engines that have it, where its tiles may lie, what it computes."""
+    """Return a line for each call: arguments, engines, memories of its tiles, and its meaning."""
     functions = _functions(api)
     return [f"{call}({functions[call]}){_facts(call)}" for call in sorted(calls, key=_instructions_first)]
 
@@ -118,11 +118,11 @@ def every_call(api: str, chip: str) -> frozenset[str]:
 
 
 def name_lines(api: str, chip: str) -> list[str]:
-    """Return the names of ``nl`` that the ``op`` arguments of instructions take."""
+    """Return the names of ``nl`` that are valid as ``op`` arguments."""
     late = {name for name, first in LATE_ALU_OPS.items() if first > chip_spec(chip).generation}
 
     def names(known: frozenset[str], aliases: Mapping[str, str]) -> str:
-        offered = sorted(_language(api) - {"sum", "prod", "all"})  # reductions of a tile, which go by other names here
+        offered = sorted(_language(api) - {"sum", "prod", "all"})  # reductions of a tile have other names here
         return ", ".join(f"nl.{name}" for name in offered if aliases.get(name, name) in known - late)
 
     return [
@@ -133,7 +133,7 @@ def name_lines(api: str, chip: str) -> list[str]:
 
 
 def chip_lines(api: str, chip: str) -> list[str]:
-    """Return the figures of a chip's core that kernels are shaped by."""
+    """Return the figures of a chip's core that affect the shape of kernels."""
     spec = chip_spec(chip)
     legacy = api == "nki_legacy"
     usable = spec.sbuf_bytes_per_partition - (LEGACY_RESERVED_SBUF_BYTES if legacy else 0)
@@ -194,7 +194,7 @@ def _language(api: str) -> frozenset[str]:
 
 @cache
 def _functions(api: str) -> Mapping[str, str]:
-    """Supported functions by short name, with their arguments."""
+    """Return the supported functions by short name, with their arguments."""
     legacy = api == "nki_legacy"
     places = {
         "nl": (legacy_language if legacy else current_language).namespace(),
@@ -241,5 +241,5 @@ def _instructions_first(call: str) -> tuple[bool, str]:
 
 
 def _short_row(spec: ChipSpec) -> int:
-    """Return bytes of a row that take as long as its descriptor."""
+    """Return the length in bytes of a row that takes as long as its descriptor."""
     return round(spec.dma_descriptor_us * spec.dma_wire_bytes_per_us)

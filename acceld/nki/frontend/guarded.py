@@ -1,8 +1,8 @@
-"""Read a kernel's file as the permitted subset of Python: listed statements, attributes, calls and built-in names.
+"""Run a kernel's file as the permitted subset of Python: listed statements, attributes, calls and built-in names.
 
-The file's tree is rewritten before it is compiled: each attribute is read, and each function called, through a check of the
-very object that stands there. A file that reaches something in a way its text does not show is refused here, at its line,
-where a policy that reads text alone would have to guess what a name stands for.
+The file's syntax tree is rewritten before it is compiled. Each attribute access and each call goes through a check of
+the actual object. So a file is refused at the line where it reaches something in a way that its text does not show. A
+policy that reads only text would have to guess what a name stands for.
 """
 
 from __future__ import annotations
@@ -68,10 +68,12 @@ _PLAIN = (
 
 
 class Guard:
-    """Rewrites and runs one kernel's file; raises LegalityError with rule :data:`RULE`."""
+    """Rewrite and run one kernel's file. Raises LegalityError with rule :data:`RULE`."""
 
     def __init__(self, permitted: Permitted, session: Session, own: str) -> None:
-        """``own`` is the module that the file becomes; the API's modules are those that can be imported now."""
+        """Prepare the checks. ``own`` is the module that the file becomes. The API's modules are those that can be
+        imported now.
+        """
         self._permitted, self._session, self._own = permitted, session, own
         api = [module for module in sys.modules.values() if isinstance(module, ApiModule)]
         self._api = {id(value) for module in api for value in vars(module).values()}
@@ -80,7 +82,7 @@ class Guard:
         }
 
     def rewritten(self, tree: ast.Module) -> ast.Module:
-        """Return the tree with its checks. A statement or expression outside of the subset is refused."""
+        """Return the tree with its checks. A statement or expression outside the subset is refused."""
         return ast.fix_missing_locations(_Checks(self._refused, self._permitted).visit(tree))  # type: ignore[no-any-return]
 
     def names(self) -> dict[str, Any]:
@@ -128,7 +130,7 @@ class Guard:
         return owner
 
     def _call(self, function: Any, masked: bool = False) -> Any:
-        """Return a function that may be called; ``masked`` where it may be given ``where=``, which leaves memory unfilled."""
+        """Return a function that may be called. ``masked``: it is called with ``where=``, which leaves memory unfilled."""
         if not self._callable(function) or (
             masked and (isinstance(function, np.ufunc) or function is functools.partial)
         ):
@@ -162,7 +164,7 @@ class Guard:
         return self._is_own(function) or (kind.__module__ != "typing" and self._from(kind.__module__))
 
     def _from(self, module: str | None) -> bool:
-        """Return True for the simulator's API and for modules that a kernel may import, with what lies below."""
+        """Return True for objects of the simulator's API, and of the modules that a kernel may import."""
         name = (module or "").removeprefix("_")
         return name.startswith(_SIMULATOR) or self._permitted.module(name.partition(".")[0])
 
@@ -272,7 +274,7 @@ class _Checks(ast.NodeTransformer):
         return node
 
     def visit_MatchValue(self, node: ast.MatchValue) -> ast.pattern:
-        self._public(node.value)  # a pattern compares, and gives nothing away; it takes no call
+        self._public(node.value)  # a pattern compares and exposes nothing, and makes no call
         return node
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
@@ -294,7 +296,7 @@ class _Checks(ast.NodeTransformer):
         return node
 
     def _public(self, node: ast.expr | None) -> None:
-        """Refuse an annotation or a pattern that calls something or names what is internal."""
+        """Refuse an annotation or a pattern that calls something or uses an internal name."""
         for inner in ast.walk(node) if node is not None else ():
             named = getattr(inner, "attr", getattr(inner, "id", ""))
             if isinstance(inner, ast.Call | ast.Lambda | ast.NamedExpr) or named.startswith("_"):

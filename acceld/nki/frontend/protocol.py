@@ -1,4 +1,4 @@
-"""Interface of an API generation to the tracer."""
+"""Define the interface between an API generation and the tracer."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from acceld.nki.frontend.session import Session
 from acceld.nki.ir.program import Program
 
 WHILE, IS = "__acceld_while__", "__acceld_is__"
-"""Names under which a kernel's file finds a front end's meaning of ``while x`` and of ``x is y``."""
+"""Names by which a kernel's file finds a front end's version of ``while x`` and of ``x is y``."""
 
 
 class FrontEnd(Protocol):
-    """One API generation, for one trace."""
+    """Interface of an API generation, for one trace."""
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Packages that belong to the API: everything below them comes from ``modules`` and nowhere else."""
+        """Packages of the API. Everything below them comes from ``modules`` and nowhere else."""
         ...
 
     @property
@@ -28,13 +28,15 @@ class FrontEnd(Protocol):
 
     @property
     def statements(self) -> Mapping[str, Callable[..., object]]:
-        """The statements that the API reads differently from Python: members of :data:`WHILE` and :data:`IS`."""
+        """Functions for the statements that the API reads differently from Python: members of :data:`WHILE` and
+        :data:`IS`.
+        """
         ...
 
     def __init__(self, session: Session) -> None: ...
 
     def modules(self) -> Mapping[str, ModuleType]:
-        """The modules a kernel may import, by full name."""
+        """Return the modules that a kernel may import, by full name."""
         ...
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:

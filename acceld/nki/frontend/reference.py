@@ -1,4 +1,4 @@
-"""Calls of both NKI APIs by name: parameters as the simulator takes them, and if it does."""
+"""Look up calls of both NKI APIs by name: their parameters, and whether the simulator supports them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NEAR = 5
-"""Names offered where none is as asked."""
+"""Number of similar names that are offered for an unknown name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +20,20 @@ class Call:
     name: str
     api: str
     signature: str
-    """Its parameters; empty for a call that is not simulated."""
+    """Parameters; empty if the call is not simulated."""
     state: str
-    """``supported``, or ``unsupported:`` and why."""
+    """``supported``, or ``unsupported:`` and the reason."""
     text: str = ""
 
 
 def look_up(name: str) -> tuple[Call, ...]:
-    """Return the calls of a name such as ``nc_matmul`` or ``nisa.nc_matmul``, of each API that has it."""
+    """Return the calls with a name such as ``nc_matmul`` or ``nisa.nc_matmul``, for each API that has one."""
     bare = name.strip().removesuffix("()").rpartition(".")[2]
     return tuple(call for call in _calls() if call.name == bare)
 
 
 def near(name: str) -> list[str]:
-    """Return names of calls that look like one, or contain it."""
+    """Return similar names of calls, and those that contain ``name``."""
     bare = name.strip().rpartition(".")[2].lower()
     names = sorted({call.name for call in _calls()})
     close = difflib.get_close_matches(bare, names, n=NEAR)
@@ -62,7 +62,7 @@ def _calls() -> Iterator[Call]:
 
 
 def _described(function: Callable[..., Any]) -> tuple[str, str]:
-    """Return a function's parameters without types, and what its docstring says."""
+    """Return a function's parameters without types, and its docstring."""
     try:
         found = inspect.signature(function)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""State of one trace, for kernels of either API: builder, place in the kernel's file, deadline."""
+"""Hold the state of one trace, for kernels of either API: builder, position in the kernel's file, deadline."""
 
 from __future__ import annotations
 
@@ -21,18 +21,22 @@ from acceld.nki.ir.program import MAX_INSTRUCTIONS
 
 PACKAGE = str(Path(__file__).parents[1])
 LIBRARY = (sysconfig.get_path("stdlib"), "<")
-"""Beginnings of file names that are no kernel's: Python's own library, text that is not a file."""
+"""Beginnings of file names that do not belong to a kernel: Python's own library, and text that is not a file."""
 SHOWN_CALLS = 4
-"""Calls that a message names at most."""
+"""Limit on calls that a message names."""
 
 Call = tuple[str, str, int]
-"""A function that runs: its file, its name, its line."""
+"""A running function: its file, its name, its line."""
 Site = tuple[str, str, int, int]
-"""A place in source code: file, function, its first line, byte code offset. The same in each trace of a source."""
+"""A position in source code: file, function, its first line, byte code offset. It is the same in each trace of a
+source.
+"""
 
 
 class LaunchedWhileLoading(BaseException):
-    """A kernel's file launches its kernel at the top level: what follows is a driver, not needed for a trace."""
+    """A kernel's file launches its kernel at the top level. The rest of the file is a driver, which a trace does not
+    need.
+    """
 
 
 @dataclass(frozen=True)
@@ -69,17 +73,19 @@ class Session:
     running: bool = False
     last_line: int = 0
     reload: Callable[[], Any] | None = None
-    """Loads the kernel's file again and gives its entry function: a second trace must not see what a first one left."""
+    """Loads the kernel's file again and returns its entry function, because a second trace must not see changes of the
+    first.
+    """
 
     def __post_init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was traced."""
+        """Discard the trace so far."""
         self.builder = ProgramBuilder(max_instructions=self.options.max_instructions)
 
     def again(self, function: Any) -> Any:
-        """Return the kernel's function, as it was when its file was loaded, to trace it again."""
+        """Return the kernel's function in its state after loading, to trace it again."""
         return function if self.reload is None else self.reload()
 
     def check_deadline(self) -> None:
@@ -103,9 +109,7 @@ class Session:
         return 0
 
     def place(self) -> str:
-        """Return the name the calls that run in other files than the kernel's own, the innermost first; empty if none
-        does.
-        """
+        """Return the running calls in other files than the kernel's own, innermost first; empty if there are none."""
         frame: FrameType | None = sys._getframe(1)
         calls: list[Call] = []
         while frame is not None and frame.f_code.co_filename != self.filename:
@@ -115,7 +119,7 @@ class Session:
         return "" if frame is None or not calls else self.named(tuple(calls))
 
     def named(self, calls: tuple[Call, ...]) -> str:
-        """Return calls in words, the innermost first, without those of Python's own library."""
+        """Return calls as text, innermost first, without those of Python's own library."""
         root = self.options.source_root
         return _named(calls, "" if root is None else str(root.resolve()))
 
@@ -141,7 +145,9 @@ def caller() -> FrameType | None:
 
 
 def is_ours(error: Exception) -> bool:
-    """Return True for a defect of the simulator: raised in its own code, and not one of the kernel's typed failures."""
+    """Return True for a defect of the simulator: an error raised in its own code, and not a typed failure of the
+    kernel.
+    """
     if isinstance(error, KernelFailure):
         return False
     traceback = error.__traceback__
@@ -168,20 +174,22 @@ def call_place() -> tuple[Site, str]:
 
 
 def loop_variable() -> str:
-    """Return the variable of the ``for`` statement whose range is being made; empty if there is none."""
+    """Return the variable of the ``for`` statement whose range is being evaluated; empty if there is none."""
     frame = caller()
     return "" if frame is None else _stored_name(frame, 1)
 
 
 def _stored_name(frame: FrameType, which: int) -> str:
     offsets, names = _stores(frame.f_code)
-    at = bisect_right(offsets, frame.f_lasti) - 1  # up to Python 3.11 f_lasti points behind the call
+    at = bisect_right(offsets, frame.f_lasti) - 1  # up to Python 3.11 f_lasti points after the call
     return names[at][which] if at >= 0 else ""
 
 
 @lru_cache(maxsize=256)
 def _stores(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
-    """For each instruction the name its value is stored to, and the name the loop over its value stores to."""
+    """Return, for each instruction, the name that its value is stored to, and the loop variable that its value is
+    stored to.
+    """
     steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
     names = []
     for at in range(len(steps)):

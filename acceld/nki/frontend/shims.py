@@ -1,4 +1,4 @@
-"""Imports of a kernel's file while it is traced: the simulator's API modules, and stubs for what is missing."""
+"""Import for a kernel's file while it is traced: the simulator's API modules, and stubs for missing modules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from acceld.nki.frontend.session import Session
 FRAMEWORKS = frozenset(
     "torch torch_xla torch_neuronx torchvision jax jaxlib flax transformers libneuronxla jax_neuronx".split()
 )
-"""Packages never loaded while tracing, even where they are installed: no kernel needs them."""
+"""Packages that are never loaded while tracing, even if installed: no kernel needs them."""
 
 
 PACKAGE = __name__.partition(".")[0]
@@ -31,11 +31,11 @@ WAYS = {
     "belongs": "name the kernel's API (--api), or import the other package",
     "can": "compute with nl and nisa functions, and with plain Python where a number is needed",
 }
-"""Advice, by the first word of what is wrong with a module."""
+"""Advice, by the first word of the problem with a module."""
 
 
 class Stub:
-    """Stands for something missing; it may be passed around, and raises when a running kernel uses it."""
+    """Stand in for something missing. It may be passed around, and raises when a running kernel uses it."""
 
     def __init__(self, session: Session, name: str, why: str) -> None:
         self.__dict__.update(_session=session, _name=name, _why=why)
@@ -57,7 +57,7 @@ class Stub:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._use()
         if len(args) == 1 and callable(args[0]) and not kwargs and not isinstance(args[0], Stub):
-            return args[0]  # a decorator
+            return args[0]  # used as a decorator
         return Stub(self.__dict__["_session"], f"{self.__dict__['_name']}(...)", self.__dict__["_why"])
 
     def __getitem__(self, key: Any) -> Any:
@@ -82,7 +82,7 @@ class Stub:
 
 
 class StubModule(ModuleType):
-    """A module that is not there."""
+    """Stand in for a missing module."""
 
     def __init__(self, name: str, session: Session, why: str) -> None:
         super().__init__(name)
@@ -102,7 +102,7 @@ class ApiModule(ModuleType):
     """A module of the API: its names, and a clear refusal of any other.
 
     ``documented`` are the functions that the API has; None if that is not known. A documented function that is not
-    among ``names`` is the simulator's lack. A lower-case name that is not documented is the kernel's mistake.
+    among ``names`` is a gap of the simulator. A lower-case name that is not documented is the kernel's mistake.
     """
 
     def __init__(
@@ -116,7 +116,9 @@ class ApiModule(ModuleType):
         self.__dict__["_frozen"] = True
 
     def __setattr__(self, name: str, value: object) -> None:
-        own_part = isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"  # set by its import
+        own_part = (
+            isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"
+        )  # attributes that the import system sets
         if "_frozen" in self.__dict__ and not own_part and not name.startswith("__"):
             raise LegalityError(
                 f"{self.__name__}.{name} can not be changed", rule="monkeypatch", line=self._session.line()
@@ -141,13 +143,15 @@ class ApiModule(ModuleType):
         return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {self._instead(name, known)}".strip())
 
     def _instead(self, name: str, known: Sequence[str]) -> str:
-        """Return a hint. A name that NKI documents gets no near name, which would be another function."""
+        """Return a hint. A name that NKI documents gets no similar name, which would be another function."""
         if self._documented is not None and name in self._documented:
             return "NKI has it; the simulator does not yet"
         return did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}"
 
     def _invented(self, name: str, known: Sequence[str]) -> Stub:
-        """Refuse a function that NKI does not have, now or when it is used, with the nearest ones and their arguments."""
+        """Refuse a function that NKI does not have, now or when it is used. The error has similar functions with their
+        arguments.
+        """
         near = get_close_matches(name, known, n=3, cutoff=0.5)
         shown = [f"{one}({arguments_of(self.__dict__[one])})" if one in self.__dict__ else one for one in near]
         message = f"{self.__name__}.{name} does not exist in NKI"
@@ -158,7 +162,7 @@ class ApiModule(ModuleType):
 
 
 class _Invented(Stub):
-    """Stands for an imported name that NKI does not have, until a running kernel uses it."""
+    """Stand in for an imported name that NKI does not have, until a running kernel uses it."""
 
     def _use(self) -> None:
         session: Session = self.__dict__["_session"]
@@ -168,7 +172,7 @@ class _Invented(Stub):
 
 
 def arguments_of(function: object) -> str:
-    """Return a function's arguments as a call lists them; ``...`` where they are not known."""
+    """Return a function's arguments as a call lists them; ``...`` if they are unknown."""
     try:
         return shown_arguments(inspect.signature(function)) if callable(function) else "..."
     except ValueError:
@@ -176,7 +180,9 @@ def arguments_of(function: object) -> str:
 
 
 def shown_arguments(signature: inspect.Signature) -> str:
-    """Return the parameters as a call lists them: names, ``*`` before those only by name, numbers of defaults."""
+    """Return the parameters as a call lists them: names, ``*`` before keyword-only ones, the values of numeric
+    defaults.
+    """
     shown, star = [], False
     for one in signature.parameters.values():
         if one.kind is inspect.Parameter.VAR_KEYWORD:
@@ -204,11 +210,11 @@ class _Loader(importlib.abc.Loader):
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:
-        """The module is complete as it is."""
+        """Do nothing, because the module is complete."""
 
 
 class _First(importlib.abc.MetaPathFinder):
-    """Answers for the API's packages, whatever is installed, and for frameworks."""
+    """Find the API's packages, whatever is installed, and stubs for frameworks. Comes first among the finders."""
 
     def __init__(self, session: Session, modules: Mapping[str, ModuleType], roots: tuple[str, ...]) -> None:
         self.session, self.modules, self.roots = session, modules, roots
@@ -227,7 +233,7 @@ class _First(importlib.abc.MetaPathFinder):
         return importlib.machinery.ModuleSpec(fullname, _Loader(module), is_package=True)
 
     def _why(self, top: str) -> str:
-        """Return the error text for a module that the API does not have."""
+        """Return the error message for a module that the API does not have."""
         other = {"nki": "nki", "neuronxcc": "nki_legacy"}.get(top, self.session.api)
         if other != self.session.api:
             return f"belongs to API {other}; the kernel is traced as one of {self.session.api}"
@@ -235,7 +241,9 @@ class _First(importlib.abc.MetaPathFinder):
 
 
 class _Last(importlib.abc.MetaPathFinder):
-    """Gives a stub for a module that nothing else finds, when the kernel's own files ask for it."""
+    """Give a stub for a module that nothing else finds, if the kernel's own files import it. Comes last among the
+    finders.
+    """
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -250,9 +258,9 @@ class _Last(importlib.abc.MetaPathFinder):
 
 
 def _asked_by_kernel(session: Session) -> bool:
-    """Return True if the running import statement stands in the kernel's file or below its source root.
+    """Return True if the running import statement is in the kernel's file or below its source root.
 
-    ``importlib.util.find_spec`` is no import: a kernel that asks what there is gets the truth.
+    ``importlib.util.find_spec`` is not an import: a kernel that asks whether a module exists gets the true answer.
     """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and "importlib" in frame.f_code.co_filename:
@@ -274,7 +282,9 @@ def _inside(name: str, root: Path) -> bool:
 
 @contextmanager
 def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[str, ...]) -> Iterator[None]:
-    """Install the API's modules and the stubs; put ``sys.modules``, ``sys.path`` and the finders back afterwards."""
+    """Install the API's modules and the stubs for the block. Restore ``sys.modules``, ``sys.path`` and the finders
+    after it.
+    """
     had, disabled = hasattr(logging, "OFF"), logging.root.manager.disable
     if not had:
         logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]  # what the Neuron packages add to it
@@ -304,7 +314,9 @@ def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[st
 
 
 def _stale(roots: tuple[str, ...], root: Path | None) -> list[str]:
-    """Return imported modules that a trace must load anew: the API, the kernel's own, packages that hold another ``nl``."""
+    """Return the imported modules that a trace must load again: the API, the kernel's own, packages that hold another
+    ``nl``.
+    """
     others = {name: one for name, one in sys.modules.items() if one is not None and not _kept(name, one)}
     holding = {name.partition(".")[0] for name, one in others.items() if _holds_api(one, roots)}
     return [
@@ -315,7 +327,7 @@ def _stale(roots: tuple[str, ...], root: Path | None) -> list[str]:
 
 
 def _kept(name: str, module: ModuleType) -> bool:
-    """Return True if a module is never loaded again: the running program, this package, what is installed."""
+    """Return True if a module is never loaded again: the running program, this package, installed packages."""
     file = vars(module).get("__file__") or ""
     return name == "__main__" or name.partition(".")[0] == PACKAGE or "site-packages" in Path(file).parts
 

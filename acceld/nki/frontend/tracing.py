@@ -1,7 +1,7 @@
-"""Runs a kernel's Python once, without data, and returns its Program.
+"""Run a kernel's Python once, without data, and return its Program.
 
-The source is compiled under the file name given, so that lines in errors are the kernel's. Nothing is believed of
-a Program because the tracer made it: the judge decodes and verifies it again.
+The source is compiled under the given file name, so that lines in errors are the kernel's. The Program is not trusted
+because the tracer made it: the judge decodes and verifies it again.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _traced(
     front_end: FrontEnd,
     arguments: Sequence[Argument] | Mapping[str, Argument],
 ) -> tuple[Program, tuple[Notice, ...]]:
-    """Load the file and run its entry; what goes wrong is raised as a typed error with the kernel's line."""
+    """Load the file and run its entry. Errors are raised as typed errors with the kernel's line."""
     filename = session.filename
     try:
         module, notices = _load(tree, session, front_end)
@@ -99,7 +99,7 @@ def _traced(
         raise LimitExceeded(
             "the kernel's Python recurses too deep", rule="recursion", line=_line_of(error.__traceback__, filename)
         ) from error
-    except BaseException as error:  # whatever a kernel raises, SystemExit too
+    except BaseException as error:  # a kernel may raise anything, SystemExit too
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         place = _place_of(error.__traceback__, session)
         text = f"{text[:2000]} ({place})" if place else text[:2000]
@@ -125,10 +125,10 @@ def check_target(api: str, chip: str, lnc: int) -> None:
 
 
 class _Statements(ast.NodeTransformer):
-    """Rewrites what the API's compilers read otherwise than Python.
+    """Rewrite what the API's compilers read differently from Python.
 
-    The comparisons of a ``mask=`` argument are joined with ``&``: ``and`` and chains are read there. Where the API has
-    them (``names``), ``while x`` and ``x is y`` ask a function of the front end.
+    The comparisons of a ``mask=`` argument are joined with ``&``, because compilers accept ``and`` and chained
+    comparisons there. If the API has them (``names``), ``while x`` and ``x is y`` call a function of the front end.
     """
 
     def __init__(self, names: Collection[str]) -> None:
@@ -266,7 +266,7 @@ def _line_of(traceback: TracebackType | None, filename: str) -> int:
 
 
 def _place_of(traceback: TracebackType | None, session: Session) -> str:
-    """Return the name the calls in files beside the kernel's own that raised an error, the innermost first."""
+    """Return the calls that raised an error in files other than the kernel's own, innermost first."""
     calls: list[Call] = []
     inside = False
     while traceback is not None:
@@ -280,12 +280,12 @@ def _place_of(traceback: TracebackType | None, session: Session) -> str:
 
 
 class _Expired(BaseException):
-    """The deadline passed; a BaseException, so that a kernel's ``except Exception`` does not keep it."""
+    """The deadline passed. A BaseException, so that a kernel's ``except Exception`` does not catch it."""
 
 
 @contextmanager
 def _deadline(session: Session) -> Iterator[None]:
-    """Interrupt Python code that never comes back to the simulator; only possible in the main thread."""
+    """Interrupt Python code that never returns to the simulator. Only possible in the main thread."""
     usable = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
     if not usable:
         yield
@@ -298,7 +298,7 @@ def _deadline(session: Session) -> Iterator[None]:
             return
         while frame is not None and frame.f_code.co_filename != session.filename:
             frame = frame.f_back
-        if frame is None:  # not in the kernel's code; the next tick will be
+        if frame is None:  # not in the kernel's code; the next tick may be
             return
         session.last_line = frame.f_lineno
         raise _Expired
@@ -312,7 +312,7 @@ def _deadline(session: Session) -> Iterator[None]:
         active = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-        if delay:  # a timer of the caller's goes on
+        if delay:  # restart the caller's own timer
             signal.setitimer(signal.ITIMER_REAL, max(0.001, delay - (time.monotonic() - started)), interval)
 
 

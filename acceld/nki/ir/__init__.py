@@ -1,1 +1,1 @@
-"""The program that tracing a kernel yields: operations, encoding, def-use, number formats."""
+"""Represent the program of a traced kernel: operations, encoding, def-use, number formats."""

@@ -1,4 +1,4 @@
-"""Puts a Program together while a front end traces a kernel."""
+"""Build a Program while a front end traces a kernel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from acceld.nki.ir.program import (
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A loop whose body may still change."""
+    """An open loop, whose body may still change."""
 
     loop: Loop
     body: list[Draft | Instruction]
@@ -36,24 +36,24 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Place of an emitted instruction, so that a later assignment can change its destination."""
+    """The position of an emitted instruction, through which a later assignment can change its destination."""
 
     body: list[Draft | Instruction]
     index: int
 
     @property
     def instruction(self) -> Instruction:
-        """The instruction as it is now."""
+        """The current instruction."""
         node = self.body[self.index]
         assert isinstance(node, Instruction)
         return node
 
     def replace(self, instruction: Instruction) -> None:
-        """Put ``instruction`` in its place."""
+        """Replace the instruction."""
         self.body[self.index] = instruction
 
     def is_in_open_body(self, builder: ProgramBuilder) -> bool:
-        """Return True if instructions emitted now stand in the same body."""
+        """Return True if instructions emitted now go to the same body."""
         return builder.is_open(self.body)
 
 
@@ -98,7 +98,7 @@ class ProgramBuilder:
         data: bytes | None = None,
         scope: tuple[int, ...] | None = None,
     ) -> Buffer:
-        """Declare a buffer in the loops of ``scope``, all that are open unless given."""
+        """Declare a buffer in the loops of ``scope``, by default all open ones."""
         made = Buffer(
             id=len(self.buffers),
             name=name,
@@ -116,12 +116,12 @@ class ProgramBuilder:
         return made
 
     def change_buffer(self, number: int, **changes: object) -> Buffer:
-        """Replace fields of a declared buffer (its role once it is returned, say)."""
+        """Replace fields of a declared buffer, such as its role once it is returned."""
         self.buffers[number] = replace(self.buffers[number], **changes)  # type: ignore[arg-type]  # checked by replace
         return self.buffers[number]
 
     def discard(self, number: int) -> bool:
-        """Take back the buffer declared last, which nothing uses; False if ``number`` is another one."""
+        """Remove the last declared buffer, which must be unused. Return False if ``number`` is not the last one."""
         if number != len(self.buffers) - 1:
             return False
         self.buffers.pop()
@@ -149,7 +149,7 @@ class ProgramBuilder:
     def loop(
         self, name: str, trips: int, kind: LoopKind, *, line: int = 0, trips_register: int | None = None
     ) -> Iterator[Loop]:
-        """Open a loop; what is emitted inside is its body."""
+        """Open a loop. Instructions emitted in the block are its body."""
         loop = self.open_loop(name, trips, kind, line=line, trips_register=trips_register)
         yield loop
         self.close_loop(loop.id)
@@ -157,7 +157,7 @@ class ProgramBuilder:
     def open_loop(
         self, name: str, trips: int, kind: LoopKind, *, line: int = 0, trips_register: int | None = None
     ) -> Loop:
-        """Open a loop where a ``with`` block can not be used; close_loop ends it."""
+        """Open a loop without a ``with`` block; close_loop ends it."""
         loop = Loop(self._loops, name, trips, kind, (), line, trips_register)
         self._loops += 1
         self._open.append(loop)
@@ -178,7 +178,7 @@ class ProgramBuilder:
         return body is self._bodies[-1]
 
     def notice(self, line: int, text: str) -> None:
-        """Note something legal but costly or deprecated, once."""
+        """Record, once, that something is legal but costly or deprecated."""
         notice = Notice(line, text)
         if notice not in self.notices:
             self.notices.append(notice)
@@ -194,7 +194,7 @@ class ProgramBuilder:
         grid: tuple[int, ...] = (),
         lnc: int = 1,
     ) -> Program:
-        """Return the program, without the buffers that nothing uses; no loop may be open."""
+        """Return the program, without unused buffers. No loop may be open."""
         assert not self._open, "a loop is still open"
         body = frozen(self._bodies[0])
         used = {access.buffer for access in _accesses(body)} | {*inputs, *outputs}
@@ -217,7 +217,9 @@ class ProgramBuilder:
 
 
 def frozen(body: Iterable[Draft | Instruction]) -> tuple[Node, ...]:
-    """Return a body as a program holds it: without instructions whose mask holds nowhere, and loops left empty by that."""
+    """Return a body for a program: without instructions whose mask holds nowhere, and without loops that are then
+    empty.
+    """
     nodes = (node.freeze() if isinstance(node, Draft) else node for node in body)
     return tuple(node for node in nodes if (node.body if isinstance(node, Loop) else _may_run(node)))
 
@@ -227,7 +229,7 @@ def _may_run(instruction: Instruction) -> bool:
 
 
 def _accesses(body: Iterable[Node]) -> Iterator[Access]:
-    """Yield every access below ``body``, those of index tiles too."""
+    """Yield every access below ``body``, including those of index tiles."""
     for node in body:
         if isinstance(node, Loop):
             yield from _accesses(node.body)

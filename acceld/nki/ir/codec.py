@@ -1,8 +1,8 @@
-"""Bounded, total encoding of programs as JSON.
+"""Encode programs as JSON with limits, and decode any bytes safely.
 
-``decode`` accepts any bytes: it returns a structurally valid :class:`Program` or raises :class:`ProgramError`.
-It never executes, imports or unpickles anything, and stops at the stated sizes. It checks structure and
-references only; the rules of the chip are checked by :mod:`acceld.nki.verify.verifier`.
+``decode`` accepts any bytes: it returns a structurally valid :class:`Program` or raises :class:`ProgramError`. It never
+executes, imports or unpickles anything, and stops at the stated sizes. It checks structure and references only;
+:mod:`acceld.nki.verify.verifier` checks the rules of the chip.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def program_hash(program: Program) -> str:
 
 
 def decode(data: bytes) -> Program:
-    """Return the program in ``data``. ProgramError for anything that is not one, or is beyond the limits."""
+    """Return the program in ``data``. ProgramError for anything else, or for a program beyond the limits."""
     if len(data) > MAX_BYTES:
         raise ProgramError(f"encoded program has {len(data)} bytes; the limit is {MAX_BYTES}")
     try:
@@ -198,7 +198,7 @@ def _list(value: Any, longest: int) -> list[Any]:
 
 
 class _Decoder:
-    """Decodes one program, checking references against what has been declared around them."""
+    """Decode one program, checking references against the enclosing declarations."""
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []

@@ -1,4 +1,4 @@
-"""Readers and writers of each buffer, and reads that earlier writes of the same iteration cover."""
+"""Find the readers and writers of each buffer, and the reads that earlier writes of the same iteration cover."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WHOLE_WRITES, _PRODUCTS = having(Trait.WHOLE), frozenset(op for op, entry in OP
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One access of a buffer. ``whole``: it surely writes every element of its box.
+    """An access of a buffer. ``whole``: it certainly writes every element of its box.
 
     ``reduce_loops``: for a loop_reduce's destination, the loops whose first iteration only writes.
     """
@@ -32,12 +32,12 @@ class Use:
 
     @property
     def indirect(self) -> bool:
-        """Return True if its place depends on run-time values."""
+        """True if the position depends on run-time values."""
         return bool(self.access.indirect)
 
 
 def is_product(instruction: Instruction) -> bool:
-    """Return True for a matrix product, which may add to what its destination holds."""
+    """Return True for a matrix product, which may add to the content of its destination."""
     return instruction.op in _PRODUCTS
 
 
@@ -50,7 +50,7 @@ def accumulation(instruction: Instruction) -> str:
 
 
 def reads_destination(instruction: Instruction, number: int) -> bool:
-    """Return True if what destination ``number`` held before decides what it holds afterwards."""
+    """Return True if the old content of destination ``number`` affects the new one."""
     op = instruction.op
     if is_product(instruction):
         return accumulation(instruction) != "no"
@@ -62,10 +62,10 @@ def reads_destination(instruction: Instruction, number: int) -> bool:
 
 
 def reduce_command(instruction: Instruction) -> str:
-    """Return what an instruction does to the accumulators of its engine, 'idle' for nothing.
+    """Return an instruction's command to the accumulators of its engine; 'idle' for none.
 
-    They are a buffer of one element a partition that no access names: 'reset' and 'reset_reduce' overwrite it,
-    'load_reduce' too, 'reduce' reads and writes it.
+    The accumulators are a buffer of one element a partition that no access names. 'reset', 'reset_reduce' and
+    'load_reduce' overwrite it; 'reduce' reads and writes it.
     """
     entry = OPS.get(instruction.op)
     if entry is None or "reduce_cmd" not in entry.attrs:
@@ -152,10 +152,10 @@ def common_loops(uses: Sequence[Use]) -> tuple[Loop, ...]:
 
 
 class Coverage:
-    """Follows the writes of one buffer in program order, and answers if a read sees only defined elements.
+    """Follow the writes of one buffer in program order, and tell whether a read sees only defined elements.
 
-    ``trips`` gives the greatest trip count of each loop. After ``comparisons`` of boxes the answer is
-    always no, which bounds the time for any program.
+    ``trips`` gives the greatest number of iterations of each loop. After ``comparisons`` of boxes the answer is always
+    no, which bounds the time for any program.
     """
 
     def __init__(self, trips: Mapping[int, int], *, comparisons: int = _COMPARISONS) -> None:
@@ -165,7 +165,7 @@ class Coverage:
     def complete(self, uses: Sequence[Use], depth: int) -> bool:
         """Return True if each read among ``uses`` is covered by earlier writes, all inside the same ``depth`` loops.
 
-        The answer 'yes' is certain; 'no' means that it could not be shown.
+        True is certain; False means that it could not be shown.
         """
         return self._walk(uses, depth, depth, [])[0]
 

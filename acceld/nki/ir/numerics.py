@@ -1,13 +1,13 @@
-"""Number formats and the arithmetic of the engines, on numpy arrays.
+"""Convert between number formats, and compute as the engines do, on numpy arrays.
 
-Engines compute in float32 and round once when they write (nki.md D.5). ``REAL[False]`` is that compute type,
-``REAL[True]`` float64, in which no narrow format is rounded to: the mode for oracles and noise floors.
+Engines compute in float32 and round once when they write (nki.md D.5). ``REAL[False]`` is that compute type.
+``REAL[True]`` is float64 without rounding to narrow formats, for oracles and noise floors.
 
-Conversions no public page fixes are chosen here once. A float written as an integer is rounded to the nearest: AWS's
-own nki-library takes a remainder by it (``_modulo`` of its attention_tkg kernel writes x/y - 0.5 to an int32 tile for
-the floor of x/y), which truncation would break. Unsettled, and so ours: halves go to the even neighbor, values beyond
-the range saturate, NaN becomes 0, and DMA rounds as the engines do. A float beyond a narrow float's range becomes that format's infinity, or NaN where it has
-none.
+Conversions that no public page defines are chosen here once. A float written as an integer is rounded to the nearest,
+because AWS's own nki-library depends on it: ``_modulo`` of its attention_tkg kernel writes x/y - 0.5 to an int32 tile
+for the floor of x/y, which truncation would break. The rest is assumed: halves go to the even neighbor, values beyond
+the range saturate, NaN becomes 0, and DMA rounds as the engines do. A float beyond a narrow float's range becomes that
+format's infinity, or NaN if it has none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from acceld.nki.ir.operations import INTEGER_DTYPES
 
 Array = NDArray[Any]
 Alu = Callable[[Any, Any, "Array | None"], Array]
-"""``f(a, b, out)``: writes to ``out`` where one is given, and returns the result."""
+"""``f(a, b, out)``: writes to ``out``, if given, and returns the result."""
 
 REAL: dict[bool, np.dtype[Any]] = {False: np.dtype(np.float32), True: np.dtype(np.float64)}
 
@@ -55,7 +55,7 @@ PACKED_DTYPES = frozenset(name for name in NUMPY_DTYPES if name.endswith("_x4"))
 
 
 def storage_dtype(name: str, *, float64: bool = False) -> np.dtype[Any]:
-    """Return numpy's type for elements of ``name``; float64 for every float format in float64 mode."""
+    """Return numpy's type for elements of ``name``; in float64 mode float64 for every float format."""
     if float64 and not is_integer(name):
         return np.dtype(np.float64)
     return NUMPY_DTYPES[name]
@@ -67,7 +67,7 @@ def is_integer(name: str) -> bool:
 
 
 def round_tfloat32(values: Array) -> Array:
-    """float32 values rounded to TF32's ten bits of mantissa, ties to even; NaN and infinities unchanged."""
+    """Return float32 values rounded to TF32's ten bits of mantissa, ties to even; NaN and infinities unchanged."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
     special = (bits & np.uint32(0x7F800000)) == np.uint32(0x7F800000)
@@ -81,7 +81,9 @@ def _integer_range(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def to_integer(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Floats as integers of ``dtype``: to the nearest, halves to even, saturating, NaN as 0. Booleans hold where a value is not 0."""
+    """Convert floats to integers of ``dtype``: to the nearest, halves to even, saturating, NaN as 0. A boolean is True
+    if the value is not 0.
+    """
     if dtype == np.bool_:
         return np.asarray(values != 0)
     low, high = _integer_range(dtype)
@@ -90,7 +92,7 @@ def to_integer(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def write(target: Array, values: Any, dtype: str, *, float64: bool = False) -> None:
-    """Round ``values`` to ``dtype`` and put them in ``target``, an array of its storage type."""
+    """Round ``values`` to ``dtype`` and write them to ``target``, an array of its storage type."""
     if is_integer(dtype):
         source = np.asarray(values)
         if source.dtype.kind == "f":
@@ -121,7 +123,9 @@ def _direct(function: np.ufunc) -> Alu:
 
 
 def _by_magnitude(compare: np.ufunc) -> Alu:
-    """Return the operand whose magnitude compares, with its sign; the second one where both are as great."""
+    """Return a function that selects an operand by magnitude and keeps its sign. For equal magnitudes it selects the
+    second.
+    """
 
     def apply(a: Any, b: Any, out: Array | None) -> Array:
         result: Array = np.asarray(np.where(compare(np.abs(a), np.abs(b)), a, b))
@@ -232,14 +236,18 @@ FOLD_IDENTITY: dict[str, float] = {
 
 
 def negated(values: Array, out: Array | None = None) -> Array:
-    """``-values``. Not ``np.negative``: NumPy 2.4 writes wrong values with it to outputs that are not contiguous."""
+    """Return ``-values``. ``np.negative`` is not used: in NumPy 2.4 it writes wrong values to outputs that are not
+    contiguous.
+    """
     result: Array = np.multiply(values, values.dtype.type(-1), out=out)
     return result
 
 
 def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
-    """``values`` folded with ``op`` over ``axes``, kept as counts of one. ``subtract`` folds in order, first axis
-    slowest. Logical results are 1 and 0 in the type of ``values``."""
+    """Fold ``values`` with ``op`` over ``axes``, which stay as axes of one element.
+
+    ``subtract`` folds in order, first axis slowest. Logical results are 1 and 0 in the type of ``values``.
+    """
     function = _FOLDS[op]
     if op == "subtract" and len(axes) > 1:
         kept = [axis for axis in range(values.ndim) if axis not in axes]
@@ -255,5 +263,5 @@ def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
 
 
 def combine(op: str, a: Any, b: Any, out: Array | None = None) -> Array:
-    """``a op b`` for a reduction's operation, on reals or on integers."""
+    """Return ``a op b`` for a reduction's operation, on reals or on integers."""
     return np.asarray(_FOLDS[op](a, b, out=out))

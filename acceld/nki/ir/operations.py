@@ -1,13 +1,13 @@
-"""The operations a program may hold: operands, attributes, iteration space, meaning.
+"""Define the operations of programs: operands, attributes, iteration space, meaning.
 
-Front ends emit these, :mod:`acceld.nki.verify.verifier` checks them, :mod:`acceld.nki.execute.interpreter` runs them and
-:mod:`acceld.nki.timing.cost` prices them; an operation without a rule in any of the last three is an error there.
+Front ends emit these, :mod:`acceld.nki.verify.verifier` checks them, :mod:`acceld.nki.execute.interpreter` runs them
+and :mod:`acceld.nki.timing.cost` prices them; an operation without a rule in any of the last three is an error there.
 
-Iteration space (for masks and patterns): ``dst`` = axes of the first destination tile; ``src`` = axes of the
-first source tile; ``kmn`` = (K, M, N) of a matrix product.
+Iteration space (for masks and patterns): ``dst`` = axes of the first destination tile; ``src`` = axes of the first
+source tile; ``kmn`` = (K, M, N) of a matrix product.
 
-Arithmetic is in float32 whatever the operand types, rounded once when written to the destination's type
-(nki.md D.5); matrix products accumulate in float32. Scalars that are per-partition tiles have shape (P, 1).
+Arithmetic is in float32 whatever the operand types, rounded once when written to the destination's type (nki.md D.5);
+matrix products accumulate in float32. Scalars that are per-partition tiles have shape (P, 1).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ALU_OPS = frozenset(
 and ``abs_min`` return the operand of the greater or smaller magnitude with its sign (nl.abs_max: ties give the second)."""
 UNARY_ALU_OPS = frozenset({"rsqrt", "abs", "square", "relu"})
 LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4, "square": 4, "relu": 4}
-"""ALU functions that the first NeuronCores lack, with the first that has them."""
+"""ALU functions that the first NeuronCores lack, with the first NeuronCore that has them."""
 
 RANDOM = frozenset({"dropout", "random", "random_state_store"})
-"""Operations that give other numbers each time."""
+"""Operations whose results differ each time."""
 
 REDUCE_OPS = frozenset(
     "add subtract multiply max min bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor".split()
@@ -76,11 +76,11 @@ class Trait(Flag):
     WHOLE = auto()
     """Writes every element of its first destination, unless masked or stated otherwise."""
     ELEMENTWISE = auto()
-    """Operands that are no scalars have the elements of the destination."""
+    """Operands that are not scalars have the elements of the destination."""
     ACROSS = auto()
     """Carries values from one partition to another."""
     TWO_TILES = auto()
-    """Reads two tiles in step: from one start partition, at most one of them in PSUM."""
+    """Reads two tiles in step. They start at one partition, and at most one of them is in PSUM."""
     ROUNDS = auto()
     """Computes in float32 and rounds once, whatever the destination's type."""
     IN_PLACE = auto()
@@ -92,7 +92,7 @@ class Trait(Flag):
     GATHERS = auto()
     """Free axes of the first operand do not move with the iteration space."""
     CONTROL = auto()
-    """No engine streams its tiles."""
+    """Control operation: no engine reads or writes tiles for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,8 @@ class Operand:
 class Operation:
     """Definition of an operation: operands, attributes, engines and properties.
 
-    ``engines`` have the operation (isa reference); empty if none or any of them may be named. ``generation`` is
-    the first NeuronCore that has it.
+    ``engines`` are those that have the operation (isa reference); empty if the kernel may name none or any.
+    ``generation`` is the first NeuronCore that has it.
     """
 
     meaning: str
@@ -442,4 +442,4 @@ DTYPE_BYTES: dict[str, int] = {
     "float8_e5m2": 1, "float8_e8m0fnu": 1, "float8_e5m2_x4": 4, "float8_e4m3fn_x4": 4, "float4_e2m1fn_x4": 2,
     "int8": 1, "int16": 2, "int32": 4, "uint8": 1, "uint16": 2, "uint32": 4, "bool": 1,
 }  # fmt: skip
-"""Bytes an element takes; the keys are every dtype a buffer may have."""
+"""Bytes of an element; the keys are all dtypes of buffers."""

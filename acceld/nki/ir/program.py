@@ -24,7 +24,7 @@ from math import prod
 
 SCHEMA_VERSION = 1
 MAX_INSTRUCTIONS = 1_000_000
-"""Instruction nodes a program may hold (each loop body counted once)."""
+"""Limit on instruction nodes of a program (each loop body counted once)."""
 
 
 class Space(StrEnum):
@@ -59,9 +59,9 @@ class Role(StrEnum):
 class LoopKind(StrEnum):
     """Relation between a loop's iterations.
 
-    ``AFFINE``: independent, may run in any order. ``SEQUENTIAL``: may carry values. ``SPMD``: one axis of the
-    launch grid. ``DYNAMIC``: the trip count is in register ``trips_register`` at run time (``trips`` is the
-    greatest it may be). ``WHILE``: runs as long as that register is not 0, looked at before each iteration.
+    ``AFFINE``: independent, may run in any order. ``SEQUENTIAL``: may carry values. ``SPMD``: one axis of the launch
+    grid. ``DYNAMIC``: the trip count is in register ``trips_register`` at run time (``trips`` is the greatest it may
+    be). ``WHILE``: runs while that register is not 0, which is tested before each iteration.
     """
 
     AFFINE = "affine"
@@ -72,7 +72,7 @@ class LoopKind(StrEnum):
 
 
 RUN_TIME = frozenset({LoopKind.DYNAMIC, LoopKind.WHILE})
-"""Loops whose trips are known at run time only."""
+"""Loops whose number of iterations is known only at run time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Affine:
         return Affine(self.const * factor, tuple((loop, coef * factor) for loop, coef in self.terms))
 
     def at(self, env: Mapping[int, int]) -> int:
-        """Value where loop ``i`` is in iteration ``env[i]``. KeyError if a loop is missing."""
+        """Return the value when loop ``i`` is in iteration ``env[i]``. KeyError if a loop is missing."""
         value = self.const
         for loop, coef in self.terms:
             value += coef * env[loop]
@@ -114,7 +114,7 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class TileDim:
-    """One axis of a tile: ``count`` elements; going one along moves ``steps[d]`` in buffer dimension ``d``."""
+    """An axis of a tile with ``count`` elements. One step along it moves ``steps[d]`` in buffer dimension ``d``."""
 
     count: int
     steps: tuple[int, ...]
@@ -189,8 +189,8 @@ class Instruction:
     """One operation of :data:`acceld.nki.ir.operations.OPS`.
 
     ``mask`` is a conjunction of patterns over the operation's iteration space; an element outside it is neither
-    computed nor written. ``place`` says where in files beside the kernel's own it was made, the innermost call first;
-    empty if its own file made it.
+    computed nor written. ``place`` lists the calls that made it in files other than the kernel's own, innermost first;
+    empty if there are none.
     """
 
     op: str
@@ -204,7 +204,7 @@ class Instruction:
     place: str = ""
 
     def attr(self, name: str, default: Attr = None) -> Attr:
-        """Return the attribute's value, ``default`` where the instruction does not set it."""
+        """Return the attribute's value, or ``default`` if the instruction does not set it."""
         for key, value in self.attrs:
             if key == name:
                 return value
@@ -230,7 +230,7 @@ class Loop:
 
     @property
     def at_run_time(self) -> bool:
-        """Return True if its trips are known at run time only."""
+        """True if the number of iterations is known only at run time."""
         return self.kind in RUN_TIME
 
 
@@ -283,7 +283,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the front end noticed that is legal but costly or deprecated."""
+    """A note of the front end on something legal but costly or deprecated."""
 
     line: int
     text: str

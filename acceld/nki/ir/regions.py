@@ -1,7 +1,7 @@
-"""Regions of a buffer that accesses reach: bounds, boxes, overlap.
+"""Compute the regions of a buffer that accesses reach: bounds, boxes, overlap.
 
-Everything here works on affine expressions alone; cost depends on the size of the expressions, never on trip counts
-or tile sizes.
+Everything here works on affine expressions alone. The cost depends on the size of the expressions, never on numbers of
+iterations or tile sizes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from acceld.nki.ir.spaces import AxisMap
 class Box:
     """A box of buffer elements: in dimension ``d`` the ``extents[d]`` indices from ``starts[d]``.
 
-    ``dense`` where every element of the box is meant, else the box only encloses them.
+    If ``dense``, the accesses cover every element of the box; otherwise the box only encloses them.
     """
 
     starts: tuple[Affine, ...]
@@ -28,7 +28,7 @@ class Box:
 
     @property
     def empty(self) -> bool:
-        """Return True if no element is meant."""
+        """True if the box contains no element."""
         return any(extent <= 0 for extent in self.extents)
 
     def holds(self, other: Box, trips: Mapping[int, int]) -> bool:
@@ -45,7 +45,7 @@ class Box:
         return True
 
     def without(self, loop: int, trips: int) -> Box | None:
-        """Return the union over all iterations of ``loop``; None if that is not a box this class can hold."""
+        """Return the union over all iterations of ``loop``; None if that is not a box."""
         starts, extents, dense = list(self.starts), list(self.extents), self.dense
         moved = False
         for d, start in enumerate(self.starts):
@@ -60,7 +60,9 @@ class Box:
         return Box(tuple(starts), tuple(extents), dense)
 
     def merged(self, other: Box) -> Box | None:
-        """Return one dense box for both, where they are the same but for one dimension in which they touch or overlap."""
+        """Return one dense box for both, if they differ in only one dimension, in which they touch or overlap; None
+        otherwise.
+        """
         if not (self.dense and other.dense):
             return None
         differs = -1
@@ -120,7 +122,8 @@ def index_bounds(
 ) -> tuple[int, int]:
     """Return the least and greatest index in buffer dimension ``dim``, without run-time indices, where ``mask`` holds.
 
-    ``axes`` is the tile's map into the mask's space. The bounds are safe, and exact for one mask of one axis.
+    ``axes`` is the tile's map into the mask's space. The true range lies within the bounds; they are exact for one mask
+    of one axis.
     """
     const, loops = access.start[dim].const, dict(access.start[dim].terms)
     steps = {axis: tile.steps[dim] for axis, tile in enumerate(access.dims) if tile.steps[dim] and tile.count > 1}

@@ -1,8 +1,8 @@
-"""Alignment of an instruction's tiles with its iteration space.
+"""Align an instruction's tiles with its iteration space.
 
-The iteration space of an operation (:class:`acceld.nki.ir.operations.Operation`) is what masks and patterns speak of. A *map*
-gives, for each axis of a tile, the axis of the space it runs along, or -1 where it does not move with the space.
-``None`` stands for a tile of another shape with the same elements, taken in row-major order.
+Masks and patterns refer to the iteration space of an operation (:class:`acceld.nki.ir.operations.Operation`). A *map*
+gives, for each axis of a tile, the axis of the space it runs along, or -1 if it does not move with the space. ``None``
+stands for a tile of another shape with the same elements, in row-major order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Space:
 
 
 def align(shape: tuple[int, ...], space: tuple[int, ...]) -> AxisMap | None:
-    """Return the map of an element-wise operand: equal axes in order, axes of one broadcast; None if there is none."""
+    """Return the map of an element-wise operand: equal axes in order, axes of one element broadcast; None if there is
+    none.
+    """
     if len(shape) == len(space):
         if all(n == m or n == 1 for n, m in zip(shape, space, strict=True)):
             return tuple(axis if n != 1 or m == 1 else -1 for axis, (n, m) in enumerate(zip(shape, space, strict=True)))
@@ -59,12 +61,12 @@ def reduced_axes(instruction: Instruction) -> tuple[int, ...]:
 
 
 def free_elements(shape: tuple[int, ...]) -> int:
-    """Return elements of one partition of an on-chip tile."""
+    """Return the number of elements of one partition of an on-chip tile."""
     return prod(shape[1:])
 
 
 def iteration_space(instruction: Instruction) -> Space:
-    """Return the instruction's space. Never raises: what does not line up has the map None."""
+    """Return the instruction's space. Never raises: a tile that does not fit has the map None."""
     op = instruction.op
     kind = OPS[op].space
     srcs = [src.shape if isinstance(src, Access) else None for src in instruction.srcs]

@@ -1,7 +1,8 @@
-"""Turns: the performance model's view of each execution of an instruction, as one number.
+"""Encode how the performance model counts each execution of an instruction, as one number (a *turn*).
 
-``OWN``: an operation whose results nothing else takes. ``LEFT_OUT``: none, its results reach no output. ``made(value)``:
-an operation, and what it writes is kept as ``value``. ``taken(value)``: none, it writes what is kept as ``value``.
+``OWN``: the execution counts, and no other execution uses its results. ``LEFT_OUT``: it does not count, because its
+results reach no output. ``made(value)``: it counts, and its results are kept as ``value``. ``taken(value)``: it does
+not count, and reuses the results kept as ``value``.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ OWN, LEFT_OUT = -1, -2
 
 
 def made(value: int) -> int:
-    """Return the turn that makes a value which others take."""
+    """Return the turn of an execution whose results others reuse."""
     return 2 * value
 
 
 def taken(value: int) -> int:
-    """Return the turn that takes a value which is there already."""
+    """Return the turn of an execution that reuses results."""
     return 2 * value + 1
 
 
 def value_of(turn: int) -> tuple[int, bool]:
-    """Return the value that a turn makes or takes, and whether it takes it. Not for ``OWN`` and ``LEFT_OUT``."""
+    """Return the value of a turn, and True if the turn reuses it. Not for ``OWN`` and ``LEFT_OUT``."""
     return turn >> 1, bool(turn & 1)

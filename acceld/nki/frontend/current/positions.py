@@ -1,4 +1,4 @@
-"""Positions: patterns of integers, selection by position, search, gathers, random numbers."""
+"""Make patterns of integers, select by position, search, gather, and draw random numbers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ from acceld.nki.ir.program import Affine, Engine, Pattern
 def affine(
     pattern: Sequence[Sequence[int]], offset: object, channel_multiplier: int, tiles: Sequence[Tensor]
 ) -> tuple[Pattern, list[Tensor]]:
-    """``offset + channel_multiplier * partition + sum(step * index)`` over the tiles' axes, and the tiles with their
-    free axes split where the pattern counts in finer ones."""
+    """Return ``offset + channel_multiplier * partition + sum(step * index)`` over the tiles' axes, and the tiles.
+
+    The tiles' free axes are split where the pattern counts in finer ones.
+    """
     pairs = [(operator.index(cast("Any", step)), operator.index(cast("Any", count))) for step, count in pattern]
     counts, free = tuple(count for _, count in pairs), tiles[0].shape[1:]
     views = list(tiles)
@@ -63,7 +65,7 @@ def iota(
     channel_multiplier: int = 0,
     name: str | None = None,
 ) -> None:
-    """An affine pattern of integers."""
+    """dst = an affine pattern of integers."""
     values, tiles = affine(pattern, offset, channel_multiplier, [destination(dst, "iota")])
     emit("iota", Engine.GPSIMD, tiles, pattern=values)
 
@@ -122,12 +124,12 @@ def range_select(
 
 
 def max8(dst: object, src: object, name: str | None = None) -> None:
-    """The eight greatest of each partition."""
+    """dst = the eight greatest elements of each partition."""
     emit("max8", Engine.VECTOR, [destination(dst, "max8")], [operand(src, "src", "max8")])
 
 
 def nc_find_index8(dst: object, data: object, vals: object, name: str | None = None) -> None:
-    """First position of each of eight values."""
+    """dst = the first position of each of eight values."""
     tiles = [operand(data, "data", "nc_find_index8"), operand(vals, "vals", "nc_find_index8")]
     emit("find_index8", Engine.VECTOR, [destination(dst, "nc_find_index8")], tiles)
 
@@ -135,7 +137,7 @@ def nc_find_index8(dst: object, data: object, vals: object, name: str | None = N
 def nc_match_replace8(
     dst: object, data: object, vals: object, imm: object, dst_idx: object = None, name: str | None = None
 ) -> None:
-    """Replaces the first match of each of eight values."""
+    """dst = data with the first match of each of eight values replaced."""
     dsts = [destination(dst, "nc_match_replace8")]
     if dst_idx is not None:
         dsts.append(operand(dst_idx, "dst_idx", "nc_match_replace8"))
@@ -151,7 +153,7 @@ def local_gather(
     num_valid_indices: int | None = None,
     name: str | None = None,
 ) -> None:
-    """Gathers along the free axis inside groups of sixteen partitions."""
+    """dst = src gathered along the free axis inside groups of sixteen partitions."""
     tiles = [operand(src_buffer, "src_buffer", "local_gather"), operand(index, "index", "local_gather")]
     emit(
         "local_gather",
@@ -170,7 +172,9 @@ def nc_n_gather(dst: object, data: object, indices: object, name: str | None = N
 
 
 def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None = None) -> None:
-    """The greatest of the n elements of each sixteen partitions, as many as val_dst has columns, and their positions."""
+    """Find the greatest of the n elements of each sixteen partitions, as many as val_dst has columns, and their
+    positions.
+    """
     trace = current()
     trace.builder.notice(
         trace.line(), "topk: it is not documented which rows get a group's result; all sixteen do here"
@@ -233,7 +237,7 @@ def rand_get_state(dst: object, engine: object = None, name: str | None = None) 
 
 
 def _generator(engine: object, call: str) -> Engine:
-    """Return the engine whose generators are meant, GpSimd where none is named."""
+    """Return the engine whose generators are used, by default GpSimd."""
     chosen, trace = engine_of(engine), current()
     if chosen is Engine.UNKNOWN:
         chosen = Engine.GPSIMD
@@ -254,10 +258,10 @@ def _state(tile: Tensor, engine: Engine, call: str) -> Tensor:
 
 
 STATE_WORDS = {Engine.GPSIMD: 6, Engine.VECTOR: 24}
-"""Words of state a partition: of one generator, of four."""
+"""Words of state a partition, for one generator and for four."""
 
 
 def quantize_mx(dst: object, src: object, dst_scale: object, name: str | None = None) -> None:
-    """To microscaled FP8 data and exponents (trn3)."""
+    """dst = src as microscaled FP8 data and exponents (trn3)."""
     dsts = [destination(dst, "quantize_mx"), operand(dst_scale, "dst_scale", "quantize_mx")]
     emit("quantize_mx", Engine.VECTOR, dsts, [operand(src, "src", "quantize_mx")])

@@ -1,4 +1,4 @@
-"""The tensor engine: matrix products and transposes."""
+"""Multiply and transpose on the tensor engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scalar registers, barriers and questions about the chip."""
+"""Use scalar registers and barriers, and query the chip."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from acceld.nki.ir.program import Engine
 
 
 def register_alloc(x: object = None) -> Register:
-    """Return a new register, set to ``x`` where given."""
+    """Return a new register, set to ``x`` if given."""
     register = Register(current().builder.register())
     if x is not None:
         register_move(register, x) if not isinstance(x, Tensor) else register_load(register, x)
@@ -48,10 +48,10 @@ def scalar_store(dst: object, src: Register) -> None:
 
 
 def core_barrier(data: object, cores: object, engine: object = None, name: str | None = None) -> None:
-    """Waits for the other core of the pair."""
+    """Wait for the other core of the pair."""
     emit("barrier", Engine.GPSIMD, [], [tensor(data, "data", "core_barrier")])
 
 
 def get_nc_sub_version() -> int:
-    """0."""
+    """Return 0."""
     return 0

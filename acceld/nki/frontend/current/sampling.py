@@ -1,13 +1,14 @@
-"""Tracing some iterations of a long loop instead of all.
+"""Trace some iterations of a long loop, and not all.
 
-A range of this API hands out plain integers, so that Python runs every iteration. A kernel of tens of thousands of
-instructions is traced with samples instead: each loop runs its first iterations, its last and some between, and
-:mod:`acceld.nki.frontend.current.loop_rerolling` makes the loop of them only if every sample is the first one moved on by the same steps.
+A range of this API returns plain integers, so that Python runs every iteration. A kernel of tens of thousands of
+instructions is traced with samples: each loop runs its first iterations, its last and some between.
+:mod:`acceld.nki.frontend.current.loop_rerolling` makes the loop of them only if every sample is the first one advanced
+by equal steps.
 
-The index of a sampled iteration may be added to, subtracted and multiplied; anything else that Python does with it (a
-comparison, a list index, a remainder, a size) needs every iteration, and the kernel is traced again with that loop in
-full. So is a loop whose samples differ or during which plain Python values around it change, and the whole kernel where
-anything else goes wrong.
+The index of a sampled iteration may be added, subtracted and multiplied. Any other use in Python (a comparison, a list
+index, a remainder, a size) needs every iteration, so the kernel is traced again with that loop in full. The same
+happens for a loop whose samples differ, or during which plain Python values around it change. After any other error the
+whole kernel is traced in full.
 """
 
 from __future__ import annotations
@@ -26,21 +27,24 @@ from acceld.nki.frontend.session import Site
 from acceld.nki.ir.program import Affine
 
 SAMPLE_AFTER = 4000
-"""Instructions after which a kernel is traced with samples."""
+"""Number of instructions after which a kernel is traced with samples."""
 LEAST = 8
-"""Loops of fewer iterations run in full."""
+"""Number of iterations below which a loop runs in full."""
 _SMALL = 4096
-"""Bytes of an array, or members of a collection, that are looked at; of greater ones only the size."""
+"""Limit on bytes of an array, or members of a collection, that are compared. Of larger ones only the size is compared."""
 
 
 def positions(count: int) -> tuple[int, ...]:
-    """The iterations to run of ``count``."""
+    """Return the iterations to run of ``count``."""
     return tuple(sorted({0, 1, 2, count // 3, count // 2, 2 * count // 3 + 1, count - 2, count - 1}))
 
 
 def python_state(frame: FrameType | None, variable: str) -> object:
-    """Return the plain Python values around a loop: where they change from sample to sample, a kernel counts or
-    collects by itself, and leaving iterations out would go unnoticed. ``variable`` is the loop's own."""
+    """Return the plain Python values around a loop, except ``variable``, the loop's own.
+
+    If they change from sample to sample, the kernel counts or collects by itself, and leaving out iterations would be
+    wrong.
+    """
     if frame is None:
         return None
     return [_summary({**frame.f_locals, variable: ...}), _summary(frame.f_globals)]
@@ -73,7 +77,7 @@ def _state(value: object, depth: int) -> object:
 def _filled(cell: CellType) -> bool:
     try:
         return cell.cell_contents is not None
-    except ValueError:  # a name that is bound later
+    except ValueError:  # a name that is assigned later
         return False
 
 
@@ -82,12 +86,12 @@ def _needs_all(self: SampledIndex, *others: object) -> NoReturn:
 
 
 class SampledIndex(Expr):
-    """The index of one sampled iteration, or a sum or product of it and numbers."""
+    """The index of a sampled iteration, or a sum or product of such an index and numbers."""
 
     __slots__ = ("sites",)
 
     sites: frozenset[Site]
-    """The loops it comes from."""
+    """The loops that the index comes from."""
 
     def __init__(self, value: int, sites: frozenset[Site]) -> None:
         super().__init__(Affine(value))

@@ -14,11 +14,11 @@ from acceld.nki.ir.program import RUN_TIME
 
 
 class SamplesWanted(BaseException):
-    """The kernel is so long that it is traced again with samples; a BaseException, so that a kernel does not keep it."""
+    """Trace the kernel again with samples, because it is long. A BaseException, so that a kernel does not catch it."""
 
 
 class CurrentTrace(Trace):
-    """A trace whose tensors have the current API's methods and whose programs share their HBM tensors."""
+    """A trace whose tensors have the current API's methods, and whose programs share their HBM tensors."""
 
     tensor_class = NkiTensor
     hbm_drops_axes = True
@@ -33,18 +33,18 @@ class CurrentTrace(Trace):
     ) -> None:
         super().__init__(session, unroll, keep, flatten)
         self.samples = samples
-        """By loop that is one sampled iteration, what it is a sample of; None if every iteration is traced."""
+        """By loop of one sampled iteration, its Sample; None if every iteration is traced."""
         self.sampling_after: int | None = None
-        """Instructions after which to trace again with samples."""
+        """Number of instructions after which to trace again with samples."""
 
     def emit(self, *args: Any, **kwargs: Any) -> Slot:
-        """Append an instruction; Retrace where there are so many that samples are wanted."""
+        """Append an instruction. Raises SamplesWanted if there are too many."""
         if self.sampling_after is not None and self.sequence > self.sampling_after:
             raise SamplesWanted
         return super().emit(*args, **kwargs)
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Return True if a tensor may be used here: only a run-time loop keeps what is declared in it to itself."""
+        """Return True if a tensor may be used here. Only a run-time loop hides the tensors declared in it."""
         return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) in RUN_TIME)
 
 

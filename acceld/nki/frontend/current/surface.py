@@ -40,7 +40,7 @@ SINCE = {
     "0.6": "topk all_gather_v fori_loop while_loop",
     "0.7": "scalar_load scalar_store",
 }
-"""Functions by the version of NKI whose release notes or pages name them first; the others are as old as ``nki``."""
+"""The version of NKI whose release notes or pages first name a function. Others are as old as ``nki``."""
 ENDING = {"dynamic_range": "replaced by fori_loop in 0.6"}
 LATER_ARGUMENTS = {
     "nki.isa": "NKI 0.7 adds `engine` to `activation` and `activate2` (GpSimd, trn3: its cost is not published, so it is "
@@ -48,11 +48,11 @@ LATER_ARGUMENTS = {
     "nki.collectives": "NKI 0.7 adds `ReplicaGroup.from_partition_op` and `rg_partition_op` (supported). Ranks are simulated by "
     "`acceld.nki.execute.ranks.execute_ranks`; no latency is published, so a kernel with a collective has none.",
 }
-"""Text for the page on what each version added beside functions, by module."""
+"""Text on further additions of each version, by module, for the documentation page."""
 
 
 def since(name: str) -> str:
-    """Return the version of NKI that has the function first, empty for those from its beginning."""
+    """Return the first version of NKI that has the function; empty for one that existed from the beginning."""
     return next((version for version, names in SINCE.items() if name in names.split()), "")
 
 
@@ -61,7 +61,7 @@ def _state(name: str, offered: frozenset[str]) -> str:
 
 
 def surface() -> dict[str, dict[str, str]]:
-    """For each module and documented function ``supported``, or ``unsupported:`` and why."""
+    """Return ``supported``, or ``unsupported:`` and the reason, for each module and documented function."""
     isa_names, language_names = frozenset(isa.namespace()), frozenset(language.namespace())
     return {
         "nki.isa": {name: _state(name, isa_names) for name in ISA_FUNCTIONS},

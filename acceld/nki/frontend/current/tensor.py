@@ -23,7 +23,7 @@ GROUP = 16
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer known at run time only."""
+    """A scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer that is known only at run time."""
 
     number: int
 
@@ -74,7 +74,8 @@ class NkiTensor(methods.Tensor):
     __slots__ = ()
 
     def __bool__(self) -> bool:
-        """Return True for a declared tensor, which kernels ask to tell it from None; a condition's value is not known.
+        """Return True for a declared tensor, which kernels compare with None. A condition is refused, as its value is
+        unknown.
 
         A condition is a tile of one element or the result of an operator.
         """
@@ -117,7 +118,7 @@ class NkiTensor(methods.Tensor):
         return self.expand_dims(dim)
 
     def squeeze_dim(self, dim: int) -> Tensor:
-        """Without an axis of one element."""
+        """Return the view without an axis of one element."""
         axis = self._axis(dim)
         if self.shape[axis] != 1:
             refuse("shape", f"axis {axis} of {self.label} has more than one element")
@@ -129,25 +130,25 @@ class NkiTensor(methods.Tensor):
         return self.reshape((*self.shape[:axis], *shape, *self.shape[axis + 1 :]))
 
     def flatten_dims(self, start: int, end: int) -> Tensor:
-        """Axes ``start`` to ``end`` (inclusive) as one."""
+        """Return a view with axes ``start`` to ``end`` (inclusive) merged into one."""
         first, last = self._axis(start), self._axis(end)
         return self.reshape((*self.shape[:first], -1, *self.shape[last + 1 :]))
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Elements of the flattened tensor from one position of each axis to the next."""
+        """Return the distance in the flattened tensor from one position of each axis to the next, in elements."""
         return tuple(self._linear(dim) for dim in self.access.dims)
 
     @property
     def offset(self) -> int:
-        """Elements of the flattened tensor before the first of the view."""
+        """Return the number of elements of the flattened tensor before the view's first."""
         return sum(s.const * stride for s, stride in zip(self.access.start, self.declared.strides, strict=True))
 
     def _linear(self, dim: TileDim) -> int:
         return sum(step * stride for step, stride in zip(dim.steps, self.declared.strides, strict=True))
 
     def get_pattern(self) -> list[list[int]]:
-        """``[[stride, count], ...]`` of the view's axes."""
+        """Return ``[[stride, count], ...]`` of the view's axes."""
         return [[stride, count] for stride, count in zip(self.strides, self.shape, strict=True)]
 
     def is_indirect(self) -> bool:
@@ -155,7 +156,7 @@ class NkiTensor(methods.Tensor):
         return bool(self.access.indirect)
 
     def is_contiguous(self) -> bool:
-        """Return True if the elements (on chip, of one partition) lie behind each other in C order."""
+        """Return True if the elements (on chip, of one partition) follow each other in C order."""
         step = 1
         for dim in reversed(self.access.dims[0 if self.space is Space.HBM else 1 :]):
             if dim.count > 1 and self._linear(dim) != step:
@@ -164,7 +165,7 @@ class NkiTensor(methods.Tensor):
         return True
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> Tensor:
-        """Elements ``start`` to ``end`` of one axis."""
+        """Return elements ``start`` to ``end`` of one axis."""
         axis = self._axis(dim)
         if not 0 <= start < end <= self.shape[axis] or step < 1:
             refuse(
@@ -174,7 +175,9 @@ class NkiTensor(methods.Tensor):
         return self[(*(slice(None),) * axis, slice(start, end, step))]
 
     def select(self, dim: int, index: object) -> Tensor:
-        """Return one element of an axis, which goes away; ``index`` is a number, a register or a tile with one integer."""
+        """Return one element of an axis, which is removed. ``index`` is a number, a register or a tile with one
+        integer.
+        """
         axis = self._axis(dim)
         if not isinstance(index, Tensor | Register):
             return self[(*(slice(None),) * axis, operator.index(cast("Any", index)))]
@@ -219,10 +222,10 @@ class NkiTensor(methods.Tensor):
         return ordered.reshape(tuple(prod(sizes[name] for name in group) for group in targets))
 
     def indirect(self, index: object, num_elem: int | None = None) -> Tensor:
-        """Elements of each partition at run-time offsets, to be read (trn3).
+        """Return elements of each partition at run-time offsets, read-only (trn3).
 
-        Offset ``i`` of sixteen partitions is ``index[i % 16, i // 16]`` of theirs. Here a gather of its own makes the
-        tile, which takes longer than the chip, whose engines gather while they read.
+        Offset ``i`` of sixteen partitions is ``index[i % 16, i // 16]`` of their rows. Here a separate gather makes the
+        tile. It takes longer than on the chip, whose engines gather while they read.
         """
         trace = current()
         if trace.chip.generation < 4:
@@ -239,7 +242,7 @@ class NkiTensor(methods.Tensor):
         return elementwise.gathered(self, index, count)
 
     def reinterpret_cast(self, dtype: object) -> Tensor:
-        """``view``."""
+        """Return ``view(dtype)``."""
         return self.view(dtype)
 
     def ap(
@@ -254,10 +257,10 @@ class NkiTensor(methods.Tensor):
     ) -> Tensor:
         """Return an explicit access pattern over the tensor's storage: ``[[stride, count], ...]`` from ``offset`` on.
 
-        Strides and offset count elements of the flattened storage, whatever the view; on chip the first pair walks the
-        partitions. ``scalar_offset`` (a register or a one-element tile) and ``vector_offset`` (a tile of indices) add
-        run-time positions along ``indirect_dim`` of the view's shape; the first pair's stride does not count beside a
-        ``vector_offset``.
+        Strides and offset count elements of the flattened storage, whatever the view; on chip the first pair runs over
+        the partitions. ``scalar_offset`` (a register or a one-element tile) and ``vector_offset`` (a tile of indices)
+        add run-time positions along ``indirect_dim`` of the view's shape; the first pair's stride does not count beside
+        a ``vector_offset``.
         """
         line = current().line()
         if kwargs:
@@ -295,19 +298,19 @@ class NkiTensor(methods.Tensor):
         return (int(on_chip), low, high, size) if 0 <= low <= high and high >= size else None
 
     def _placeholder(self, pairs: list[tuple[int, int]]) -> Access:
-        """Return an access of the pattern's shape that stays in bounds; using the view is refused."""
+        """Return an access of the pattern's shape that stays in bounds. Using the view is refused."""
         rank = len(self.declared.shape)
         dims = tuple(TileDim(count, (0,) * rank) for _, count in pairs)
         return Access(self.access.buffer, (Affine(0),) * rank, dims)
 
     def _recast(self, pairs: list[tuple[int, int]], offset: int | None, dtype: object) -> Tensor:
-        """Return a pattern over the storage as a type of another width, which may only be read."""
+        """Return a pattern over the storage as a type of another width, read-only."""
         whole = cast("NkiTensor", current().tensor(whole_access(self.declared), self.scope))
         narrow = cast("NkiTensor", whole.view(dtype))
         return narrow.ap(pairs, offset)
 
     def _pattern(self, pairs: list[tuple[int, int]], offset: int) -> Access:
-        """Return strides in elements of the flattened tensor (of one partition, on chip) as steps of the buffer's axes."""
+        """Return the access for strides in elements of the flattened tensor (on chip, of one partition)."""
         buffer = self.declared
         on_chip = self.space is not Space.HBM
         shape = buffer.shape
@@ -344,7 +347,7 @@ class NkiTensor(methods.Tensor):
         lead: int,
         start: list[int],
     ) -> None:
-        """Find the one axis along which ``stride`` moves."""
+        """Find the single axis along which ``stride`` moves."""
         if stride == 0 or count == 1:
             return
         for d, unit in enumerate(strides):
@@ -361,7 +364,7 @@ class NkiTensor(methods.Tensor):
         )
 
     def _indirect(self, axis: int, value: object) -> Indirect:
-        """The run-time position that ``value`` is along an axis of the view."""
+        """Return the run-time position that ``value`` gives along an axis of the view."""
         trace = current()
         if isinstance(value, Tensor) and value.dtype_name in FLOAT_DTYPES:
             refuse("dtype", "an offset must hold integers")

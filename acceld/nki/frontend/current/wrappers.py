@@ -1,6 +1,6 @@
 """``nki.language``: the functions that return a tile, with the arguments this API documents.
 
-What they emit is shared with the legacy API, whose functions take ``mask`` and most arguments by name only.
+Their implementation is shared with the legacy API, whose functions take ``mask``, and most arguments by name only.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SHARED_NAMES: dict[str, dict[str, str]] = {
     "expand_dims": {"x": "data"},
     "device_print": {"print_prefix": "prefix", "tensor": "x"},
 }
-"""Parameters that the shared function calls otherwise; either name is taken."""
+"""Other names of parameters in the shared function. Either name is accepted."""
 
 
 def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) -> Tensor:
@@ -67,14 +67,14 @@ def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) 
 
 
 def _gather_flattened(data: object, indices: object, axis: object = 0, dtype: object = None) -> Tensor:
-    """Along the flattened free axes of each partition."""
+    """Gather along the flattened free axes of each partition."""
     if axis != 0:
         unsupported(f"nl.gather_flattened with axis={axis!r}", "leave axis out, or pass 0")
     return elementwise.gather_flattened(data, indices, dtype=dtype)
 
 
 def _broadcast_to(x: object, shape: Sequence[int], dtype: object = None) -> Tensor:
-    """Return a view, or a copy where ``dtype`` differs."""
+    """Return a view; a copy if ``dtype`` differs."""
     wide = elementwise.broadcast_to(x, shape=shape)
     return wide if dtype is None else elementwise.copy(wide, dtype=dtype)
 

@@ -1,4 +1,4 @@
-"""``neuronxcc.nki.compiler``: explicit placement of tensors, and directives that a trace ignores."""
+"""Provide ``neuronxcc.nki.compiler``: explicit placement of tensors, and directives that a trace ignores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Place = tuple[int, int]
 
 
 class Placement:
-    """Address of a tensor's tiles from an allocator: a ``buffer=`` argument of ``nl.ndarray``.
+    """Addresses of a tensor's tiles, from an allocator. It is a ``buffer=`` argument of ``nl.ndarray``.
 
     ``locate`` gives (start partition, byte offset) of the tile at a block index.
     """
@@ -38,9 +38,9 @@ class Placement:
         self._tiles = tiles
 
     def address(self, trace: Trace, shape: tuple[object, ...], dtype: str) -> Place | None:
-        """Return the place of the whole tensor where it has one; None if its blocks share places.
+        """Return the position of the whole tensor; None if its blocks share positions.
 
-        LegalityError if a tile lies outside of what the chip has.
+        LegalityError if a tile lies outside the chip's memory.
         """
         if self._locate is None:
             return None
@@ -52,7 +52,7 @@ class Placement:
             unsupported(f"an explicit allocation of {prod(blocks)} blocks")
         width = free * DTYPE_BYTES[dtype]
         if any(trace.offsets.get(loop) for loop in trace.scope) or trace.in_later_piece:
-            return None  # the kernel's own arithmetic on addresses ran once for each piece of its loop
+            return None  # the kernel's own computation of addresses ran once for each piece of its loop
         places = [self._locate(index, partitions, width) for index in itertools.product(*map(range, blocks))]
         for partition, offset in places:
             self._check(trace, partition, offset, partitions, width)
@@ -110,7 +110,9 @@ class SbufAllocators:
         num_par_tiles: object = (),
         num_free_tiles: object = (),
     ) -> Placement:
-        """Return blocks behind each other along the free axis, over again after ``num_free_tiles``."""
+        """Return a placement of blocks one after another along the free axis, which starts over after
+        ``num_free_tiles``.
+        """
         if prod(_tuple(num_par_tiles)) > 1:
             raise UnsupportedCall("sbuf.mod_alloc with more than one tile across partitions")
         tiles = _tuple(num_free_tiles)
@@ -132,7 +134,7 @@ class SbufAllocators:
         return Placement(memory.SBUF, locate, None)
 
     def auto_alloc(self) -> Placement:
-        """Return the compiler chooses."""
+        """Return the placement that leaves the choice to the compiler."""
         return Placement(memory.SBUF, None, None)
 
 
@@ -149,7 +151,7 @@ class PsumAllocators:
         num_par_tiles: object = (),
         num_free_tiles: object = (),
     ) -> Placement:
-        """Return blocks in banks behind each other, over again after ``num_bank_tiles``."""
+        """Return a placement of blocks in one bank after another, which starts over after ``num_bank_tiles``."""
         if prod(_tuple(num_par_tiles)) > 1 or prod(_tuple(num_free_tiles)) > 1:
             raise UnsupportedCall("psum.mod_alloc with more than one tile in a bank")
         tiles = _tuple(num_bank_tiles)
@@ -173,12 +175,12 @@ class PsumAllocators:
         return Placement(memory.PSUM, locate, None)
 
     def auto_alloc(self) -> Placement:
-        """Return the compiler chooses."""
+        """Return the placement that leaves the choice to the compiler."""
         return Placement(memory.PSUM, None, None)
 
 
 class Directive(ContextDecorator):
-    """A decorator or ``with`` block that steers the compiler and changes no value: it does nothing here."""
+    """A decorator or ``with`` block for the compiler. It changes no value, so it does nothing here."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -190,7 +192,7 @@ class Directive(ContextDecorator):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing was opened."""
+        """Do nothing, because nothing was opened."""
 
 
 DIRECTIVES = (

@@ -1,4 +1,4 @@
-"""Runs a legacy kernel and finishes its Program."""
+"""Run a legacy kernel, and finish its Program."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LegacyTrace(Trace):
 
 
 class LegacyFrontEnd:
-    """``neuronxcc.nki`` for one trace."""
+    """Front end of ``neuronxcc.nki`` for one trace."""
 
     roots: tuple[str, ...] = ("neuronxcc", "nki")
     prelude = PRELUDE
@@ -143,7 +143,7 @@ class LegacyFrontEnd:
 
 
 def finish_memsets(trace: Trace) -> None:
-    """Zeros in PSUM that matrix products alone write cost nothing: the first product overwrites."""
+    """Mark memsets of zeros in PSUM that only matrix products write as free, because the first product overwrites."""
     for buffer, slot in trace.lazy_candidates.items():
         if buffer not in trace.engines_written:
             attrs = tuple((k, True if k == "lazy" else v) for k, v in slot.instruction.attrs)

@@ -1,4 +1,4 @@
-"""``nl.arange``, ``nl.mgrid`` and ``nl.ds``: where index expressions come from."""
+"""Provide the sources of index expressions: ``nl.arange``, ``nl.mgrid`` and ``nl.ds``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``neuronxcc.nki.isa``: every name a kernel may use of it."""
+"""Provide every name of ``neuronxcc.nki.isa``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``neuronxcc.nki.language``: loops, declarations and all else that the current API lacks."""
+"""Provide ``neuronxcc.nki.language``: loops, declarations and everything that the current API lacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from acceld.nki.ir.program import Engine, LoopKind
 
 
 def _remainder(name: str) -> Callable[..., Tensor]:
-    """``nl.mod`` and ``nl.fmod``, whose ``dtype`` and ``mask`` may also stand third and fourth."""
+    """Return ``nl.mod`` or ``nl.fmod``, whose ``dtype`` and ``mask`` may also be the third and fourth argument."""
     shared = binary(name)
 
     def call(x: object, y: object, dtype: object = None, mask: object = None, **kwargs: Any) -> Any:
@@ -61,7 +61,7 @@ TILE_SIZES = frozenset(
     "pmax psum_fmax gemm_stationary_fmax gemm_moving_fmax bn_stats_fmax psum_min_align sbuf_min_align "
     "total_available_sbuf_size".split()
 )
-"""Constants of ``nl.tile_size`` that this API has."""
+"""Constants of ``nl.tile_size`` in this API."""
 
 
 def gemm_grid(**kwargs: Any) -> grids.Grid:
@@ -75,7 +75,7 @@ def gemm_stationary_grid(**kwargs: Any) -> grids.Grid:
 
 
 def nc(n: int, **kwargs: Any) -> int:
-    """``nl.nc``: how many cores share a grid dimension."""
+    """``nl.nc``: the number of cores that share a grid dimension."""
     return operator.index(n)
 
 

@@ -1,4 +1,6 @@
-"""Ranges of the legacy API: loops kept as loops, in pieces, as two nested ones, or unrolled; folds over them."""
+"""Provide the ranges of the legacy API: loops that are kept, cut into pieces, split in two, or unrolled; and folds over
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ from acceld.nki.ir.program import Affine, Engine, LoopKind, Space
 
 
 class UnrolledIndex(int):
-    """The value of a loop variable whose loop is unrolled while tracing."""
+    """The value of a loop variable of an unrolled loop."""
 
     first: bool
     """True in the loop's first iteration."""
 
 
 def open_loop(trace: LoopContext, function: str, kind: LoopKind, args: tuple[object, ...]) -> Iterator[object]:
-    """Yield the values a range of the kernel yields: one symbol, or each number where the loop must be unrolled."""
+    """Yield the values of a kernel's range: one symbol, or each number if the loop must be unrolled."""
     for arg in args:
         if isinstance(arg, Expr) and not arg.is_constant:
             refuse(
@@ -66,7 +68,7 @@ def _unrolled(trace: LoopContext, numbers: range, positions: range) -> Iterator[
 
 
 def _segments(trace: LoopContext, name: str, numbers: range, kind: LoopKind, site: Site, line: int) -> Iterator[object]:
-    """Yield the loop, in pieces where conditions on its variable change; a piece of one iteration is not a loop."""
+    """Yield the loop's variable, in pieces where conditions on it change. A piece of one iteration is not a loop."""
     points = sorted(trace.cuts.get(site, frozenset())) if trace.cuts is not None else []
     edges = [0, *(point for point in points if 0 < point < len(numbers)), len(numbers)]
     if len(edges) > 2:
@@ -110,7 +112,7 @@ def _symbolic(
 def loop_reduce(
     x: object, op: object, loop_indices: object, *, dtype: object = None, mask: object = None, **kwargs: Any
 ) -> Tensor:
-    """``nl.loop_reduce``: folds a tile over enclosing loops; the result belongs outside of them."""
+    """``nl.loop_reduce``: fold a tile over enclosing loops. The result belongs outside of them."""
     trace = current()
     tile = operand(x, "x", "loop_reduce")
     given = loop_indices if isinstance(loop_indices, Sequence) else [loop_indices]

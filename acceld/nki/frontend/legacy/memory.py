@@ -1,4 +1,4 @@
-"""Declaring and filling tensors as ``nl.ndarray`` and its like do."""
+"""Declare and fill tensors by ``nl.ndarray`` and similar functions."""
 
 from __future__ import annotations
 

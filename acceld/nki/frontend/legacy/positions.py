@@ -1,4 +1,4 @@
-"""Instructions that know positions: iota, selections by index, searches, gathers."""
+"""Emit instructions that use positions: iota, selections by index, searches, gathers."""
 
 from __future__ import annotations
 

@@ -32,4 +32,4 @@ SURFACE: dict[str, dict[str, str]] = {
     "neuronxcc.nki.isa": _states(ISA_FUNCTIONS, isa.UNSUPPORTED),
     "neuronxcc.nki.language": _states(LANGUAGE_FUNCTIONS, language.UNSUPPORTED),
 }
-"""For each module and documented function ``supported``, or ``unsupported:`` and why."""
+"""``supported``, or ``unsupported:`` and the reason, for each module and documented function."""

@@ -1,4 +1,4 @@
-"""DMA and on-chip moves of ``nisa`` that are given their destination or permute what they move."""
+"""Emit the DMA and on-chip moves of ``nisa`` that have a given destination or permute elements."""
 
 from __future__ import annotations
 
