@@ -127,6 +127,7 @@ class _Execution:
             float64=options.float64,
             check_onezero=options.check_onezero,
             check_transposes=options.check_transposes or chip.generation > 2,
+            moves_bits=chip.generation > 2,
             max_elements=max(1, options.max_bytes // 4),
             deadline=deadline,
             registers=[0] * program.registers,

@@ -49,6 +49,8 @@ class Machine:
     float64: bool
     check_onezero: bool
     check_transposes: bool
+    moves_bits: bool
+    """True if the tensor engine turns a tile bit by bit; else it multiplies with the identity (nisa.nc_transpose: up to trn1)."""
     max_elements: int
     deadline: float
     registers: list[int | float]

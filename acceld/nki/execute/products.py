@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from acceld.chips import VECTOR_TRANSPOSE
 from acceld.nki.execute.context import Context, Step
 from acceld.nki.execute.machine import Env, Machine, crash
 from acceld.nki.execute.tiles import Tile
 from acceld.nki.execute.windows import Mask, Window
 from acceld.nki.ir.def_use import accumulation
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array
-from acceld.nki.ir.program import Access, Instruction, Loop
+from acceld.nki.ir.program import Access, Engine, Instruction, Loop
 from acceld.nki.ir.regions import coefficient
 
 
@@ -49,7 +50,7 @@ def matmul(context: Context) -> Step:
                 line,
                 "drop the flag: an array in transpose mode moves the operand through, and multiplies nothing",
             )
-        if transposes and mode == "no":
+        if transposes and mode == "no" and context.machine.moves_bits:
             moved = _transposed(s, m)
             if moved is not None:
                 out = dst.target(env, window)
@@ -175,19 +176,34 @@ def _masked(context: Context, stationary: Tile, moving: Tile, dst: Tile, mode: s
 
 
 def transpose(context: Context) -> Step:
-    """dst[F, P] = src[P, F]; values only, whatever engine does it."""
+    """dst[F, P] = src[P, F]. An array that multiplies with the identity spreads what is no number over its row."""
     src, dst = context.src(0), context.dst()
     same = src.dtype == dst.dtype
+    by_vector = (
+        context.instruction.engine is Engine.VECTOR and max(context.instruction.dsts[0].shape) <= VECTOR_TRANSPOSE
+    )
+    moves_bits = context.machine.moves_bits or by_vector
 
     def run(env: Env, window: Window) -> None:
         out = dst.target(env, window)
         values = src.raw(env, window) if same and src.numpy_dtype == dst.numpy_dtype else src.load(env, window)
+        if not moves_bits:
+            values = _spread(values)
         if out is not None and out.shape == values.shape:
             out[...] = values
         else:
             dst.put(env, window, values)
 
     return run
+
+
+def _spread(values: Array) -> Array:
+    """Return a product with the identity: each element added to zero times all others of its row."""
+    wrong = ~np.isfinite(values)
+    if not wrong.any():
+        return values
+    others = wrong.sum(axis=-1, keepdims=True) - wrong
+    return np.where(others > 0, values.dtype.type(np.nan), values)
 
 
 def matmul_mx(context: Context) -> Step:

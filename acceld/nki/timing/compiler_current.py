@@ -6,7 +6,7 @@ Unvalidated: no measured latencies of current kernels are public.
 from __future__ import annotations
 
 from acceld.nki.ir.program import Engine, Instruction
-from acceld.nki.timing.compiler_legacy import DEFAULT_ENGINES
+from acceld.nki.timing.compiler_legacy import DEFAULT_ENGINES, is_slow
 from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, CostModel
 
 
@@ -22,4 +22,4 @@ def place(instruction: Instruction, model: CostModel) -> Engine:
         return Engine.SYNC
     if instruction.engine is not Engine.UNKNOWN:
         return instruction.engine
-    return DEFAULT_ENGINES.get(op, Engine.VECTOR)
+    return Engine.GPSIMD if is_slow(instruction) else DEFAULT_ENGINES.get(op, Engine.VECTOR)

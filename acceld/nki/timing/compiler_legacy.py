@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from acceld.nki.ir.program import Access, Engine, Instruction, Loop, LoopKind, Node, Program, Space
-from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, MATMUL_COLUMNS, REGISTER_OPS, CostModel
+from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, MATMUL_COLUMNS, REGISTER_OPS, SLOW_ALU, CostModel
 
 DEFAULT_ENGINES: dict[str, Engine] = {
     "matmul": Engine.TENSOR,
@@ -44,11 +44,26 @@ def place(instruction: Instruction, model: CostModel) -> Engine:
     found = DEFAULT_ENGINES.get(op)
     if found is not None:
         return found
+    if is_slow(instruction):
+        return Engine.GPSIMD
     if op == "copy":
         return Engine.SCALAR
     if op == "tensor_scalar" and _elements(instruction) > model.params.small_operand_elements:
         return Engine.SCALAR
     return Engine.VECTOR
+
+
+def is_slow(instruction: Instruction) -> bool:
+    """Return True for a tensor_scalar with an ALU function that GpSimd alone has.
+
+    On a few elements such a function takes no longer than any other, and no counters say where it runs.
+    """
+    functions = {instruction.attr("op0"), instruction.attr("op1")}
+    return instruction.op == "tensor_scalar" and bool(functions & SLOW_ALU) and _elements(instruction) > _FEW
+
+
+_FEW = 8
+"""Elements of a partition that take an engine less time than its least interval, even at a quarter of its rate."""
 
 
 def _elements(instruction: Instruction) -> int:

@@ -13,7 +13,7 @@ from math import ceil, prod
 
 from acceld.chips import VECTOR_TRANSPOSE, ChipSpec
 from acceld.nki.errors import MissingRule, UnsupportedCall
-from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Operand, Space
 from acceld.nki.timing.parameters import TimelineParams
 
@@ -23,6 +23,8 @@ FREE_OPS = frozenset({"print", "random_seed", "bitcast"})
 NARROW = frozenset({"bfloat16", "float16"})
 QUARTERS = 4
 """Groups of DMA engines: each serves the 32 partitions at which a tile of fewer may begin."""
+SLOW_ALU = frozenset({"power", "rsqrt"})
+"""ALU functions that GpSimd alone has: rsqrt at a quarter of the rate of the scalar engine's (nl.rsqrt), of power no figure is published."""
 ALL_QUARTERS = (1 << QUARTERS) - 1
 MATMUL_COLUMNS = 512
 """Columns of one matrix product: one bank of float32 results."""
@@ -240,7 +242,11 @@ class CostModel:
     def _transpose(self, instruction: Instruction) -> Cost:
         data = _tile(instruction.srcs[0])
         partitions, free = data.shape[0], prod(data.shape[1:])
-        wide = DTYPE_BYTES[self.dtype(data)] >= 4
+        dtype = self.dtype(data)
+        whole = (
+            self.chip.generation < 3 and dtype not in FLOAT_DTYPES
+        )  # multiplied as float32, before there was a mode that moves bits
+        wide = DTYPE_BYTES[dtype] >= 4 or whole
         passes = self.params.transpose_passes if wide else 1
         flops = 2 * partitions * free * partitions * (2 if wide else 1)
         return Cost(
@@ -251,7 +257,8 @@ class CostModel:
     def _broadcast(self, instruction: Instruction, shape: tuple[int, ...], handed_over: bool) -> Cost:
         dst = instruction.dsts[0]
         partitions, free = shape[0], prod(shape[1:])
-        wide = self.dtype(dst) == "float32"
+        dtype = self.dtype(dst)
+        wide = dtype == "float32" or dtype not in FLOAT_DTYPES  # integers are multiplied as float32
         passes = self.params.float32_passes if wide else 1
         pieces = ceil(free / MATMUL_COLUMNS)
         busy = self._passes_us(passes, min(free, MATMUL_COLUMNS)) * pieces
@@ -303,18 +310,19 @@ class CostModel:
         op = instruction.op
         if engine is Engine.SCALAR and op in _SCALAR_OPS:
             return n
+        if engine is Engine.GPSIMD and SLOW_ALU & {instruction.attr(name) for name in ("op", "op0", "op1")}:
+            return 4 * n
         if op in _VECTOR_SINGLE:
-            return n / self._narrow_gain(instruction, 4.0)
+            return n / (self._narrow_gain(instruction, 4.0) if engine is Engine.VECTOR else 1.0)
         if op in ("tensor_tensor", "scalar_tensor_tensor", "select", "copy_predicated", "loop_reduce"):
-            if instruction.op == "tensor_tensor" and engine is Engine.GPSIMD:
-                return 2 * n
-            return self._two_operand_factor(instruction, handed_over) * n
+            return n * (2.0 if engine is Engine.GPSIMD else self._two_operand_factor(instruction, handed_over))
         if op == "reciprocal":
             return self.params.reciprocal_factor * n
         if op == "scan":
             return 2 * n
         if op == "tensor_reduce":
-            return n / 2 if self._all_narrow(instruction) and instruction.attr("op") in ("add", "max") else n
+            fast = engine is Engine.VECTOR and instruction.attr("op") in ("add", "max")
+            return n / 2 if fast and self._all_bfloat16(instruction) else n
         if op == "memset":
             narrow = self.dtype(instruction.dsts[0]) in NARROW and instruction.srcs[0] == 0
             return n / 2 if narrow else n
@@ -331,7 +339,7 @@ class CostModel:
             return 1.0
         simple = instruction.attr("op") in ("add", "multiply", "subtract")
         if self.chip.fast_16bit_vector:
-            return 0.5 if self._all_narrow(instruction) else 1.0
+            return 0.5 if instruction.op == "tensor_tensor" and self._all_narrow(instruction) else 1.0
         fast = simple and self._all_bfloat16(instruction) and self._neighbors(instruction)
         return 1.0 if fast else 2.0
 
@@ -346,8 +354,13 @@ class CostModel:
         return gain if self._neighbors(instruction) else gain / 2
 
     def _neighbors(self, instruction: Instruction) -> bool:
-        """Return True if the elements of each tile's innermost axis lie side by side."""
-        return all(_element_steps(a, self.buffers[a.buffer])[-1] == 1 for a in instruction.accesses if a.shape[-1] > 1)
+        """Return True if the elements of each tile's innermost axis lie side by side; an axis of one element is none."""
+        for access in instruction.accesses:
+            steps = _element_steps(access, self.buffers[access.buffer])
+            inner = [step for count, step in zip(access.shape[1:], steps[1:], strict=True) if count > 1]
+            if inner and inner[-1] != 1:
+                return False
+        return True
 
     def _all_narrow(self, instruction: Instruction) -> bool:
         return all(self.dtype(a) in NARROW for a in instruction.accesses if prod(a.shape[1:]) > 1)

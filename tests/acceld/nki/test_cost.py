@@ -187,3 +187,59 @@ def test_rows_in_many_pieces_are_shared_by_all_engines() -> None:
     access = Access(source.id, tile(source).start, (TileDim(64, (1, 0)), TileDim(512, (0, 2))))
     w.load(tile(w.sbuf(64, 512)), access)
     assert cost(w).quarters == 0
+
+
+@pytest.mark.parametrize(
+    ("op", "engine", "attrs", "least"),
+    [
+        ("copy", Engine.VECTOR, {}, 0.25),
+        ("copy", Engine.GPSIMD, {}, 1.0),
+        ("tensor_tensor", Engine.VECTOR, {"op": "add"}, 0.5),
+        ("tensor_tensor", Engine.GPSIMD, {"op": "add"}, 2.0),
+        ("copy_predicated", Engine.VECTOR, {}, 1.0),
+    ],
+)
+def test_sixteen_bits_are_faster_on_the_vector_engine_where_documented(
+    op: str, engine: Engine, attrs: dict[str, str], least: float
+) -> None:
+    w = Writer()
+    tiles = [tile(w.sbuf(128, 4096, dtype="bfloat16")) for _ in range(2 if op == "copy" else 3)]
+    w.do(op, tiles[0], *tiles[1:], engine=engine, **attrs)
+    chip = CHIPS["trn2"]
+    cycles = cost(w, chip="trn2").busy_us * 1000 * (chip.gpsimd_ghz if engine is Engine.GPSIMD else chip.vector_ghz)
+    assert least <= cycles / 4096 < least + 0.1
+
+
+def test_an_axis_of_one_element_hides_no_stride() -> None:
+    w = Writer()
+    source, result = w.sbuf(128, 1024, 2, dtype="bfloat16"), w.sbuf(128, 1024, 1, dtype="bfloat16")
+    w.do("tensor_tensor", tile(result), *(tile(source, (0, 128), (0, 1024), (at, 1)) for at in (0, 1)), op="add")
+    assert cost(w).busy_us > 2 * 1024 / 1000 / CHIPS["trn1"].vector_ghz
+
+
+def test_a_reduction_to_float32_takes_a_cycle_an_element() -> None:
+    w = Writer()
+    data = tile(w.sbuf(128, 2048, dtype="bfloat16"))
+    for dtype, cycles in (("float32", 2048), ("bfloat16", 1024)):
+        w.do("tensor_reduce", tile(w.sbuf(128, 1, dtype=dtype)), data, op="add", axes=(1,))
+        assert cost(w).busy_us == pytest.approx((cycles + LEGACY.vector_overhead_cycles) / 1120, rel=0.02)
+
+
+@pytest.mark.parametrize("function", ["power", "rsqrt"])
+def test_powers_of_wide_tiles_are_made_by_gpsimd(function: str) -> None:
+    w = Writer()
+    for chip in ("trn1", "trn2"):
+        w.do("tensor_scalar", tile(w.sbuf(128, 2048)), tile(w.sbuf(128, 2048)), 0.5, op0=function)
+        found = cost(w, chip=chip)
+        assert found.engine is Engine.GPSIMD and found.busy_us > 4 * 2048 / 1000 / CHIPS[chip].gpsimd_ghz
+
+
+@pytest.mark.parametrize("op", ["transpose", "broadcast_partition"])
+def test_integers_go_through_trn1s_array_as_float32(op: str) -> None:
+    passes = {}
+    for dtype in ("float32", "uint16", "bfloat16"):
+        w = Writer()
+        rows = 128 if op == "transpose" else 1
+        w.do(op, tile(w.sbuf(128, 128, dtype=dtype)), tile(w.sbuf(rows, 128, dtype=dtype)), engine=Engine.TENSOR)
+        passes[dtype] = cost(w).passes
+    assert passes["uint16"] == passes["float32"] == 4 * passes["bfloat16"]

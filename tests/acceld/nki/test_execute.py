@@ -299,18 +299,34 @@ def test_matmul_of_narrow_floats_accumulates_in_float32(kind: Any) -> None:
     assert np.allclose(out, exact, rtol=1e-5, atol=1e-5)
 
 
-def test_a_transpose_through_the_array_copies_bits_even_beside_nan() -> None:
+def test_a_transpose_through_trn1s_array_is_a_product_with_the_identity() -> None:
     x = reals(5, 7)
-    x[2, 3] = np.nan
     eye = np.eye(5, dtype=np.float32)
-    (out,) = run_op("matmul", [x, eye], (7, 5), psum=True, accumulate="no", transpose=True)
-    assert np.array_equal(out, x.T, equal_nan=True)
-    (out,) = run_op("transpose", [x], (7, 5), psum=True)
-    assert np.array_equal(out, x.T, equal_nan=True)
     permutation = eye[[1, 0, 2, 3, 4]]
-    y = reals(5, 7)
-    (out,) = run_op("matmul", [y, permutation], (7, 5), psum=True, accumulate="no", transpose=True)
-    assert np.array_equal(out, y.T @ permutation)
+    (out,) = run_op("matmul", [x, permutation], (7, 5), psum=True, accumulate="no", transpose=True)
+    assert np.array_equal(out, x.T @ permutation)
+    x[2, 3] = np.inf
+    spread = x.T.copy()
+    spread[3, [0, 1, 3, 4]] = np.nan
+    (out,) = run_op("matmul", [x, eye], (7, 5), psum=True, accumulate="no", transpose=True)
+    assert np.array_equal(out, spread, equal_nan=True)
+    for engine, expected in ((Engine.UNKNOWN, spread), (Engine.TENSOR, spread), (Engine.VECTOR, x.T)):
+        (out,) = run_op("transpose", [x], (7, 5), psum=True, engine=engine)
+        assert np.array_equal(out, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(("op", "attrs"), [("transpose", {}), ("matmul", {"accumulate": "no", "transpose": True})])
+def test_trn2s_array_turns_a_tile_bit_by_bit(op: str, attrs: dict[str, Any]) -> None:
+    x, eye = reals(5, 7), np.eye(5, dtype=np.float32)
+    x[2, 3] = np.nan
+    kernel = Kernel("nki", "trn2")
+    operands = [at(kernel.loaded(one.shape)) for one in (x, eye)]
+    turned, moved = kernel.psum((7, 5)), kernel.sbuf((7, 5))
+    kernel.op(op, at(turned), operands[: 2 if op == "matmul" else 1], **attrs)
+    kernel.op("copy", at(moved), at(turned))
+    kernel.store(kernel.output((7, 5)), moved)
+    (out,) = execute(kernel.finish(), [x, eye])
+    assert np.array_equal(out, x.T, equal_nan=True)
 
 
 @pytest.mark.parametrize("mode", ["no", "yes", "auto"])
