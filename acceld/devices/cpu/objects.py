@@ -39,10 +39,11 @@ _SECTION = re.compile(
 )
 _INSTRUCTION = re.compile(
     r"\t(rdtscp?|rdpmc|rdrand|rdseed|rdpid|syscall|sysenter|int|cpuid|xgetbv|[rw]d?[rw]?[fg]sbase|wrpkru|rdpkru|in|out|hlt"
-    r"|svc|hvc|smc|mrs|msr|isb)[bwlq]?(?:[ \t]|$)",
+    r"|svc|hvc|smc|mrs|msr|isb)[bwlq]?(?:[ \t]|$)|(%[fg]s:)(?!0x28\b)",
     re.MULTILINE,
 )
-"""Instructions that read a clock or a counter, draw random numbers or call the kernel of the system."""
+"""Instructions that read a clock or a counter, draw random numbers, call the kernel of the system, or reach the thread's own block
+(but for the guard of the stack at 0x28)."""
 _DISASSEMBLE_S = 30.0
 _MARKER = re.compile(r'# \d+ "[^"\n]*"(?: ([12])\b)?')
 _ASSEMBLER_NAME = re.compile(r'\)\s*(?:__asm__|__asm|asm)\s*\(\s*((?:"[^"]*"\s*)+)\)')
@@ -92,6 +93,11 @@ def _symbols(elf: ELFFile) -> Iterator[tuple[str, str]]:
             yield "section", f"the kernel puts something into section {section.name[:60]!r}"
         if section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR:
             executable.add(number)
+            if section.name == ".note.GNU-stack":
+                yield (
+                    "section",
+                    "the kernel needs a stack that can be executed: the address of a nested function is taken",
+                )
     for table in elf.iter_sections():
         for symbol in table.iter_symbols() if isinstance(table, SymbolTableSection) else ():
             kind, place = symbol["st_info"]["type"], symbol["st_shndx"]
@@ -119,4 +125,4 @@ def _instructions(path: Path, search: str) -> tuple[str, str]:
         command, cwd=path.parent, env=environment, capture_output=True, timeout=_DISASSEMBLE_S, check=False
     )
     found = _INSTRUCTION.search(shown.stdout.decode(errors="replace"))
-    return ("instruction", f"a kernel may not use the instruction {found.group(1)}") if found else ("", "")
+    return ("instruction", f"a kernel may not use {found.group(1) or found.group(2)}") if found else ("", "")

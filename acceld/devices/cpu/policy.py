@@ -21,12 +21,13 @@ _FORBIDDEN = frozenset(
     "clock_gettime time gettimeofday alarm setitimer getpid getppid gettid setrlimit getrlimit prlimit setpriority nice "
     "wait waitpid wait3 wait4 waitid unshare setns mount memfd_create personality swapcontext makecontext backtrace "
     "printf puts putchar scanf remove rename unlink mkdir tmpfile environ constructor destructor ifunc section weak "
-    "weakref alias redefine_extname __start init_array".split()
+    "weakref alias redefine_extname __start init_array seg_fs seg_gs _GLOBAL_OFFSET_TABLE_ return_address frame_address stack_address "
+    "extract_return_addr frob_return_addr thread_pointer set_thread_pointer apply_args unwind_init eh_return".split()
 )
 """Names for something other than computing, or for reaching functions by other names."""
 _FAMILIES = re.compile(
     r"(pthread|thrd|mtx|cnd|sched|shm|sem|mq|aio|timer|cblas|io_uring|inotify|process_vm)_\w+|posix_spawnp?"
-    r"|dl(open|sym|vsym|close|mopen|addr|info|_iterate_phdr)|sig(action|procmask|queue|altstack|longjmp|setjmp|suspend|wait\w*)"
+    r"|dwarf_\w+|dl(open|sym|vsym|close|mopen|addr|info|_iterate_phdr)|sig(action|procmask|queue|altstack|longjmp|setjmp|suspend|wait\w*)"
 )
 """Patterns of such names."""
 _MARK = "\x02"

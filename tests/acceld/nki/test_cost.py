@@ -1,5 +1,7 @@
 """The cost of one instruction follows from its shapes."""
 
+from typing import Any
+
 import pytest
 
 from acceld.chips import CHIPS
@@ -200,7 +202,7 @@ def test_rows_in_many_pieces_are_shared_by_all_engines() -> None:
     ],
 )
 def test_sixteen_bits_are_faster_on_the_vector_engine_where_documented(
-    op: str, engine: Engine, attrs: dict[str, str], least: float
+    op: str, engine: Engine, attrs: dict[str, Any], least: float
 ) -> None:
     w = Writer()
     tiles = [tile(w.sbuf(128, 4096, dtype="bfloat16")) for _ in range(2 if op == "copy" else 3)]
