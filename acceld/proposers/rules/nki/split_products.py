@@ -146,21 +146,37 @@ def _every_iteration(product: Statement, target: Access, declaration: Statement)
 
 def _can_stack(kernel: KernelModule, product: Statement) -> bool:
     """Return True if operands of half the partitions leave room for two parts, one below the other."""
-    if kernel.api == "nki":
-        return False
     for access in _operands(product):
         buffer = kernel.buffers.get(access.name)
         found = all_accesses(kernel, access.name)
         if buffer is None or found is None or buffer.shape[buffer.partition_axis] != _HALF:
             return False
         for one, place in ((one, buffer.partition_axis) for _, one in found):
-            form = one.dims[place].form if one.dims is not None and len(one.dims) == len(buffer.shape) else None
-            if form != Affine.of(Symbol.over(_HALF, 0, 2)):
+            if not _on_all(kernel, one, place, len(buffer.shape)):
                 return False
         if not isinstance(buffer.declaration.args.get("shape"), cst.Tuple):
             return False
     stationary, moving = _operands(product)
     return stationary.name != moving.name and not kernel.mask(product)
+
+
+def _on_all(kernel: KernelModule, access: Access, place: int, axes: int) -> bool:
+    """Return True if an access covers every partition of a buffer of half the partitions, and says so plainly."""
+    if access.dims is None or len(access.dims) != axes:
+        return access.dims is None and kernel.api == "nki"
+    rows = access.dims[place]
+    if kernel.api == "nki":
+        return rows.full or (rows.form == Affine() and rows.extent == _HALF)
+    return rows.form == Affine.of(Symbol.over(_HALF, 0, 2))
+
+
+def _on_rows(kernel: KernelModule, access: Access, name: str, first: int, last: int) -> str:
+    """Return the same columns of another buffer of the current API, on some of its partitions."""
+    if access.dims is None:
+        columns = [f"0:{extent}" for extent in kernel.buffers[access.name].shape[1:]]
+    else:
+        columns = [dim.text for dim in access.dims[1:]]
+    return f"{name}[{', '.join((f'{first}:{last}', *columns))}]"
 
 
 def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant) -> str:
@@ -215,8 +231,14 @@ def _product(
     """
     edits = Edits(kernel.source[product.start : product.end])
     for access, part in zip(_operands(product), pair, strict=True):
+        name = parts[access.name].of(part)
+        if stacked and kernel.api == "nki":
+            start, end = kernel.span(access.node)
+            last = 2 * _HALF if pair == _STACKED[0] else _HALF
+            edits.replace(start - product.start, end - product.start, _on_rows(kernel, access, name, 0, last))
+            continue
         start, end = kernel.span(_base(access))
-        edits.replace(start - product.start, end - product.start, parts[access.name].of(part))
+        edits.replace(start - product.start, end - product.start, name)
         if stacked and pair == _STACKED[0]:
             start, end = kernel.span(_partitions(kernel, access))
             rows = f"{prefix(kernel, 'language')}.arange({2 * _HALF})[:, None]"
@@ -264,7 +286,7 @@ def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edit
     if stacked:
         assert isinstance(shape, cst.Tuple)
         extents = [kernel.text(element.value) for element in shape.elements]
-        extents[axis] = f"{language}.par_dim({2 * _HALF})"
+        extents[axis] = str(2 * _HALF) if kernel.api == "nki" else f"{language}.par_dim({2 * _HALF})"
         texts[0] = f"({', '.join(extents)})"
     listed = ", ".join(f"{key}={text}" for key, text in given.items())
     for one, text in zip((parts.hi, parts.lo), texts, strict=True):
@@ -309,10 +331,14 @@ def _make_parts(
     value = target if source is None else kernel.text(source.node)
     mask = f", mask={kernel.mask(writer)}" if kernel.mask(writer) else ""
     hi, lo = (target.replace(name, part, 1) for part in (parts.hi, parts.lo))
-    if stacked:
+    if stacked and kernel.api == "nki":
+        hi, lo = (_on_rows(kernel, writer.target, part, 0, _HALF) for part in (parts.hi, parts.lo))
+        below = _on_rows(kernel, writer.target, parts.hi, _HALF, 2 * _HALF)
+    elif stacked:
         rows = kernel.text(_partitions(kernel, writer.target))
         below = hi.replace(rows, f"{_HALF} + {rows}", 1)
-        lo = below if stacked == "stationary" else lo
+    if stacked == "stationary":
+        lo = below
     if kernel.api == "nki":
         isa = prefix(kernel, "isa")
         lines = [
@@ -324,7 +350,9 @@ def _make_parts(
             f"{hi} = {language}.copy({value}, dtype={language}.bfloat16{mask})",
             f"{lo} = {language}.subtract({value}, {hi}, dtype={language}.bfloat16{mask})",
         ]
-    if stacked == "moving":
+    if stacked == "moving" and kernel.api == "nki":
+        lines.insert(1, f"{isa}.tensor_copy(dst={below}, src={hi})")
+    elif stacked == "moving":
         lines.insert(1, f"{below} = {language}.copy({hi}, dtype={language}.bfloat16{mask})")
     text = "".join(f"{writer.indent}{line}\n" for line in lines)
     if source is not None:

@@ -123,6 +123,31 @@ def test_parts_of_the_current_api_add_to_the_first_product(accumulate: str) -> N
     assert 1e-7 < error(before, after, PRODUCT_SHAPES) < 1e-5
 
 
+@pytest.mark.parametrize("tile", ["x_tile", "x_tile[0:64, 0:128]", "x_tile[:, 0:128]"])
+def test_parts_of_half_the_partitions_are_stacked_in_the_current_api(tile: str) -> None:
+    before = current(
+        "x, w",
+        f"""
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    w_tile = nl.ndarray((64, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=w_tile, src=w[0:64, 0:512])
+    for row in nl.affine_range(2):
+        x_tile = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.sbuf)
+        total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+        result = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst={tile}, src=x[row, 0:64, 0:128])
+        nisa.nc_matmul(dst=total, stationary={tile}, moving=w_tile[0:64, nl.ds(0, 512)])
+        nisa.tensor_copy(dst=result, src=total)
+        nisa.dma_copy(dst=out[row, 0:128, 0:512], src=result)
+    return out
+""",
+    )
+    stacked, three = (applied("split_products", before, HALF_SHAPES, variant=variant) for variant in range(2))
+    assert stacked.count("nc_matmul") == 2 and "x_tile_hi = nl.ndarray((128, 128)" in stacked
+    assert "moving=w_tile_hi[0:128, nl.ds(0, 512)]" in stacked and three.count("nc_matmul") == 3
+    assert all(1e-7 < error(before, after, HALF_SHAPES) < 1e-5 for after in (stacked, three))
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
