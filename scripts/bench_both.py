@@ -15,15 +15,17 @@ import asyncio
 import json
 import random
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules
 
-from acceld.daemon.build import TIMED_A_PLAN, problem_of
+from acceld.daemon.build import problem_of
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
-from acceld.model import PROPOSERS, Attempt, Gate, Insight, Kernel, Plan, RunSpec, SearchParameters
+from acceld.model import PROPOSERS, Attempt, Evaluation, Gate, Insight, Kernel, Plan, RunSpec, SearchParameters
 from acceld.proposers.both import BothProposer
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Proposer, SummaryRequest
 from acceld.proposers.rules.proposer import TunedRules
@@ -71,7 +73,31 @@ class ScriptedModels:
         return None
 
 
-async def _timed(evaluator: SimulatedEvaluator, found: Workload, chip: str, kernel: Kernel) -> Timed | None:
+class Remembering:
+    """An evaluator that evaluates each kernel once at each gate: several searches of one workload share what it costs."""
+
+    def __init__(self, evaluator: SimulatedEvaluator) -> None:
+        self._evaluator = evaluator
+        self._known: dict[object, asyncio.Task[Evaluation]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._evaluator, name)
+
+    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        """Return what became of the kernel at the request's gate; of one too slow to be useful, its latency."""
+        kernel, limit_us = request.kernel, request.useful_below_us
+        request = replace(request, useful_below_us=None)
+        if limit_us is not None:
+            timed = await self.evaluate(replace(request, gate=Gate.TIMING))
+            if timed.latency_us is not None and timed.latency_us >= limit_us:
+                return timed
+        key = request.workload, request.chip, request.gate, kernel.text, kernel.trusted
+        if key not in self._known:
+            self._known[key] = asyncio.ensure_future(self._evaluator.evaluate(request))
+        return await self._known[key]
+
+
+async def _timed(evaluator: Remembering, found: Workload, chip: str, kernel: Kernel) -> Timed | None:
     reported = await evaluator.evaluate(EvaluationRequest(kernel, found.name, chip, gate=Gate.TIMING))
     return None if reported.latency_us is None else Timed(reported.latency_us, reported.program_sha256)
 
@@ -81,7 +107,7 @@ async def run(
     found: Workload,
     root: Kernel,
     answers: list[str],
-    evaluator: SimulatedEvaluator,
+    evaluator: Remembering,
     folder: Path,
     arguments: argparse.Namespace,
 ) -> dict[str, object]:
@@ -95,10 +121,9 @@ async def run(
         record = await store.change(create_run, spec)
         clock = partial(_timed, evaluator, found, arguments.chip)
         tuned = partial(TunedRules, clock, "promise")
-        limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
         models = ScriptedModels(answers)
-        both = BothProposer(models, tuned(limit=limit, most=1))
-        proposers: dict[str, Proposer] = {"rules": tuned(limit=limit), "llm": models, "both": both}
+        both = BothProposer(models, tuned(limit=arguments.timed, most=1))
+        proposers: dict[str, Proposer] = {"rules": tuned(limit=arguments.timed), "llm": models, "both": both}
         polisher = tuned(limit=parameters.polish) if kind == "both" else None
         problem = problem_of(found, arguments.chip, root.api)
         await Search(record, SearchParts(store, evaluator, proposers[kind], problem, root, polisher=polisher)).run()
@@ -122,7 +147,8 @@ async def run(
 async def every(arguments: argparse.Namespace) -> list[dict[str, object]]:
     """Search every workload by every kind."""
     answers, results = Path(arguments.answers), []
-    async with simulated() as (evaluator, folder):
+    async with simulated() as (simulator, folder):
+        evaluator = Remembering(simulator)
         for found, root in starting_points(arguments.only.split(","), arguments.roots):
             texts = [path.read_text("utf-8") for path in sorted((answers / found.name).glob("*.py"))]
             for kind in arguments.proposers.split(","):
@@ -148,6 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("answers", metavar="ANSWERS")
     parser.add_argument("--candidates", type=int, default=12)
+    parser.add_argument("--timed", type=int, default=80, help="kernels that rules time for each parent (default 80)")
     parser.add_argument("--chip", default="trn2")
     parser.add_argument("--roots", help="folder of kernels to start from; default: the workloads' baselines")
     parser.add_argument("--only", default="silu,mamba,rmsnorm_matmul,add_rmsnorm_matmul", metavar="WORKLOADS")

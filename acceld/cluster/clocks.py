@@ -34,6 +34,8 @@ def in_run(
         return replace(evaluation, profile=profile)
     factor = run_us / profile.latency_us
     details = {**profile.details, "host_latency_us": profile.latency_us}
+    if "shapes" in details:
+        details["shapes"] = [{**one, "latency_us": one["latency_us"] * factor} for one in details["shapes"]]
     scaled = replace(
         profile,
         latency_us=run_us,

@@ -131,9 +131,12 @@ class OrderedEvaluator(ABC, Generic[C]):
             self._running.discard(task)
 
     def _load(self, request: EvaluationRequest) -> Workload:
-        if request.workload_folder:
-            return load_workload(request.workload_folder)
-        return workload(request.workload, self._workload_folders)
+        folder = request.workload_folder
+        if request.shape:
+            return load_workload(
+                folder or workload(request.workload, self._workload_folders).folder, dict(request.shape)
+            )
+        return load_workload(folder) if folder else workload(request.workload, self._workload_folders)
 
     # The order.
 

@@ -43,6 +43,8 @@ class EvaluationRequest:
     run: int = 0
     candidate: int = 0
     workload_folder: str = ""
+    shape: tuple[tuple[str, int], ...] = ()
+    """Values of symbols: the one shape to evaluate at. Empty: every shape that the workload lists."""
     gate: Gate = Gate.SEARCH
     priority: Priority = Priority.SEARCH
     useful_below_us: float | None = None
@@ -80,7 +82,8 @@ class EvaluationRequest:
     def key(self) -> str:
         """Key that is equal for equal work. It is stored, so that no work is done twice."""
         parts = (self.workload, self.context, self.backend, self.chip, self.gate, self.kernel.sha256)
-        return "/".join(filter(None, (*parts, "screened" if self.screen else "")))
+        at = (f"{name}={extent}" for name, extent in self.shape)
+        return "/".join(filter(None, (*parts, *at, "screened" if self.screen else "")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,8 @@ async def _evaluated(
 ) -> Evaluation:
     found = []
     for shape, shaped in shapes:
-        one = await evaluate(_at(request, shapes[0][1], shaped), shaped)
+        at = replace(at_shape(request, shapes[0][1], shaped), shape=tuple(shape.values.items()))
+        one = await evaluate(at, shaped)
         if one.status not in _ENDED_WELL:
             failure = one.failure and placed(one.failure, f"the shape {shape.text}")
             return replace(one, source_sha256=request.kernel.sha256, profile=None, failure=failure)
@@ -52,8 +53,8 @@ async def _evaluated(
     return joined(request.kernel, [shape for shape, _ in shapes], found)
 
 
-def _at(request: EvaluationRequest, own: Workload, shaped: Workload) -> EvaluationRequest:
-    """Return the request with the grids of another shape."""
+def at_shape(request: EvaluationRequest, own: Workload, shaped: Workload) -> EvaluationRequest:
+    """Return the request with the grid of another shape, for kernels that have the grid of the workload's own."""
 
     def gridded(kernel: Kernel) -> Kernel:
         return replace(kernel, grid=shaped.grid) if kernel.grid == own.grid else kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +16,23 @@ from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import is_banded
+from acceld.evaluate.correctness.checks import placed
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.errors import Errors
-from acceld.evaluate.correctness.gates import EXPENSIVE_S, Trial, check_errors, search_trial, strict_trials
+from acceld.evaluate.correctness.gates import (
+    EXPENSIVE_S,
+    Trial,
+    check_errors,
+    fresh_seed,
+    search_trial,
+    strict_trials,
+)
 from acceld.evaluate.correctness.noise import Floors
+from acceld.evaluate.shapes import at_shape
 from acceld.evaluate.simulated.children import Children
 from acceld.model import Gate
+from acceld.workloads import load_workload, shape_text
 from acceld.workloads.inputs import numpy_dtype
 
 
@@ -36,9 +47,18 @@ class Checker:
         self._floors = floors
 
     async def pass_gates(self, case: NeuronCase) -> Failed | None:
-        """Run every trial of the requested gates. Return the first failure; None if all pass."""
+        """Run every trial of the requested gates. Return the first failure; None if all pass.
+
+        The strict gate also compiles the source for every hidden shape, and tries one data set there.
+        """
         trials = [search_trial(case.seeds)]
+        elsewhere: list[tuple[str, NeuronCase]] = []
         if case.request.gate is Gate.STRICT:
+            for values in case.workload.hidden:
+                there = await self._built_at(case, values)
+                if isinstance(there, Failed):
+                    return there
+                elsewhere.append((f"the hidden shape {shape_text(values)}", there))
             cost = await asyncio.to_thread(self._floors.of_numpy, case.workload, OWN)
             expensive = cost is not None and cost.seconds > EXPENSIVE_S
             # A NEFF fixes the order of loops, so there is nothing to shuffle.
@@ -51,10 +71,33 @@ class Checker:
             for trial in trials:
                 if (failed := await self.attempt(case, runner, trial)) is not None:
                     return failed
+            for where, there in elsewhere:
+                if (failed := await self._elsewhere(case, there, runner, where)) is not None:
+                    return failed
             return None
 
         with case.stage("check"):
             return await self._bench.on_core(case, timing=False, work=work)
+
+    async def _built_at(self, case: NeuronCase, values: Mapping[str, int]) -> NeuronCase | Failed:
+        """Return the case of the same source at a hidden shape, compiled."""
+        shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
+        there = NeuronCase(at_shape(case.request, case.workload, shaped), shaped, seeds=case.seeds)
+        built = await self._builds.build(there, there.request.kernel)
+        case.spend(there.seconds)
+        if isinstance(built, Failed):
+            return replace(built, failure=placed(built.failure, f"the hidden shape {shape_text(values)}"))
+        there.compiled = built
+        return there
+
+    async def _elsewhere(self, case: NeuronCase, there: NeuronCase, runner: NeuronRunner, where: str) -> Failed | None:
+        """Try one data set of a hidden shape, whose NEFF takes the place of the kernel's own."""
+        there.checks = []
+        failed = await self._bench.load(there, runner, 0, there.build)
+        if failed is None:
+            failed = await self.attempt(there, runner, Trial(OWN, fresh_seed()))
+        case.checks += [replace(check, name=where.removeprefix("the ")) for check in there.checks]
+        return failed and Failed(failed.status, placed(failed.failure, where), case.correctness(Gate.STRICT))
 
     async def attempt(self, case: NeuronCase, runner: NeuronRunner, trial: Trial, name: str = "") -> Failed | None:
         """Run one data set. Return the failure; None if the kernel passes or the variant is refused."""

@@ -37,6 +37,7 @@ from acceld.evaluate.interface import EvaluationRequest, Workplace
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import SandboxReport
 from acceld.evaluate.sandbox.process import TRIES, LostError, lost_in
+from acceld.evaluate.shapes import at_shape
 from acceld.model import Correctness, Evaluation, Failure, Gate, Kernel, Profile, Source, Status
 from acceld.roofline import least_us
 from acceld.workloads import Workload, load_workload, shape_text
@@ -343,11 +344,11 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
     async def _elsewhere(self, case: HostedCase, values: Mapping[str, int]) -> Failed | None:
         """Try the same source at a hidden shape. Return the failure, or None."""
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
-        where = shape_text(values)
-        built = await self._build(case.request.kernel, shaped)
+        request, where = at_shape(case.request, case.workload, shaped), shape_text(values)
+        built = await self._build(request.kernel, shaped)
         if isinstance(built, Failed):
             return Failed(built.status, placed(built.failure, f"the hidden shape {where}"))
-        there = replace(case, loaded=shaped, built=built, checks=[], seconds={})
+        there = replace(case, request=request, loaded=shaped, built=built, checks=[], seconds={})
         failed, *_ = await self._graded(there, _layout(built), [Draw(OWN, fresh_seed())], self._untimed(1))
         case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
         return failed and Failed(

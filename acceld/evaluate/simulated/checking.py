@@ -29,6 +29,7 @@ from acceld.evaluate.correctness.gates import (
 )
 from acceld.evaluate.correctness.noise import Floors
 from acceld.evaluate.interface import Priority
+from acceld.evaluate.shapes import at_shape
 from acceld.evaluate.simulated.case import TracedCase
 from acceld.evaluate.simulated.children import Children, Refused
 from acceld.evaluate.simulated.timer import Timer
@@ -148,7 +149,7 @@ class Checker:
 
     async def _elsewhere(self, case: TracedCase, values: Mapping[str, int], seeds: Seeds) -> Failed | None:
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
-        there, where = TracedCase(case.request, shaped), shape_text(values)
+        there, where = TracedCase(at_shape(case.request, case.workload, shaped), shaped), shape_text(values)
         try:
             failed = await self._timer.time(there, shaped.kernel_arguments())
             if failed is not None:

@@ -147,10 +147,10 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
     """Try the moves that promise the least latency, over the fastest kernels that have any left.
 
     A move promises its kernel's latency less the share that its rule expects. So one of little effect never keeps a kernel that is
-    slower, but from which much is expected, out of its turn.
+    slower, but from which much is expected, out of its turn. One kernel of each set of rules is gone on from at a time.
     """
     while tuner.left > 0:
-        front = [one for one in tuner.fastest() if one.is_open][:_FRONT]
+        front = _front(tuner)
         if not front:
             return
         tries: list[tuple[float, int, int]] = []
@@ -159,6 +159,19 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
                 if place not in one.tried:
                     tries.append((one.latency_us * (1.0 - move.benefit), number, place))
         await tuner.time([(front[number], place) for _, number, place in sorted(tries)[:_ROUND]])
+
+
+def _front(tuner: Tuner) -> list[Tuned]:
+    """Return the fastest open kernels of different rules.
+
+    The same rules at other places or in another order give near-ties, which would leave no room for a kernel that is slower now and
+    open to a step that pays.
+    """
+    found: dict[frozenset[str], Tuned] = {}
+    for one in tuner.fastest():
+        if one.is_open:
+            found.setdefault(frozenset(one.rules), one)
+    return list(found.values())[:_FRONT]
 
 
 async def evolve(tuner: Tuner, root: Tuned) -> None:

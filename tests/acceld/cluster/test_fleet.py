@@ -10,8 +10,10 @@ import pytest
 
 from acceld.cluster.fleet import SILENT_S
 from acceld.errors import DeviceError, UsageError
-from acceld.evaluate.interface import Evaluator, Priority
-from acceld.model import Gate, Kernel, Status
+from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
+from acceld.evaluate.shapes import joined
+from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.workloads import WeightedShape
 from tests.acceld.cluster.conftest import BASELINE, World, request, until
 
 
@@ -28,6 +30,23 @@ async def test_the_baseline_passes_once_on_each_host_before_its_answers_count(wo
     a, b = await world.add("a"), await world.add("b")
     await asyncio.gather(*(world.fleet.evaluate(request(f"latency {90 - n}.0", n)) for n in range(8)))
     assert [host.device.done.count(BASELINE.text) for host in (a, b)] == [1, 1]
+
+
+async def test_latencies_at_each_shape_are_in_the_runs_units_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = await world.add("slow", clock=1.25)
+    evaluate = slow.device.evaluate
+
+    async def at_two_shapes(asked: EvaluationRequest) -> Evaluation:
+        one = await evaluate(asked)
+        assert one.profile is not None
+        one = replace(one, profile=replace(one.profile, details={}))
+        other = replace(one, profile=one.profile and replace(one.profile, latency_us=(one.latency_us or 0.0) * 4))
+        return joined(asked.kernel, (WeightedShape({"M": 1}), WeightedShape({"M": 2})), [one, other])
+
+    monkeypatch.setattr(slow.device, "evaluate", at_two_shapes)
+    found = await world.fleet.evaluate(request("latency 80.0", against_us=(200.0,)))
+    assert found.profile is not None and found.latency_us == pytest.approx(160.0)
+    assert [one["latency_us"] for one in found.profile.details["shapes"]] == pytest.approx([80.0, 320.0])
 
 
 async def test_sources_travel_once_and_are_asked_for_again_where_they_are_gone(world: World) -> None:

@@ -136,6 +136,51 @@ async def test_a_search_reports_the_speedup_at_each_shape_and_their_mean(
     assert made.to_json()["shapes"][1]["shape"] == "M=512"
 
 
+GRIDDED = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x, gain):
+    rows, width = x.shape
+    out = nl.ndarray((rows, width), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = 128 * nl.program_id(0) + nl.arange(128)[:, None]
+    f = nl.arange(width)[None, :]
+    tile = nl.load(x[p, f])
+    column = nl.load(gain[p, nl.arange(1)[None, :]])
+    nl.store(out[p, f], value=nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0=column))
+    return out
+"""
+
+
+async def test_a_kernel_with_a_grid_has_each_shapes_own_grid_at_hidden_shapes_too(
+    evaluator: SimulatedEvaluator, tmp_path: Path
+) -> None:
+    folder = listed(tmp_path / "listed")
+    with (folder / "workload.toml").open("a") as file:
+        file.write('\n[kernel]\ngrid = ["M // 128"]\n')
+    for gate in (Gate.SEARCH, Gate.STRICT):
+        asked = EvaluationRequest(
+            Kernel(GRIDDED, "nki_legacy", grid=(2,)), "", "trn1", workload_folder=str(folder), gate=gate
+        )
+        found = await evaluator.evaluate(asked)
+        assert found.status is Status.PASSED, found.failure
+    assert found.correctness is not None
+    assert "M=256, N=512: hidden shape M=384" in {check.name for check in found.correctness.checks}
+
+
+async def test_one_of_the_shapes_can_be_asked_for(evaluator: SimulatedEvaluator, tmp_path: Path) -> None:
+    folder = listed(tmp_path / "listed")
+    every = await evaluator.evaluate(request(folder, gate=Gate.TIMING))
+    assert every.profile is not None
+    for (shape, _), one in zip(every_shape(load_workload(folder)), every.profile.details["shapes"], strict=True):
+        alone = await evaluator.evaluate(request(folder, gate=Gate.TIMING, shape=tuple(shape.values.items())))
+        assert alone.latency_us == one["latency_us"]
+        assert alone.profile is not None and "shapes" not in alone.profile.details
+
+
 def test_planners_and_the_history_are_told_of_every_shape(tmp_path: Path) -> None:
     found = load_workload(listed(tmp_path / "listed"))
     assert "M=512 (weight 1)" in problem_of(found, "trn1", "nki_legacy").description

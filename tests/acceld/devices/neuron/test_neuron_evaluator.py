@@ -17,6 +17,7 @@ from acceld.evaluate.correctness.admission import Admission, Admissions
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Gate, Kernel, Source, Status
+from tests.acceld.evaluate.test_shapes import listed
 from tests.standin_neuron.machine import KERNEL, NARROW, small_silu, stand_in_machine
 
 ONE = EvaluateConfig(slots=1, check_s=5.0)
@@ -120,6 +121,42 @@ async def test_a_kernel_is_compiled_checked_and_timed_against_its_parent(
         assert 0 < devices["utilization"] < 1
         monitor = reported["monitor"]
         assert isinstance(monitor, dict) and monitor["utilization_percent"] == {0: 42.0}
+
+
+async def test_a_kernel_for_several_shapes_is_compiled_checked_and_predicted_at_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = listed(tmp_path / "listed", "weight = 3.0\n[[shapes]]\nvalues = { M = 512 }\n")
+    text = (folder / "kernel_legacy.py").read_text("utf-8")
+    narrow = text.replace("128 * row + p", "64 * row + p").replace("rows // 128", "rows // 64").replace("(128)", "(64)")
+
+    def asked(text: str, gate: Gate = Gate.SEARCH, **more: object) -> EvaluationRequest:
+        kernel = Kernel(text, "nki_legacy")
+        wanted = {"backend": "neuron_legacy", "workload_folder": str(folder), "gate": gate, "run": 1}
+        return EvaluationRequest(kernel, "", "trn1", **(wanted | more))  # type: ignore[arg-type]
+
+    async with evaluating(tmp_path, monkeypatch) as evaluator:
+        found = await evaluator.evaluate(asked(text, Gate.STRICT, against=(Kernel(narrow, "nki_legacy"),)))
+        assert found.status is Status.PASSED, found.failure
+        assert found.profile is not None and found.correctness is not None
+        own, other = (one["latency_us"] for one in found.profile.details["shapes"])
+        assert found.latency_us == pytest.approx((own**3 * other) ** 0.25)
+        assert found.profile.details["simulated_latency_us"] == pytest.approx(own, rel=0.02), "of its own shape alone"
+        (pair,) = found.profile.details["paired"]
+        assert pair["against"] == Kernel(narrow, "nki_legacy").sha256
+        names = [check.name for check in found.correctness.checks]
+        assert [name for name in names if "hidden" in name] == [
+            "M=256: hidden shape M=384",
+            "M=256: hidden shape M=128, N=1024",
+        ]
+        fixed = await evaluator.evaluate(
+            asked(text.replace("width = x.shape", "_ = x.shape\n    width = 512"), Gate.STRICT)
+        )
+        assert fixed.status is not Status.PASSED and fixed.failure is not None
+        assert "at the hidden shape M=128, N=1024" in fixed.failure.message
+        wrong = await evaluator.evaluate(asked(text.replace("rows // 128", "2")))
+        assert wrong.status is not Status.PASSED and wrong.failure is not None
+        assert "at the shape M=512" in wrong.failure.message
 
 
 @pytest.mark.slow
