@@ -118,7 +118,7 @@ class ApiModule(ModuleType):
     def __setattr__(self, name: str, value: object) -> None:
         own_part = (
             isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"
-        )  # attributes that the import system sets
+        )  # set by the import system
         if "_frozen" in self.__dict__ and not own_part and not name.startswith("__"):
             raise LegalityError(
                 f"{self.__name__}.{name} can not be changed", rule="monkeypatch", line=self._session.line()

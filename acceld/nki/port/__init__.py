@@ -1,1 +1,1 @@
-"""Kernels of ``neuronxcc.nki`` rewritten as kernels of ``nki``: source to source, with a trace as the proof of shapes."""
+"""Rewrite kernels of ``neuronxcc.nki`` as kernels of ``nki``, source to source. A trace proves the shapes."""

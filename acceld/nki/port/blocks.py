@@ -1,7 +1,7 @@
-"""Block dimensions of on-chip tensors, which the current API has not.
+"""Replace block dimensions of on-chip tensors, which the current API lacks.
 
-A block that one loop alone indexes is declared anew in each iteration of it; what remains goes to the free axis in
-SBUF, and to a list of tiles, each in its bank, in PSUM.
+If a single loop indexes a block dimension, the tensor is declared inside that loop. Other block dimensions move to the
+free axis in SBUF; in PSUM the tensor becomes a list of tiles, each in its bank.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DECLARING = ("nl.ndarray", "nl.zeros", "nl.full", "nl.ones")
 
 @dataclass
 class BlockTensor:
-    """A tensor with block dimensions, and where it is declared now."""
+    """A tensor with block dimensions, and its new declaration."""
 
     name: str
     declaration: ast.Assign | None
@@ -27,15 +27,17 @@ class BlockTensor:
     free: list[ast.expr]
     psum: bool
     inside: ast.For | None = None
-    """The loop in whose body it is declared; None if it was."""
+    """The loop in whose body the tensor is declared; None if it is not moved into one."""
     dropped: frozenset[int] = field(default_factory=frozenset)
     """Indices of the block dimensions that loops replace."""
     escapes: bool = False
-    """It is used without an index of all of its blocks, such as by a function that takes it as an argument: nothing is dropped."""
+    """True if the tensor is used without an index of all its blocks, such as by a function that takes it. Then nothing
+    is dropped.
+    """
 
     @property
     def shape(self) -> ast.expr:
-        """The shape that the kernel knows, from the one that the tensor has now."""
+        """The original shape, computed from the tensor's new one."""
         places = [
             *range(1, len(self.blocks) + 1),
             0,
@@ -50,7 +52,7 @@ class BlockTensor:
         return [at for at in range(len(self.blocks)) if at not in self.dropped]
 
     def indexed(self, items: Sequence[ast.expr]) -> tuple[ast.expr, list[ast.expr]]:
-        """Return the tensor, or its one tile of a list, and the index of the dimensions it has now."""
+        """Return the tensor, or its tile in a list, and the index of its new dimensions."""
         base: ast.expr = ast.Name(self.name, ast.Load())
         blocks, rest = list(items[: len(self.blocks)]), list(items[len(self.blocks) :])
         kept = [blocks[at] for at in self.kept if at < len(blocks)]
@@ -123,7 +125,7 @@ def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
 
 
 def _sink(tensor: BlockTensor, function: ast.FunctionDef) -> None:
-    """Choose the loop in whose body the tensor can be declared: the deepest that, with all around it, stands for blocks."""
+    """Choose the deepest loop in whose body the tensor can be declared: it and all loops around it must index blocks."""
     uses: list[tuple[list[ast.For], list[ast.expr]]] = []
     home: list[ast.For] = []
 

@@ -1,4 +1,4 @@
-"""The functions that are rewritten: their legacy parameters, and what they become."""
+"""List the functions that are rewritten: their legacy parameters, and the new ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ACTIVATIONS = frozenset(UNARY) - {"reciprocal", "invert", "logical_not", "negati
 SAME = frozenset(
     "where softmax rms_norm mean var all load_transpose2d gather_flattened invert logical_not dropout".split()
 )
-"""Functions of ``nl`` that stay as they are, without ``mask``."""
+"""Functions of ``nl`` that stay unchanged, without ``mask``."""
 OPERATORS = {
     "Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide", "Pow": "power", "Mod": "mod",
     "BitAnd": "bitwise_and", "BitOr": "bitwise_or", "BitXor": "bitwise_xor", "LShift": "left_shift",
@@ -40,9 +40,9 @@ class Instruction:
 
     parameters: tuple[str, ...]
     writes: bool = False
-    """It has a ``dst`` in the legacy API too."""
+    """True if it also has a ``dst`` in the legacy API."""
     other_shape: bool = False
-    """Its result has another shape than its operands."""
+    """True if its result has another shape than its operands."""
 
 
 INSTRUCTIONS = {
@@ -77,7 +77,7 @@ INSTRUCTIONS = {
     "tensor_tensor_scan": Instruction(("data0", "data1", "initial", "op0", "op1", "reverse0", "reverse1")),
 }
 GPSIMD = frozenset("affine_select local_gather tensor_partition_reduce".split())
-"""Instructions of an engine that does not read PSUM."""
+"""Instructions of GpSimd, which does not read PSUM."""
 NUMPY = {
     "max": "maximum", "min": "minimum", "amax": "maximum", "amin": "minimum", "sum": "add", "prod": "multiply",
     "true_divide": "divide", "remainder": "mod",
@@ -85,7 +85,7 @@ NUMPY = {
 
 
 def operation_name(word: str) -> str:
-    """Return an operator of ``np`` or ``nl`` as ``nl`` names it; empty for what is none."""
+    """Return an operator of ``np`` or ``nl`` by its name in ``nl``; empty for anything else."""
     space, _, name = word.partition(".")
     if space not in ("np", "nl") or not name:
         return ""

@@ -1,4 +1,4 @@
-"""A kernel and its port on the same data."""
+"""Run a kernel and its port on the same data, and compare."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from acceld.nki.ir.program import Program
 Array = np.ndarray[Any, np.dtype[Any]]
 SEED = 20260
 ALLOWED = {8: 1e-5, 4: 1e-5, 2: 1e-2, 1: 6e-2}
-"""Relative L2 of an output by its bytes an element: what one rounding to it may cost."""
+"""Allowed relative L2 error of an output by its bytes an element: that of one rounding to the dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The greatest relative L2 distance of an output, and whether all are within what their dtypes allow."""
+    """The greatest relative L2 distance of an output, and True if all are within the limits of their dtypes."""
 
     rel_l2: float
     agrees: bool
     inputs: str
-    """``normal``, or ``positive`` where the kernel makes no finite numbers of normal ones."""
+    """``normal``, or ``positive`` if the kernel's results on normal inputs are not finite."""
 
 
 def compare(original: Program, port: Program) -> Agreement:
-    """Execute both on inputs of this module's seed. KernelFailure where one can not be executed."""
+    """Execute both on inputs from a fixed seed. KernelFailure if one can not be executed."""
     inputs, expected, kind = [], [], ""
     for kind in ("normal", "positive"):
         inputs = [_drawn(original, number, kind) for number in original.inputs]

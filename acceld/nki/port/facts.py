@@ -1,4 +1,6 @@
-"""Facts about the expressions of a kernel's source, from a trace: kind, shape, dtype and memory space of each value."""
+"""Collect facts about the expressions of a kernel's source from a trace: kind, shape, dtype and memory space of each
+value.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ OBSERVED = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Na
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One value an expression had.
+    """A value that an expression had.
 
-    ``kind`` is ``tile``, ``grid``, ``scalar`` (of loop variables), ``predicate``, ``number``, ``none`` or ``other``; the
-    ``value`` of a predicate is True if it holds everywhere.
+    ``kind`` is ``tile``, ``grid``, ``scalar`` (of loop variables), ``predicate``, ``number``, ``none`` or ``other``.
+    The ``value`` of a predicate is True if it holds everywhere.
     """
 
     kind: str
@@ -40,7 +42,7 @@ class Fact:
 
 
 class Facts:
-    """The facts of one source, by expression; those of an expression that varies in shape are all kept, in order."""
+    """The facts of one source by expression. An expression with varying shapes has several, in order."""
 
     def __init__(self, visits: Mapping[str, Sequence[Fact]]) -> None:
         self._visits = visits
@@ -51,18 +53,20 @@ class Facts:
         return cls({key: [Fact(v[0], tuple(v[1]), *v[2:]) for v in visits] for key, visits in raw.items()})
 
     def encode(self) -> dict[str, list[list[Any]]]:
-        """Return the facts as JSON can hold them."""
+        """Return the facts as JSON-able data."""
         return {
             key: [[f.kind, list(f.shape), f.dtype, f.space, f.partition_axis, f.whole, f.value] for f in visits]
             for key, visits in self._visits.items()
         }
 
     def visits(self, node: ast.AST) -> Sequence[Fact]:
-        """Return the distinct values that an expression had, in the order in which the trace met them."""
+        """Return the distinct values of an expression, in the order of the trace."""
         return self._visits.get(key_of(node), ()) if hasattr(node, "lineno") else ()
 
     def of(self, node: ast.AST) -> Fact | None:
-        """Return what is the same in all visits; ``shape`` is empty if it differs. None if the trace never came."""
+        """Return the fact that all visits share; ``shape`` is empty if it differs. None if the trace never reached the
+        expression.
+        """
         visits = self.visits(node)
         if not visits:
             return None
@@ -89,7 +93,9 @@ class Facts:
 
 
 def key_of(node: ast.AST) -> str:
-    """Return a key for an expression: its place in the source, and its class, as several nodes may begin at one place."""
+    """Return a key for an expression: its position in the source, and its class, as several nodes may begin at one
+    position.
+    """
     at: Any = node
     return f"{at.lineno}:{at.col_offset}:{at.end_lineno}:{at.end_col_offset}:{type(node).__name__}"
 
@@ -105,7 +111,7 @@ def observe(
     chip: str = "trn1",
     options: TraceOptions = TraceOptions(),  # noqa: B008  # frozen
 ) -> Facts:
-    """Trace a legacy kernel with every expression of its functions watched, and return what they were.
+    """Trace a legacy kernel, record the value of every expression in its functions, and return these facts.
 
     Raises what :func:`acceld.nki.frontend.tracing.trace` raises, but without lines.
     """
@@ -153,7 +159,7 @@ def _always(term: tuple[Expr, str]) -> bool:
 
 
 class _Watch(ast.NodeTransformer):
-    """Wraps expressions inside functions in calls that record them and give them back."""
+    """Wrap expressions inside functions in calls that record and return their values."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -165,7 +171,7 @@ class _Watch(ast.NodeTransformer):
         return node
 
     def visit_For(self, node: ast.For) -> ast.For:
-        if isinstance(node.iter, ast.Call):  # the front end finds the loop's variable by what follows the range
+        if isinstance(node.iter, ast.Call):  # the front end finds the loop's variable by the code after the range
             node.iter.args = [self.visit(one) for one in node.iter.args]
             node.iter.keywords = [self.visit(one) for one in node.iter.keywords]
         else:

@@ -1,4 +1,4 @@
-"""Integers of a kernel's source as sums of terms, and index grids: sums of such a base and strided positions."""
+"""Represent integers of a kernel's source as sums of terms, and index grids as such a sum and strided positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Linear:
 
     @classmethod
     def of(cls, node: ast.expr) -> Linear:
-        """Return an expression of integers as a sum, with what is not a sum as one term."""
+        """Return an integer expression as a sum. A part that is not a sum becomes one term."""
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return cls(node.value)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -33,7 +33,7 @@ class Linear:
 
     @property
     def number(self) -> int | None:
-        """The value where it is one number."""
+        """The value, if it is a single number; None otherwise."""
         return None if self.terms else self.const
 
     def __add__(self, other: Linear) -> Linear:
@@ -47,7 +47,7 @@ class Linear:
         return Linear(self.const * factor, tuple((t, c * factor) for t, c in self.terms) if factor else ())
 
     def times(self, other: Linear) -> Linear:
-        """Return the product; of two that are no numbers, as one term."""
+        """Return the product. If neither is a number, it is one term."""
         if other.number is not None:
             return self.scaled(other.number)
         if self.number is not None:
@@ -56,7 +56,7 @@ class Linear:
 
     @property
     def node(self) -> ast.expr:
-        """The sum as an expression: positive terms first, then the number."""
+        """Return the sum as an expression: positive terms first, then the number."""
         made: ast.expr | None = None
         for text, coefficient in sorted(self.terms, key=lambda one: one[1] < 0):
             part: ast.expr = ast.parse(text, mode="eval").body
@@ -81,7 +81,9 @@ class Linear:
 
 @dataclass(frozen=True)
 class Atom:
-    """Positions ``0 <= k < size`` along one axis of a tile, counted from its last axis (1), each worth ``stride``."""
+    """Positions ``0 <= k < size`` along one axis of a tile, counted from its last axis (1). Each step is worth
+    ``stride``.
+    """
 
     axis: int
     size: Linear
@@ -112,7 +114,7 @@ class Grid:
         return Grid(self.base.times(factor), atoms, self.rank)
 
     def placed(self, axes: Iterable[int], rank: int) -> Grid:
-        """Return the grid with its axes, first to last, at other places of a tile of ``rank`` axes."""
+        """Return the grid with its axes, first to last, at other positions of a tile of ``rank`` axes."""
         order = list(axes)
         atoms = tuple(Atom(order[self.rank - a.axis], a.size, a.stride) for a in self.atoms)
         return Grid(self.base, atoms, rank)

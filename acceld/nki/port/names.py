@@ -16,7 +16,7 @@ INSIDE = {"nki.language": "nl", "nki.isa": "nisa", "nki.typing": "nt", "nki.comp
 
 
 class Names:
-    """The imports of a file, those inside of functions too."""
+    """The imports of a file, including those inside functions."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._known: dict[str, str] = {}
@@ -44,7 +44,7 @@ class Names:
         return dict(self._known)
 
     def of(self, node: ast.expr) -> str:
-        """Return what a name or attribute stands for, such as ``nl.load``; empty if it is none of the API's."""
+        """Return the API name that a name or attribute refers to, such as ``nl.load``; empty if it is not of the API."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)

@@ -1,4 +1,4 @@
-"""A legacy kernel's file as a file of the current API: statements replaced in place, everything else as it stands."""
+"""Rewrite a legacy kernel's file for the current API: statements are replaced in place, everything else stays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMPORTS = ("import nki", "import nki.isa as nisa", "import nki.language as nl")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that was not rewritten: its line in the original, why, and what to write."""
+    """A construct that was not rewritten: its line in the original, the reason, and what to write."""
 
     line: int
     message: str
@@ -30,7 +30,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Ported:
-    """The new text, what of the original was not rewritten, and remarks on what changed its form."""
+    """The new text, the constructs that were not rewritten, and remarks on changes of form."""
 
     text: str
     findings: tuple[Finding, ...]
@@ -143,7 +143,7 @@ class _File:
             self.edits.append(Edit(first, first - 1, (f"{indent}@nki.jit",)))
 
     def _annotations(self, node: ast.FunctionDef) -> None:
-        """Take annotations of the legacy package off the parameters, where the head is on lines of its own."""
+        """Remove annotations of the legacy package from the parameters, if the function's header has its own lines."""
         args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         if not any(a.annotation is not None and self._uses_nki(a.annotation) for a in args) and (
             node.returns is None or not self._uses_nki(node.returns)
@@ -194,7 +194,7 @@ class _File:
             self.findings.append(Finding(error.line, error.message, error.instead))
 
     def _nested(self, function: Function, node: ast.FunctionDef) -> None:
-        """A function inside of the kernel, which sees the kernel's grids and tensors."""
+        """Rewrite a function inside the kernel, which can use the kernel's grids and tensors."""
         if not self._reached(node) and self._uses_nki(node):
             self._untraced(node.body, node.body[0].col_offset)
             return
@@ -206,7 +206,7 @@ class _File:
         self.notes.extend(Finding(*one) for one in inner.notes)
 
     def _untraced(self, body: Sequence[ast.stmt], column: int) -> None:
-        """Put an assertion where the trace never came."""
+        """Put an assertion into a branch that the trace never reached."""
         self.notes.append(
             Finding(
                 body[0].lineno, "the trace did not come here for these arguments: this is not ported, and asserts so"
@@ -328,7 +328,7 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def _text(statements: Iterable[ast.stmt], indent: str) -> list[str]:
-    """Return statements as lines of at most :data:`WIDTH` columns where calls can be broken."""
+    """Return statements as lines of at most :data:`WIDTH` columns, if their calls can be broken."""
     lines: list[str] = []
     for one in statements:
         ast.fix_missing_locations(one)

@@ -1,4 +1,4 @@
-"""Statements of one function of a legacy kernel as statements of the current API."""
+"""Translate the statements of one legacy function to the current API."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PRODUCTS = ("nl.matmul", "nisa.nc_matmul")
 
 
 class Function(Values):
-    """The rewriting of one function's statements."""
+    """Rewrite one function's statements."""
 
     # statements
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """Return what takes a simple statement's place. Raises Unportable."""
+        """Return the statements that replace a simple statement. Raises Unportable."""
         self.out = []
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             self._assign(node, node.targets[0])
@@ -58,7 +58,7 @@ class Function(Values):
         return fact is not None and fact.kind in ("tile", "grid", "predicate")
 
     def header(self, node: ast.expr) -> ast.expr:
-        """Return the expression of a ``for``, ``if``, ``while`` or ``with``. Raises Unportable where it computes tiles."""
+        """Return the expression of a ``for``, ``if``, ``while`` or ``with``. Raises Unportable if it computes tiles."""
         self.out = []
         found = self.value(node)
         if self.out:
@@ -98,7 +98,7 @@ class Function(Values):
         if self._index_assignment(target, value):
             return
         if isinstance(target, ast.Name) and target.id in self.blocks and self.blocks[target.id].declaration is node:
-            return  # declared where its loops are
+            return  # declared in the body of its loop
         if isinstance(target, ast.Subscript) and self._is_tile(target.value):
             self._write(target, value)
             return
@@ -126,7 +126,7 @@ class Function(Values):
         return any(isinstance(one, ast.Name) and one.id == variable for use in op.uses for one in ast.walk(use))
 
     def _index_assignment(self, target: ast.expr, value: ast.expr) -> bool:
-        """Remember an assignment of index grids or masks, which have no place in the current API."""
+        """Record an assignment of index grids or masks, which do not exist in the current API."""
         if isinstance(target, ast.Name):
             grid = self.grid(value)
             if grid is not None and grid.rank:
@@ -163,7 +163,7 @@ class Function(Values):
         return isinstance(value, ast.Name) and value.id in self.masks
 
     def _write(self, target: ast.Subscript, value: ast.expr) -> None:
-        """``target[...] = value``."""
+        """Translate ``target[...] = value``."""
         op = self.op(value)
         if op is not None:
             if self._fits(op, target):
@@ -181,7 +181,7 @@ class Function(Values):
         self._copy(self.subscript(target, Clip()), self.value(value))
 
     def _fits(self, op: Op, target: ast.expr) -> bool:
-        """Return True if the instruction may write the target itself, as the legacy compiler lets it."""
+        """Return True if the instruction may write the target directly, as the legacy compiler allows."""
         made, wanted = self.facts.of(op.node), self._tile_fact(target)
         if made is None or wanted is None or self._overlaps(op, target):
             return False
@@ -210,7 +210,7 @@ class Function(Values):
         return False
 
     def _update(self, node: ast.AugAssign) -> None:
-        """``target += value`` of a tile; anything else stays."""
+        """Translate ``target += value`` for a tile; anything else stays."""
         target, value = node.target, node.value
         base = target.value if isinstance(target, ast.Subscript) else target
         if not self._is_tile(base):
@@ -255,7 +255,7 @@ class Function(Values):
     def _line(self, function: str, **kwargs: ast.expr | None) -> None:
         self.out.append(ast.Expr(call(function, **kwargs)))
 
-    # instructions with a place
+    # instructions with a destination
 
     def _temporary(self, op: Op) -> ast.expr:
         variable = self._fresh("tile")
@@ -313,7 +313,7 @@ class Function(Values):
         return sizes
 
     def _emit(self, op: Op, target: ast.expr) -> None:
-        """Write the instruction for a target of the source or a new tile."""
+        """Emit the instruction for a target in the source, or for a new tile."""
         clip = self.clip(op.mask)
         before, self.out = self.out, []
         place = self._result_clip(op, clip)
@@ -344,8 +344,8 @@ class Function(Values):
         )
 
     def _product_clips(self, stationary: ast.expr, moving: ast.expr, clip: Clip) -> tuple[Clip, Clip, Clip]:
-        """Return a product's mask as parts of its result, its stationary and its moving operand: rows are the
-        contraction.
+        """Return a product's mask as parts of its result, its stationary and its moving operand. The rows of these
+        operands are the contraction.
         """
         left, right = self.facts.of(stationary), self.facts.of(moving)
         if left is None or right is None or clip.starts or len(left.shape) != 2 or len(right.shape) != 2:
@@ -388,7 +388,7 @@ class Function(Values):
         self._line("nisa.dma_copy", dst=dst, src=source)
 
     def _in_sbuf(self, source: ast.expr, fact: Fact) -> ast.expr:
-        """Copy a tile in PSUM, which DMA and GpSimd do not read."""
+        """Copy a tile out of PSUM, which DMA and GpSimd can not read."""
         variable = self._fresh("tile")
         shape = ast.Attribute(source, "shape", ast.Load())
         dtype: ast.expr = (
@@ -440,7 +440,7 @@ class Function(Values):
         self._guarded(clip, write)
 
     def _written(self, node: ast.Call, word: str) -> None:
-        """An instruction that was given its destination already."""
+        """Translate an instruction that already has a destination."""
         known = INSTRUCTIONS[word]
         args = self._bound(node, known.parameters)
         clip = self.clip(args.pop("mask", None))
@@ -481,7 +481,7 @@ class Function(Values):
         self._line(f"nisa.{word}", **made)
 
     def _plain_flags(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr | None]:
-        """Return arguments that are no tiles, without those that say what is so anyway."""
+        """Return the arguments that are not tiles, without those that equal the defaults."""
         return {k: self.value(v) for k, v in args.items() if ast.unparse(v) not in ("False", "None")}
 
     def operation(self, node: ast.expr) -> ast.expr:
@@ -501,7 +501,7 @@ class Function(Values):
     # operations
 
     def op(self, node: ast.expr) -> Op | None:
-        """Return the instruction that an expression is; None for one that computes no tile."""
+        """Return the instruction of an expression; None if it computes no tile."""
         fact = self.facts.of(node)
         if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare):
             return self._operator(node, fact)
@@ -752,7 +752,7 @@ class Function(Values):
                 continue
             made[key] = self._buffer(value, space) if key == "buffer" else self.value(value)
         if word == "zeros" and space == "psum":
-            word = "ndarray"  # products of a group overwrite first; nothing else may be added to zeros in PSUM
+            word = "ndarray"  # the first product of a group overwrites; nothing else may be added to zeros in PSUM
         if shape is None:
             like = args.get("a", args.get("x"))
             assert like is not None
@@ -770,7 +770,7 @@ class Function(Values):
     def _same(
         self, node: ast.Call, word: str, args: Mapping[str, ast.expr], mask: ast.expr | None, dtype: ast.expr | None
     ) -> Op | None:
-        """Return a function that both APIs have; under a mask its result is copied to the part that counts."""
+        """Translate a function that both APIs have. Under a mask, the valid part of its result is copied."""
         if mask is None:
             return None
 

@@ -1,4 +1,4 @@
-"""Expressions of a legacy kernel in the current API: index grids as slices, masks as shorter ones, tiles as variables."""
+"""Translate expressions of a legacy kernel: index grids become slices, masks shorten them, tiles become variables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from acceld.nki.port.names import Names
 
 @dataclass(frozen=True, slots=True)
 class Unportable(Exception):
-    """A construct that is not rewritten, and what to write in its place."""
+    """A construct can not be rewritten. Holds what to write instead."""
 
     line: int
     message: str
@@ -36,7 +36,7 @@ class Clip:
 
     @property
     def axes(self) -> frozenset[int]:
-        """The axes of which only a part counts."""
+        """The axes that the mask shortens."""
         return frozenset((*self.stops, *self.starts))
 
 
@@ -51,14 +51,14 @@ def name(text: str) -> ast.Name:
 
 
 def call(function: str, *args: ast.expr, **kwargs: ast.expr | None) -> ast.Call:
-    """Return a call; keywords that are None are left out."""
+    """Return a call. Keywords that are None are left out."""
     keywords = [ast.keyword(key, value) for key, value in kwargs.items() if value is not None]
     return ast.Call(parsed(function), list(args), keywords)
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One instruction to be: ``emit`` writes it for a destination; ``uses`` are the expressions it reads."""
+    """An instruction to emit. ``emit`` writes it for a destination; ``uses`` are the expressions it reads."""
 
     node: ast.expr
     emit: Callable[[ast.expr, Clip], None]
@@ -66,14 +66,14 @@ class Op:
     mask: ast.expr | None = None
     dtype: ast.expr | None = None
     like: ast.expr | None = None
-    """An operand of the result's shape."""
+    """An operand with the result's shape."""
     dma: bool = False
     data: ast.expr | None = None
-    """The operand whose axes a mask is about, where the result has others: only the partitions of the result follow it."""
+    """The operand whose axes a mask refers to, if the result has others. Only the partitions of the result follow it."""
 
 
 class Values(ABC):
-    """Rewrites the expressions of one function; statements that must precede them are appended to ``out``."""
+    """Rewrite the expressions of one function. Statements that must precede them are appended to ``out``."""
 
     def __init__(self, node: ast.FunctionDef, names: Names, facts: Facts, blocks: Mapping[str, BlockTensor]) -> None:
         self.node, self.names, self.facts, self.blocks = node, names, facts, blocks
@@ -83,18 +83,18 @@ class Values(ABC):
         self.out: list[ast.stmt] = []
         self.sizes: list[dict[str, str]] = [{}]
         self.made: set[str] = set()
-        """Tiles that this declares, which are whole ones."""
+        """Tiles declared here; each is whole."""
         self.notes: list[tuple[int, str]] = []
         self.widths: dict[str, int | None] = {}
-        """By the variable of a masked size, the size without the mask."""
+        """The unmasked size, by the variable of a masked size."""
 
     @abstractmethod
     def op(self, node: ast.expr) -> Op | None:
-        """Return the instruction that an expression is; None for one that computes no tile."""
+        """Return the instruction of an expression; None if it computes no tile."""
 
     @abstractmethod
     def _temporary(self, op: Op) -> ast.expr:
-        """Write an instruction for a tile of its own, and return that."""
+        """Emit an instruction for a new tile, and return the tile."""
 
     @abstractmethod
     def declaration(self, node: ast.Call, word: str) -> ast.expr:
@@ -102,7 +102,7 @@ class Values(ABC):
 
     @abstractmethod
     def _filled(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:
-        """Refuse what can not be filled."""
+        """Refuse a fill that can not be translated."""
 
     def _fresh(self, base: str) -> str:
         number, made = 1, base
@@ -117,7 +117,7 @@ class Values(ABC):
         return name(variable)
 
     def _variable(self, node: ast.expr) -> Fact | None:
-        """Return the facts about a variable, from the places that read it."""
+        """Return the facts about a variable, from the places where it is read."""
         if not isinstance(node, ast.Name):
             return self.facts.of(node)
         for one in ast.walk(self.node):
@@ -181,7 +181,7 @@ class Values(ABC):
         return (*shape, *dims[len(items) :])
 
     def _column(self, column: Fact, other: Fact) -> bool:
-        """Return True if a tile has one element a partition, to be applied to all of the other's."""
+        """Return True if a tile has one element a partition, to apply to all elements of the other."""
         if not column.shape or not other.shape:
             return False
         return math.prod(column.shape[1:]) == 1 < math.prod(other.shape[1:]) and column.shape[0] == other.shape[0]
@@ -189,7 +189,7 @@ class Values(ABC):
     # values
 
     def value(self, node: ast.expr, clip: Clip | None = None) -> ast.expr:
-        """Return an expression of the current API, with the tiles it needs computed on lines before."""
+        """Return an expression of the current API. Tiles that it needs are computed on the lines before."""
         clip = clip or Clip()
         fact = self.facts.of(node)
         if fact is not None and fact.kind == "tile":
@@ -312,7 +312,7 @@ class Values(ABC):
         return ast.Subscript(tile, ast.Tuple(items, ast.Load()), ast.Load())
 
     def subscript(self, node: ast.Subscript, clip: Clip) -> ast.expr:
-        """Return an index of a tensor: grids as slices, masks as shorter ones, blocks where they are kept now."""
+        """Return an index of a tensor: grids as slices, shortened by masks, blocks at their new positions."""
         items = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         grids = [self.grid(one) for one in items]
         rank = max((grid.rank for grid in grids if grid is not None), default=0)
@@ -346,7 +346,7 @@ class Values(ABC):
     def _shortened(
         self, items: Sequence[ast.expr], plain: Sequence[ast.expr], node: ast.Subscript, clip: Clip
     ) -> list[ast.expr] | None:
-        """Slices without a step made shorter by a mask; None if that takes another slice."""
+        """Return slices without a step, shortened by a mask; None if that needs another kind of slice."""
         fact = self.facts.of(node) or self._tile_fact(node)
         ranged = [at for at, one in enumerate(items) if isinstance(one, ast.Slice) or self._is_ds(one)]
         if not clip.axes or fact is None or not fact.shape or len(ranged) != len(fact.shape):
@@ -451,7 +451,7 @@ class Values(ABC):
         return ast.Slice(start.node, end.node, stride.node)
 
     def _pattern(self, node: ast.Subscript, base: ast.expr, grids: list[Grid], rank: int, clip: Clip) -> ast.expr:
-        """Return positions that overlap or share an axis, as an access pattern of the whole tensor."""
+        """Return an access pattern of the whole tensor, for positions that overlap or share an axis."""
         fact = self.facts.of(node.value) or self._variable(node.value)
         sizes = self._dimensions(node, base, fact)
         if fact is None or sizes is None or len(sizes) != len(grids) or clip.starts:
@@ -481,7 +481,7 @@ class Values(ABC):
         return made
 
     def _dimensions(self, node: ast.Subscript, base: ast.expr, fact: Fact | None) -> list[Linear] | None:
-        """Return the sizes of a whole tensor as it is declared now; None for a part of one."""
+        """Return the sizes of a whole tensor in its new declaration; None for a part of one."""
         if fact is None or not isinstance(base, ast.Name):
             return None
         block = self.blocks.get(base.id)
@@ -498,7 +498,7 @@ class Values(ABC):
     # index grids and masks
 
     def grid(self, node: ast.expr) -> Grid | None:
-        """Return an index expression as a sum of positions; None if it is none. A number has rank 0."""
+        """Return an index expression as a sum of positions; None for anything else. A number has rank 0."""
         if isinstance(node, ast.Slice) or (isinstance(node, ast.Constant) and not isinstance(node.value, int)):
             return None
         if isinstance(node, ast.Name) and node.id in self.grids:
@@ -548,7 +548,7 @@ class Values(ABC):
         return Grid(start, (Atom(1, size, Linear(1)),), 1)
 
     def _spread(self, grid: Grid, node: ast.Subscript) -> Grid:
-        """``nl.arange(n)[:, None]``: where the axes of the grid stand in a tile."""
+        """Return the grid with its axes at their positions in a tile, as in ``nl.arange(n)[:, None]``."""
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         kept = [at for at, one in enumerate(items) if not (isinstance(one, ast.Constant) and one.value is None)]
         if len(kept) != grid.rank or not all(isinstance(items[at], ast.Slice) for at in kept):
@@ -573,7 +573,7 @@ class Values(ABC):
         return tuple(made)
 
     def clip(self, mask: ast.expr | None) -> Clip:
-        """Return a mask as ranges of a tile's axes. Raises Unportable where it bounds two axes together."""
+        """Return a mask as ranges of a tile's axes. Raises Unportable if it limits two axes together."""
         if mask is None or ast.unparse(mask) == "None":
             return Clip()
         known = self._known_mask(mask)
@@ -636,7 +636,7 @@ class Values(ABC):
         return Clip(ends, begins, tuple(guards))
 
     def _known_mask(self, mask: ast.expr) -> Clip | None:
-        """Return a mask that is a variable with no index grid in it: a condition on loops, or none."""
+        """Return the Clip of a variable mask without an index grid: a condition on loops; None for any other mask."""
         if not isinstance(mask, ast.Name | ast.IfExp) or (isinstance(mask, ast.Name) and mask.id in self.masks):
             return None
         visits = self.facts.visits(mask)
@@ -659,7 +659,7 @@ class Values(ABC):
         return ast.BinOp((limit + Linear(stride - 1)).node, ast.FloorDiv(), ast.Constant(stride))
 
     def _size(self, axis: int, function: str, values: list[ast.expr], mask: ast.expr) -> ast.expr:
-        """Return a bound as a variable of its own, made once in a block."""
+        """Return a bound as a variable, assigned once in a block."""
         numbers = [one.value for one in values if isinstance(one, ast.Constant)]
         if len(numbers) == len(values):
             return ast.Constant((min if function == "min" else max)(numbers))  # type: ignore[type-var]

@@ -1,1 +1,1 @@
-"""The performance model: how long a program takes, and why."""
+"""Model performance: how long a program takes, and why."""

@@ -1,7 +1,7 @@
-"""Buffers cut into cells: the pieces whose contents instructions read and write as wholes.
+"""Cut buffers into cells, which instructions read and write as wholes.
 
-A cell is the largest box such that every access to its buffer covers whole cells, for every iteration of every loop.
-Where that would make too many cells an axis is cut coarser, and a write may then cover a cell in part.
+A cell is the largest box such that every access to its buffer covers whole cells, for every iteration of every loop. If
+there would be too many cells, an axis is cut more coarsely, and a write may then cover a cell in part.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Affine, Buffer, Space
 
 MAX_CELLS = 64
-"""Cells one access may cover."""
+"""Limit on cells of one access."""
 
 MAX_STARTS = 4096
-"""Starts of runs kept apart; an access with more is taken for all from its first element to its last."""
+"""Limit on separate starts of runs. An access with more counts as everything from its first element to its last."""
 
 PSUM_BANK_BYTES = 2048
 """A tile in PSUM takes at least one bank of each partition (all chips)."""
@@ -30,7 +30,7 @@ PSUM_BANK_BYTES = 2048
 class Extent:
     """The part of one buffer dimension that an access covers: runs of ``run`` elements at ``starts`` (relative).
 
-    ``exact`` where every one of them is covered, else some are not: right for a read, too much for a write.
+    If not ``exact``, some of the elements are not covered. That is safe for a read, but too much for a write.
     """
 
     run: int
@@ -39,21 +39,21 @@ class Extent:
 
     @property
     def span(self) -> int:
-        """Elements from the first to the last."""
+        """Number of elements from the first to the last."""
         return self.starts[-1] + self.run
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A buffer's cells: ``grain`` elements along each dimension, ``strides`` of the linear cell number."""
+    """The cells of a buffer: ``grain`` elements along each dimension, ``strides`` of the linear cell number."""
 
     grain: tuple[int, ...]
     strides: tuple[int, ...]
     exact: bool
     cell_bytes: float
-    """Bytes of each partition's memory one cell takes: fewer where it spans a part of the partitions."""
+    """Bytes that one cell takes of each partition's memory: fewer if it spans only some partitions."""
     row_bytes: int
-    """Bytes one partition holds of a cell."""
+    """Bytes of a cell in one partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class CellAccess:
     bases: list[int]
     offsets: tuple[int, ...]
     partial: bool
-    """Some elements of these cells may not be accessed: a write leaves what they held."""
+    """True if some elements of these cells may not be accessed, so that a write leaves their old content."""
 
 
 def extent(access: Access, dim: int) -> Extent:
@@ -74,7 +74,7 @@ def extent(access: Access, dim: int) -> Extent:
 
 @lru_cache(1024)
 def _extent(moves: tuple[tuple[int, int], ...]) -> Extent:
-    """Return what (step, count) pairs cover. Kernels repeat the same few shapes."""
+    """Return what (step, count) pairs cover. Cached, because kernels repeat the same few shapes."""
     low = sum(min(0, step) * (count - 1) for step, count in moves)
     run, starts, exact = 1, [0], True
     for step, count in sorted((abs(step), count) for step, count in moves):
@@ -137,9 +137,9 @@ def _row_bytes(buffer: Buffer, grain: list[int]) -> int:
 
 
 def _share(buffer: Buffer, grain: list[int]) -> float:
-    """Return the share of its tile's addresses a cell keeps (of all partitions, also where the tile spans few).
+    """Return the share of its tile's addresses that a cell occupies (of all partitions, even if the tile spans few).
 
-    A tile in PSUM keeps at least a bank.
+    A tile in PSUM occupies at least a bank.
     """
     axis = buffer.partition_axis
     if axis < 0 or not buffer.elements:

@@ -1,6 +1,6 @@
-"""A machine's calibration of the performance model: three factors, kept in the state folder.
+"""Calibrate the performance model for a machine by three factors, stored in the state folder.
 
-:mod:`acceld.nki.timing.calibration_fit` fits them to measurements, and each latency they made says so.
+:mod:`acceld.nki.timing.calibration_fit` fits them to measurements. Each calibrated latency says so.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FACTORS: Mapping[str, str] = {
 }
 """The constants that each factor multiplies; a factor of 1 is the published model."""
 RANGE = (0.75, 1.5)
-"""Least and greatest factor: what is further off is wrong in the model, not in the machine."""
+"""Least and greatest factor. A larger error is one of the model, not of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Factors for one chip and API, and what they were fitted on."""
+    """Factors for one chip and API, and the measurements behind them."""
 
     chip: str
     api: str
@@ -58,7 +58,7 @@ class Calibration:
         return self.params_version == PARAMS_VERSION
 
     def apply(self, params: TimelineParams) -> TimelineParams:
-        """Return the parameters as this machine has them."""
+        """Return the parameters, calibrated for this machine."""
         return replace(changed(params, self.factors), calibrated_on=self.kernels)
 
     def plain(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Calibration:
 
     @classmethod
     def from_plain(cls, found: Mapping[str, Any]) -> Self:
-        """Return the record of :meth:`plain`. UsageError if it is none."""
+        """Return the record from the result of :meth:`plain`. UsageError for an invalid one."""
         try:
             return cls(**found)
         except (TypeError, ValueError, AttributeError) as error:
@@ -89,7 +89,7 @@ def read(state_folder: Path) -> tuple[Calibration, ...]:
 
 
 def keep(state_folder: Path, found: Iterable[Calibration]) -> Path:
-    """Write calibrations in place of those that were there; without any the file goes."""
+    """Store calibrations in place of the former ones. Without any, the file is removed."""
     path, kept = state_folder / FILE, [one.plain() for one in found]
     if not kept:
         path.unlink(missing_ok=True)
@@ -101,12 +101,12 @@ def keep(state_folder: Path, found: Iterable[Calibration]) -> Path:
 
 
 def chosen(found: Iterable[Calibration], chip: str, api: str) -> Calibration | None:
-    """Return the calibration that holds for a chip and API; None if none of this version of the parameters does."""
+    """Return the calibration for a chip and API; None if there is none for this version of the parameters."""
     return next((one for one in found if (one.chip, one.api) == (chip, api) and one.current), None)
 
 
 def calibrated(found: Calibration | None, chip: str, api: str) -> TimelineParams:
-    """Return the parameters of a chip and API as calibrated, or the published ones."""
+    """Return the calibrated parameters of a chip and API, or the published ones."""
     params = default_params(api, chip)
     return params if found is None else found.apply(params)
 

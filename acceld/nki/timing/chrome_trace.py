@@ -1,4 +1,4 @@
-"""A timeline as a Chrome trace (JSON), which Perfetto opens: one track an engine, one slice an operation."""
+"""Write a timeline as a Chrome trace (JSON), which Perfetto opens: one track an engine, one slice an operation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from acceld.nki.timing.timeline import Timeline
 
 
 def chrome_trace(line: Timeline, *, max_slices: int = 200_000) -> dict[str, Any]:
-    """Trace events with times in microseconds. Empty of slices where the timeline was extended linearly."""
+    """Return trace events with times in microseconds. There are no slices if the timeline was extrapolated."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": f"{line.chip} (simulated, {line.model})"}}
     ]

@@ -1,4 +1,4 @@
-"""The compiler of ``nki``: it runs what is written; nothing is merged, unplaced instructions go where documented.
+"""Model the compiler of ``nki``: it keeps what is written, and places unplaced instructions as documented.
 
 Unvalidated: no measured latencies of current kernels are public.
 """

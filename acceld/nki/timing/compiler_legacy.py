@@ -1,4 +1,4 @@
-"""The compiler of ``neuronxcc.nki``: it places unplaced instructions, merges repeats, and manages SBUF itself."""
+"""Model the compiler of ``neuronxcc.nki``: it places unplaced instructions, merges repeats, and manages SBUF itself."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ DEFAULT_ENGINES: dict[str, Engine] = {
     "sequence_bounds": Engine.GPSIMD,
     "quantize_mx": Engine.GPSIMD,
 }
-"""Engines of operations that only one engine is good for; all else is the vector engine's."""
+"""Engines of operations for which only one is useful. All others go to the vector engine."""
 
 
 def place(instruction: Instruction, model: CostModel) -> Engine:
     """Return the engine that runs ``instruction``.
 
     Copies go to the scalar engine, and so do unplaced tensor_scalars on more than a few elements (engine activity of
-    the measured kernels); the rest of what is unplaced goes to the vector engine.
+    the measured kernels); all other unplaced instructions go to the vector engine.
     """
     op = instruction.op
     if op in DMA_OPS:
@@ -74,11 +74,13 @@ MERGED_OPS = frozenset({"tensor_tensor", "tensor_reduce", "copy", "reciprocal"})
 """Operations whose operands are all tiles, so one instruction can do what several iterations of a loop do."""
 
 ELEMENTWISE_OPS = MERGED_OPS | frozenset({"activation", "tensor_scalar", "scalar_tensor_tensor", "select"})
-"""Operations that do to each element the same, given one number of each partition."""
+"""Operations that treat each element alike, given one number of each partition."""
 
 
 def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
-    """Return how many iterations of ``loop`` one instruction does, by position in the body; 1 where it is left out."""
+    """Return how many iterations of ``loop`` one instruction covers, by position in the body. Positions without entry
+    have 1.
+    """
     nodes = [node for node in loop.body if isinstance(node, Instruction)]
     if loop.kind is not LoopKind.AFFINE or len(nodes) < len(loop.body):
         return {}
@@ -88,9 +90,9 @@ def merged_iterations(loop: Loop, model: CostModel) -> dict[int, int]:
 def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, int]:
     """Return the merged iterations of a loop of short element-wise instructions.
 
-    The compiler makes one instruction of them where all that an instruction touches fits a bank of PSUM (512 elements of
-    a partition). Of a longer loop it merges a few iterations of an instruction with an operand in PSUM, or whose result
-    is only added to what lies there.
+    The compiler makes one instruction of them if the data that it touches fits a bank of PSUM (512 elements of a
+    partition). In a longer loop it merges a few iterations of two kinds of instruction: one with an operand in PSUM,
+    and one whose result is only added to a value there.
     """
     few = model.params.merged_iterations
     if not few or not all(_mergeable(n, loop, model) for n in nodes):
@@ -108,10 +110,10 @@ def _short(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, 
 def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int, int]:
     """Return the merged iterations of a loop whose tiles lie side by side.
 
-    Later compilers do as many iterations with one instruction as fill a bank of PSUM. Each tile must be declared in the
-    loop, or follow the one of the iteration before it; what products write has its place in one bank, and each of them
-    stays an instruction. Where a tile can not grow (a product's stationary operand, one that is used elsewhere) neither
-    can what reads and writes it.
+    Later compilers let one instruction do as many iterations as fill a bank of PSUM. Each tile must be declared in the
+    loop, or follow that of the iteration before. Products are not merged, and their results share one bank. If a tile
+    can not grow (a product's stationary operand, one that is used elsewhere), the instructions that read and write it
+    are not merged either.
     """
     widths = {at: _elements_of(node) for at, node in enumerate(nodes) if _grows(node, loop, model)}
     while True:
@@ -134,7 +136,7 @@ def _beside(nodes: list[Instruction], loop: Loop, model: CostModel) -> dict[int,
 
 
 def _grows(node: Instruction, loop: Loop, model: CostModel) -> bool:
-    """Return True if one instruction can do what ``node`` does in several iterations of ``loop``."""
+    """Return True if one instruction can cover several iterations of ``loop`` for ``node``."""
     if node.mask or len(node.dsts) != 1 or any(access.indirect for access in node.accesses):
         return False
     if node.op == "matmul":
@@ -175,13 +177,13 @@ def _lies_beside(access: Access, loop: Loop, model: CostModel) -> bool:
 
 
 def _product_in_psum(node: Instruction, access: Access, model: CostModel) -> bool:
-    """Return True if ``node`` is a product, or a transpose, and ``access`` what it writes in PSUM."""
+    """Return True if ``node`` is a product or a transpose, and ``access`` its result in PSUM."""
     written = access in node.dsts and node.op in ("matmul", "transpose")
     return written and model.buffers[access.buffer].space is Space.PSUM
 
 
 def _mergeable(node: Instruction, loop: Loop, model: CostModel) -> bool:
-    """Return True if ``node`` does the same to other elements of the same partitions in each iteration of ``loop``."""
+    """Return True if ``node`` treats other elements of the same partitions alike in each iteration of ``loop``."""
     if node.op not in MERGED_OPS or node.mask or len(node.dsts) != 1 or node.engine is Engine.GPSIMD:
         return False
     for access in node.accesses:
@@ -198,7 +200,7 @@ def _tiles(node: Instruction) -> list[Access]:
 
 
 def _elements_of(node: Instruction) -> int:
-    """Return the elements of a partition that ``node`` touches of its widest tile."""
+    """Return the elements of a partition in the widest tile of ``node``."""
     return max(prod(access.shape[1:]) for access in node.accesses)
 
 
@@ -211,11 +213,11 @@ TWIN = "twin"
 
 
 def sums_apart(program: Program) -> Program:
-    """Return ``program`` with each activation that also reduces split in two, as later compilers do, each with its own operands.
+    """Return ``program`` with each activation that also reduces split in two, as later compilers do.
 
-    One makes the tile, the other the sums; what they read is loaded and computed for each (the counters of KDA's two kernels
-    that hold such an activation: products, copies out of PSUM and bytes read twice, bytes written once). The same object
-    where no activation has a tile and sums that are both used.
+    One makes the tile, the other the sums, and the operands are loaded and computed for each. The counters of KDA's two
+    kernels with such an activation show that: products, copies out of PSUM and bytes read count twice, bytes written
+    once. Returns the same object if no activation has a tile and sums that are both used.
     """
     nodes = [node for node, _ in program.walk()]
     used = {src.buffer for node in nodes for src in node.srcs if isinstance(src, Access)}

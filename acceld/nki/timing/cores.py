@@ -1,4 +1,4 @@
-"""Programs of a launch on the two cores of a logical core: which part of them each core runs."""
+"""Split the programs of a launch between the two cores of a logical core."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ CORES = 2
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One core's part: the program with that core's place in its launch loops, and the trips of each loop there."""
+    """One core's part: the program with that core's position in its launch loops, and its iterations of each loop."""
 
     program: Program
     trips: Mapping[int, int]
 
 
 def parts(program: Program) -> tuple[Part, ...]:
-    """Return each core's part; none if the launch is not on two cores, something stands outside of its loops, or a core
-    reads what the other writes: what each part alone does is not all that the other one waits for.
+    """Return each core's part.
 
     A launch loop of two iterations runs one on each core. Launch loops of one iteration are programs of one core each,
-    alternately of the first and of the second.
+    alternately of the first and of the second. There are no parts if the launch is not on two cores, an instruction is
+    outside its loops, or a core reads what the other writes: then a core would also wait for the other.
     """
     loops = [node for node in program.body if isinstance(node, Loop) and node.kind is LoopKind.SPMD]
     lone = [loop for loop in loops if loop.trips == 1]
@@ -71,7 +71,7 @@ class _Touch:
 
 
 def _touched(part: Part) -> dict[int, set[_Touch]]:
-    """Return accesses to what both cores may reach, by buffer."""
+    """Return the accesses to memory that both cores may reach, by buffer."""
     program = part.program
     loops = program.loops
     found: dict[int, set[_Touch]] = {}
@@ -100,7 +100,7 @@ def _meet(lows: tuple[int, ...], highs: tuple[int, ...], others: tuple[int, ...]
 
 
 def _at(node: Node, places: Mapping[int, int]) -> Node:
-    """Return the node with fixed iterations of some loops, which count from there."""
+    """Return the node with fixed iterations of some loops, which start counting there."""
     if isinstance(node, Loop):
         return replace(node, body=tuple(_at(child, places) for child in node.body))
 

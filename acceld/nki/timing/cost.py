@@ -1,8 +1,8 @@
-"""Cost of one instruction from shapes alone: engine, busy time, array passes, FLOPs, DMA descriptors.
+"""Compute the cost of one instruction from shapes alone: engine, busy time, array passes, FLOPs, DMA descriptors.
 
 Formulas are the documented initiation intervals of NKI's legacy ISA reference (SDK 2.26), with N the elements of one
-partition, plus a fixed overhead for each instruction (:mod:`acceld.nki.timing.parameters`). An operation without a rule raises
-MissingRule.
+partition, plus a fixed overhead for each instruction (:mod:`acceld.nki.timing.parameters`). An operation without a rule
+raises MissingRule.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MATMUL_COLUMNS = 512
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One instruction's demands."""
+    """The cost of one instruction."""
 
     engine: Engine
     busy_us: float = 0.0
     passes: int = 0
     """Array passes (a float32 product takes two hardware instructions of two passes each)."""
     flops: int = 0
-    """As neuron-profile counts them: 2 x rows x columns x elements, float32 products twice."""
+    """FLOPs as neuron-profile counts them: 2 x rows x columns x elements, float32 products twice."""
     transpose_flops: int = 0
     bytes_moved: int = 0
     """Bytes of a DMA transfer."""
@@ -49,13 +49,13 @@ class Cost:
     rows: float = 1.0
     """Share of the tensor engine's rows that are occupied."""
     quarters: int = 0
-    """The quarters of the DMA engines that a transfer uses, as bits; 0 for all."""
+    """The quarters of the DMA engines in use, as bits; 0 for all."""
     added: tuple[tuple[Engine, float], ...] = ()
-    """Engine and time of what the compiler adds: after a broadcast or a load, before a store."""
+    """Engine and time of an instruction that the compiler adds: after a broadcast or a load, before a store."""
 
     @property
     def added_us(self) -> float:
-        """Time of what the compiler adds."""
+        """Time of the instruction that the compiler adds."""
         return sum([us for _, us in self.added])
 
 
@@ -72,7 +72,7 @@ class CostModel:
     ) -> Cost:
         """Return the cost of ``instruction`` on ``engine``. ``shape`` is its iteration space inside the mask.
 
-        ``handed_over``: the compiler leaves a tensor-tensor's operand, or a broadcast's result, in PSUM.
+        ``handed_over``: the compiler leaves an operand of a tensor-tensor, or a broadcast's result, in PSUM.
         """
         op = instruction.op
         if op in ("collective", "register_rank"):
@@ -99,11 +99,11 @@ class CostModel:
         return Cost(engine, self._elementwise(instruction, engine, shape, handed_over))
 
     def dtype(self, access: Access) -> str:
-        """The dtype an access reads or writes as."""
+        """Return the dtype that an access reads or writes as."""
         return access.dtype or self.buffers[access.buffer].dtype
 
     def clock(self, engine: Engine) -> float:
-        """GHz of an engine."""
+        """Return the clock of an engine in GHz."""
         chip = self.chip
         clocks = {
             Engine.TENSOR: chip.tensor_ghz,
@@ -114,16 +114,16 @@ class CostModel:
         return clocks.get(engine, chip.base_ghz)
 
     def copy_us(self, elements: int) -> float:
-        """Time the vector engine takes to copy ``elements`` of each partition."""
+        """Return the time in which the vector engine copies ``elements`` of each partition."""
         return self._vector_us(elements)
 
     # DMA
 
     def quarters(self, tile: Access, descriptors: int) -> tuple[int, int]:
-        """Return the quarters of the DMA engines that a move of ``tile`` uses, as bits (0 for all), and how many engines.
+        """Return the quarters of the DMA engines that move ``tile``, as bits (0 for all), and the number of engines.
 
-        Each engine serves eight partitions of SBUF (DMA overview), and takes eight descriptors at a time; where a row is in
-        many pieces all engines share them. A tile of fewer partitions begins at a multiple of 32.
+        Each engine serves eight partitions of SBUF (DMA overview), and takes eight descriptors at a time. A row in many
+        pieces uses all engines. A tile with fewer partitions begins at a multiple of 32.
         """
         chip, buffer = self.chip, self.buffers[tile.buffer]
         rows = tile.shape[0] if buffer.space is not Space.HBM else chip.partitions
@@ -135,9 +135,9 @@ class CostModel:
         return sum(bits) % ALL_QUARTERS, engines
 
     def transfer_us(self, descriptors: int, row_bytes: int, itemsize: int = 4) -> float:
-        """Time all DMA engines together spend on one transfer of ``descriptors`` rows of ``row_bytes``.
+        """Return the time that all DMA engines together spend on one transfer of ``descriptors`` rows of ``row_bytes``.
 
-        Long rows saturate; those of elements of less than four bytes at a lower rate.
+        Long rows saturate, at a lower rate for elements of less than four bytes.
         """
         chip = self.chip
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
@@ -170,11 +170,11 @@ class CostModel:
         return Cost(Engine.DMA, busy, bytes_moved=moved, descriptors=descriptors, row_bytes=row, quarters=quarters)
 
     def _turned(self, rows: int, row_bytes: int, dtype: str, copied: int) -> Cost:
-        """Return the cost of a move between HBM and SBUF that turns a tile of ``rows`` rows in HBM.
+        """Return the cost of a move between HBM and SBUF that transposes a tile of ``rows`` rows in HBM.
 
-        The compiler moves the rows as they lie in HBM and turns the tile on the tensor engine, from where ``copied``
-        elements of each partition are copied out of PSUM: element by element, two such loads alone would take longer
-        than a measured kernel that holds them.
+        The compiler moves the rows unchanged and transposes the tile on the tensor engine. From there ``copied``
+        elements of each partition are copied out of PSUM. Moving single elements can not be the rule: two such loads
+        alone would take longer than a measured kernel that contains them.
         """
         partitions, itemsize = self.chip.partitions, DTYPE_BYTES[dtype]
         busy = self.transfer_us(rows, row_bytes, itemsize)
@@ -187,12 +187,12 @@ class CostModel:
         )  # fmt: skip
 
     def _row_bytes(self, dst: Access, sources: list[Access], shape: tuple[int, ...]) -> int:
-        """Return bytes a descriptor moves: contiguous at both ends, in the same order."""
+        """Return the bytes that a descriptor moves: contiguous at both ends, in the same order."""
         row = min(contiguous_bytes(a, self.buffers[a.buffer], shape) for a in (dst, *sources))
         return min([row, *(self._common_bytes(dst, source, shape) for source in sources)])
 
     def _common_bytes(self, dst: Access, source: Access, shape: tuple[int, ...]) -> int:
-        """Return bytes that lie side by side at both ends, in one direction."""
+        """Return the bytes that are contiguous at both ends, in one direction."""
         there, here = (_element_steps(a, self.buffers[a.buffer]) for a in (dst, source))
         if len(there) == len(here):
             counts = shape if len(shape) == len(dst.dims) else dst.shape
@@ -207,7 +207,7 @@ class CostModel:
         return run * min(DTYPE_BYTES[self.dtype(a)] for a in (dst, source))
 
     def _register(self, instruction: Instruction) -> Cost:
-        """At least an initiation interval; what lies in HBM is transferred as well. No figure is published."""
+        """Return at least an initiation interval. An operand in HBM is transferred as well. No figure is published."""
         busy = self.params.min_interval_cycles / self.chip.base_ghz / 1000
         for access in instruction.accesses:
             if self.buffers[access.buffer].space is Space.HBM:
@@ -281,7 +281,9 @@ class CostModel:
         return self._occupied(cycles, self.params.vector_overhead_cycles) / self.chip.vector_ghz / 1000
 
     def _occupied(self, cycles: float, overhead: int) -> float:
-        """Return the cycles an instruction occupies its engine: at least an interval, then what does not overlap with the next."""
+        """Return the cycles an instruction occupies its engine: at least an interval, and the part that does not
+        overlap with the next.
+        """
         return max(self.params.min_interval_cycles, cycles) + self.params.overhead_factor * min(cycles, overhead)
 
     def _elementwise(
@@ -306,7 +308,7 @@ class CostModel:
         )
 
     def _cycles(self, instruction: Instruction, engine: Engine, n: float, handed_over: bool) -> float:
-        """Cycles beyond the fixed overhead, by operation (L-isa)."""
+        """Return the cycles beyond the fixed overhead, by operation (L-isa)."""
         op = instruction.op
         if engine is Engine.SCALAR and op in _SCALAR_OPS:
             return n
@@ -385,7 +387,7 @@ _GPSIMD_RULES: dict[str, float] = {
     "sequence_bounds": 4.0,
     "quantize_mx": 0.25,
 }
-"""Cycles for each element; those of gathers, searches and partition_reduce are guesses, no figure is published."""
+"""Cycles for each element. Those of gathers, searches and partition_reduce are guesses, since no figure is published."""
 
 
 def _tile(operand: Operand) -> Access:
@@ -394,14 +396,15 @@ def _tile(operand: Operand) -> Access:
 
 
 def matmul_shape(instruction: Instruction) -> tuple[int, int, int]:
-    """(K, M, N) of a matrix product."""
+    """Return (K, M, N) of a matrix product."""
     stationary, moving = _tile(instruction.srcs[0]), _tile(instruction.srcs[1])
     return stationary.shape[0], prod(stationary.shape[1:]), prod(moving.shape[1:])
 
 
 def _element_steps(access: Access, buffer: Buffer) -> list[int]:
-    """Return the distance between neighbors along each tile axis, in elements; 0 across partitions and where it is not known,
-    or nothing moves."""
+    """Return the distance between neighbors along each tile axis in elements. It is 0 across partitions, if unknown,
+    and if nothing moves.
+    """
     gathered = {item.axis for item in access.indirect if item.index is not None}
     steps = [
         sum(step * stride for step, stride in zip(dim.steps, buffer.strides, strict=True)) if dim.count > 1 else 0
@@ -412,7 +415,8 @@ def _element_steps(access: Access, buffer: Buffer) -> list[int]:
 
 
 def _common_axes(one: Iterable[tuple[int, int]], two: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """(count, step here, step there) of the axes that two tiles of other shapes share, from the innermost outwards.
+    """Return (count, step here, step there) of the axes that two tiles of different shapes share, from the innermost
+    outwards.
 
     Each tile is given as (count, step) of its axes; their elements correspond in row-major order.
     """
@@ -432,7 +436,7 @@ def _common_axes(one: Iterable[tuple[int, int]], two: Iterable[tuple[int, int]])
 
 
 def contiguous_bytes(access: Access, buffer: Buffer, shape: tuple[int, ...]) -> int:
-    """Contiguous bytes of each row of an access, cropped to ``shape``."""
+    """Return the contiguous bytes of each row of an access, cropped to ``shape``."""
     counts = shape if len(shape) == len(access.dims) else access.shape
     itemsize = DTYPE_BYTES[access.dtype or buffer.dtype]
     strides = buffer.strides
@@ -444,7 +448,7 @@ def contiguous_bytes(access: Access, buffer: Buffer, shape: tuple[int, ...]) -> 
     if any(item.index is not None for item in access.indirect):
         moves = [move for move in moves if move[0] < max((m[0] for m in moves), default=0)] or moves
     run = 1
-    for step, count in sorted(move for move in moves if move[0]):  # a step of 0 reads the same row again
+    for step, count in sorted(move for move in moves if move[0]):  # a step of 0 repeats the same row
         if step != run:
             break
         run *= count

@@ -1,4 +1,4 @@
-"""Instructions prepared for expansion: engine, cost and cells for every iteration of the loops around them."""
+"""Prepare instructions for expansion: engine, cost and cells for every iteration of the loops around them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acceld.nki.timing.compiler_legacy import merged_iterations
 from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, Cost, CostModel, matmul_shape
 
 Engines = Callable[[Instruction, CostModel], Engine]
-"""Places an instruction on an engine."""
+"""Chooses the engine of an instruction."""
 
 UNSHARED = (
     frozenset(
@@ -26,14 +26,14 @@ UNSHARED = (
     | FREE_OPS
     | REGISTER_OPS
 )
-"""Operations value numbering leaves alone."""
+"""Operations that value numbering does not merge."""
 
 _SKIPPED_LANE = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """Return the accesses of an instruction to its engine's accumulators beside their writes, for the first ``partitions``."""
+    """Reads and writes of an engine's accumulators by an instruction, for the first ``partitions`` partitions."""
 
     engine: Engine
     partitions: int
@@ -42,47 +42,52 @@ class Accumulator:
 
 @dataclass(slots=True)
 class Template:
-    """One instruction node and what each of its executions does."""
+    """An instruction node, and the cost and cells of each of its executions."""
 
     number: int
     instruction: Instruction
     engine: Engine
     costs: list[Cost]
     variants: list[int] | None
-    """Index into ``costs`` of each execution (-1: masked out); None if all have the first."""
+    """Index into ``costs`` of each execution (-1: masked out); None if all use the first cost."""
     reads: list[CellAccess]
     writes: list[CellAccess]
     input_bases: list[tuple[int, list[int]]]
-    """(buffer, linear element) of each execution, where cells do not distinguish elements: HBM that is never written,
-    and buffers cut coarser than their accesses."""
+    """(buffer, linear element) of each execution, where cells do not tell elements apart: in HBM that is never written,
+    and in buffers cut more coarsely than their accesses.
+    """
     signature: int
-    """Equal for instructions that compute the same from the same values; -1 where they are never merged."""
+    """Equal for instructions that compute the same from the same values; -1 if they are never merged."""
     accumulates: bool
     executions: int
     first: list[bool] | None
-    """loop_reduce: whether an execution is the first of its reduced loops."""
+    """For a loop_reduce, whether an execution is the first of its reduced loops."""
 
     @property
     def is_load(self) -> bool:
-        """Return True if it moves HBM to SBUF."""
+        """True if it moves HBM to SBUF."""
         return self.instruction.op in DMA_OPS and not self.is_store
 
     is_store: bool = False
     traffic: tuple[int, int, int, int] = (0, 0, 0, 0)
     """SBUF bytes read and written, PSUM bytes read and written; of one partition."""
     invariant_only: bool = False
-    """Inserted for a function of nki.language: merged only where its operands are from before the outermost loop."""
+    """True for an instruction inserted for a function of nki.language. It is merged only if its operands are older than
+    the outermost loop.
+    """
     clears: bool = False
-    """A lazy memset: no instruction, the buffer is undefined again."""
+    """True for a lazy memset: it is no instruction, and makes the buffer undefined again."""
     merged_within: tuple[int, ...] = ()
-    """Loops in another iteration of which the same values are not found again."""
+    """Loops in whose next iterations the same values are not found again."""
     keeps: list[bool] | None = None
-    """True for each execution whose mask leaves a part of its destinations as it was; None if none does."""
+    """True for each execution whose mask leaves a part of its destinations unchanged; None if there is none."""
     accumulator: Accumulator | None = None
     other: list[Cost] | None = None
-    """Costs on another engine that the compiler may choose as well."""
+    """Costs on another engine that the compiler may choose."""
     positions: list[Sequence[object]] = field(default_factory=list)
-    """Values that each execution takes from its loop variables beside its operands' places: patterns, and masks that cut."""
+    """Values that each execution takes from its loop variables in addition to its operands' positions: patterns, and
+    masks that exclude something.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +99,11 @@ class Prepared:
     """By identity of the instruction node."""
     grids: Mapping[int, Grid]
     trips: Mapping[int, int]
-    """Trips of each loop as expanded (cut short for extrapolation)."""
+    """Number of expanded iterations of each loop (fewer for extrapolation)."""
 
 
 def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[int, int]) -> Prepared:
-    """Templates of every instruction node; ``trips`` is how often each loop is expanded."""
+    """Return the templates of every instruction node. ``trips`` is the number of expanded iterations of each loop."""
     nodes = [(node, loops) for node, loops in program.walk()]
     written = {dst.buffer for node, _ in nodes for dst in node.dsts}
     accesses: dict[int, list[Access]] = defaultdict(list)
@@ -106,7 +111,7 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
     for node, _ in nodes:
         if node.op == "memset" and node.attr("lazy"):
             for dst in node.dsts:
-                accesses[dst.buffer]  # the buffer needs a grid, but this access does not shape it
+                accesses[dst.buffer]  # the buffer needs a grid, but this access does not determine it
             continue
         for access in node.accesses:
             if access.buffer in written:
@@ -256,7 +261,7 @@ def _template(
 
 
 def _merged(nodes: list[tuple[Instruction, tuple[Loop, ...]]], model: CostModel) -> dict[int, int]:
-    """Return how many iterations one instruction does, by its number, where it does more than one."""
+    """Return the number of iterations that one instruction covers, by its number, where that is more than one."""
     found: dict[int, int] = {}
     within: dict[int, tuple[int, Mapping[int, int]]] = {}
     for number, (_, loops) in enumerate(nodes):
@@ -268,12 +273,12 @@ def _merged(nodes: list[tuple[Instruction, tuple[Loop, ...]]], model: CostModel)
 
 
 def accumulating(nodes: Iterable[Instruction]) -> frozenset[Engine]:
-    """Return the engines of whose accumulators something is read that an earlier instruction left there."""
+    """Return the engines whose accumulators are read with values of an earlier instruction."""
     return frozenset(node.engine for node in nodes if reduce_command(node) == "reduce")
 
 
 def _accumulator(node: Instruction, folding: frozenset[Engine]) -> Accumulator | None:
-    """Return what ``node`` does to accumulators; None if nothing reads them later."""
+    """Return the accesses of ``node`` to accumulators; None if nothing reads them later."""
     command = reduce_command(node)
     if command == "idle" or node.engine not in folding:
         return None
@@ -285,13 +290,13 @@ CHOICES = {
     ("copy", Engine.VECTOR): Engine.SCALAR,
     ("memset", Engine.VECTOR): Engine.GPSIMD,
 }
-"""Alternative engines of work that names none, by the compiler's usual engine."""
+"""Alternative engine of instructions that name none, by the compiler's usual engine."""
 
 
 def _elsewhere(
     node: Instruction, engine: Engine, shapes: Sequence[tuple[int, ...]], model: CostModel, merged: int
 ) -> list[Cost] | None:
-    """Costs of ``node`` on the other engine that could run it; None if it names its engine or only one can."""
+    """Return the costs of ``node`` on the other engine that could run it; None if it names its engine or only one can."""
     choice = CHOICES.get((node.op, engine))
     if choice is None or node.engine is not Engine.UNKNOWN:
         return None
@@ -301,7 +306,7 @@ def _elsewhere(
 def _priced(
     node: Instruction, engine: Engine, shape: tuple[int, ...], model: CostModel, merged: int, handed_over: bool = False
 ) -> Cost:
-    """Return the cost of ``node``; its time is its share of one instruction that does ``merged`` iterations."""
+    """Return the cost of ``node``. Its time is its share of one instruction that covers ``merged`` iterations."""
     found = model.cost(node, engine, shape, handed_over=handed_over)
     if merged == 1:
         return found
@@ -310,7 +315,7 @@ def _priced(
 
 
 def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[bool] | None) -> list[Sequence[object]]:
-    """For each pattern of ``node`` its base in each execution; a mask's only where it cuts something off."""
+    """Return for each pattern of ``node`` its base in each execution; a mask's only if it excludes something."""
     patterns = [operand for operand in (*node.srcs, node.pattern) if isinstance(operand, Pattern)]
     found: list[Sequence[object]] = [values(pattern.base, space).tolist() for pattern in patterns]
     if cut is None:
@@ -322,13 +327,13 @@ def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[
 
 
 def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel) -> tuple[int, ...]:
-    """Return loops of which ``load`` makes a new tile in every iteration, even one it has made before; () where SBUF
-    holds all.
+    """Return the loops of which ``load`` makes a new tile in every iteration, even a repeated one; () if SBUF holds
+    all.
 
-    A tile declared inside a loop has room for one iteration. To have it again in the next iteration of a loop around,
-    the compiler needs room for the tiles of all iterations in between, which it makes where all the tiles of the load
-    fit SBUF (the weights of both kernels of NKIBench that load them in inner loops), and not where they do not (the
-    left operand of AWS's tiled product).
+    A tile declared inside a loop has room for one iteration. To find it again in the next iteration of an outer loop,
+    the compiler needs room for the tiles of all iterations in between. It makes that room if all tiles of the load fit
+    SBUF, and otherwise not. Two cases show this: the weights of both kernels of NKIBench that load them in inner loops,
+    and the left operand of AWS's tiled product.
     """
     affines = [start for src in load.srcs if isinstance(src, Access) for start in src.start]
     affines += [pattern.base for pattern in load.mask]
@@ -343,7 +348,7 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
 
 
 def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set[int]]:
-    """For each buffer the loops its contents depend on."""
+    """Return for each buffer the loops that its contents depend on."""
     found: dict[int, set[int]] = defaultdict(set)
     for node, _ in nodes:
         loops = {loop for pattern in node.mask for loop, _ in pattern.base.terms}
@@ -360,10 +365,10 @@ def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set
 def _computed_within(
     node: Instruction, engine: Engine, cost: Cost, model: CostModel, varying: Mapping[int, set[int]]
 ) -> tuple[int, ...]:
-    """Return loops of which ``node`` computes its tile in every iteration, even one it has computed before.
+    """Return the loops of which ``node`` computes its tile in every iteration, even a repeated one.
 
-    A tile that changes in an inner loop is not kept for the next iteration of a loop around, where to compute it takes
-    less time than to start a transfer.
+    A tile that changes in an inner loop is not kept for the next iteration of an outer loop if computing it takes less
+    time than the start of a transfer.
     """
     if engine not in (Engine.VECTOR, Engine.SCALAR) or cost.busy_us >= model.params.dma_latency_us or not node.dsts:
         return ()
@@ -374,7 +379,7 @@ def _computed_within(
 
 
 def _writes_in_part(node: Instruction) -> bool:
-    """Return True if the operation itself leaves elements of its destination as they were."""
+    """Return True if the operation itself leaves elements of its destination unchanged."""
     if any(leaves_result(node, number) for number in range(len(node.dsts))):
         return True
     if node.op == "shuffle":
@@ -397,7 +402,7 @@ def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:
 def _cost_key(access: Access, model: CostModel) -> object:
     buffer = model.buffers[access.buffer]
     on_chip = buffer.space is not Space.HBM
-    # The DMA engines that a transfer uses depend on the partitions of its tile.
+    # The partitions of its tile decide which DMA engines a transfer uses.
     place = access.start[buffer.partition_axis].const if on_chip else buffer.shape
     return (access.dims, buffer.space, place, model.dtype(access))
 
@@ -487,13 +492,13 @@ def _first(node: Instruction, space: tuple[tuple[int, int], ...]) -> list[bool] 
 
 
 _NEARLY, _NOTHING, _BEYOND = 2.0**-18, 1e-15, 1e30
-"""Greatest distance from one of a factor, and from zero of a summand or a bound, that counts as changing nothing."""
+"""Tolerances within which a factor counts as one, a summand as zero, and a bound as infinite."""
 
 
 def _scaled(node: Instruction, filled: Mapping[int, float]) -> tuple[float, float] | None:
     """Return factor and summand of a tensor_scalar that computes ``factor * x + summand``; None for any other.
 
-    ``filled`` has the tiles that hold one number.
+    ``filled`` has the tiles that hold a single number.
     """
     factor, summand = 1.0, 0.0
     for at, operand in enumerate(node.srcs[1:]):
@@ -522,9 +527,10 @@ def _scaled(node: Instruction, filled: Mapping[int, float]) -> tuple[float, floa
 def _keeps_values(
     number: int, nodes: Sequence[tuple[Instruction, object]], only: Mapping[int, int], filled: Mapping[int, float]
 ) -> bool:
-    """Return True if a tensor_scalar and those before it compute nothing: a compiler folds them into what reads them.
+    """Return True if a tensor_scalar, together with those before it, changes nothing, so that a compiler folds them
+    into their reader.
 
-    ``only`` has the one writer of each tile that has one. A factor within a few roundings of one is taken for one.
+    ``only`` has the writer of each tile with a single one. A factor within a few roundings of one counts as one.
     """
     factor, summand = 1.0, 0.0
     while True:
@@ -545,14 +551,12 @@ def _keeps_values(
 def _handed_over(
     program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
 ) -> tuple[set[int], set[int]]:
-    """Return broadcasts and readers whose tile the legacy compiler leaves in PSUM, and the buffers it puts there.
+    """Return the broadcasts and readers whose tile the legacy compiler leaves in PSUM, and the buffers it puts there.
 
-    These have one reader and fit a bank, and the kernel gives them no address. There are as many at the same time as the
-    kernel's own tiles in PSUM leave banks.
-
-    Results of unplaced tensor_scalars on the scalar engine, which take part in PSUM like tiles that a kernel declares there,
-    and broadcasts to all partitions; in a sequential loop the latter are copied to SBUF (the one measured kernel that has
-    such a loop says so).
+    Such a tile has one reader, fits a bank, and has no address in the kernel. Their number at any time is limited by
+    the banks that the kernel's own tiles leave. They are results of unplaced tensor_scalars on the scalar engine, and
+    broadcasts to all partitions. In a sequential loop broadcasts are copied to SBUF, as the one measured kernel with
+    such a loop shows.
     """
     if model.params.small_operand_elements == 0:
         return set(), set()
@@ -596,7 +600,7 @@ def _handed_over(
                 pairs.append((made, number))
     found: set[int] = set()
     left: set[int] = set()
-    held: list[int] = []  # readers of what lies in PSUM now, a bank each
+    held: list[int] = []  # readers of values now in PSUM, a bank each
     declared = _declared_banks(program, model, nodes) if pairs else np.zeros(0, np.int64)
     for made, number in sorted(pairs):
         held = [reader for reader in held if reader >= made]
@@ -613,10 +617,10 @@ def _handed_over(
 def _declared_banks(
     program: Program, model: CostModel, nodes: Sequence[tuple[Instruction, tuple[Loop, ...]]]
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return how many banks the kernel's own tiles in PSUM hold at each instruction.
+    """Return the number of banks that the kernel's own tiles in PSUM occupy at each instruction.
 
-    A tile is held from its first use to its last one, and all through a loop around these outside of which it was declared. Of
-    blocks one is counted: they take turns.
+    A tile is held from its first to its last use, and throughout any loop around these that does not contain its
+    declaration. Of several blocks one counts, because they are used in turn.
     """
     spans: dict[int, list[int]] = {}
     around: dict[int, list[int]] = {}
@@ -646,7 +650,7 @@ def _declared_banks(
 
 
 def _in_psum(program: Program, buffers: set[int]) -> Program:
-    """Return the program with these buffers in PSUM."""
+    """Return the program with these buffers moved to PSUM."""
     return replace(
         program, buffers=tuple(replace(b, space=Space.PSUM) if b.id in buffers else b for b in program.buffers)
     )

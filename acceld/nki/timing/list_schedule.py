@@ -1,16 +1,16 @@
-"""Start and end of each machine operation, by list scheduling of five engines and of the DMA engines.
+"""Compute start and end of each machine operation by list scheduling of five engines and of the DMA engines.
 
-Operations are taken in program order. Each starts when its operands are there (plus a semaphore where another engine
-made them) and its engine is free (GpSimd and the vector engine count as one where they share SBUF's port); it may go
-into a gap its engine left within the last ``window`` operations, which is how far the compiler reorders. An engine is
+Operations are taken in program order. Each starts when its operands are ready (plus a semaphore if another engine made
+them) and its engine is free. GpSimd and the vector engine count as one if they share SBUF's port. An operation may fill
+a gap that its engine left within the last ``window`` operations, which is how far the compiler reorders. An engine is
 free again before its result can be read: the rest of the pipeline is latency.
 
-The DMA engines are in four quarters of 32 partitions each: a transfer of a narrower tile leaves some of them to others. They
-serve their rings in turns, so a transfer also uses a gap that is too short for all of it, and goes on
-after the transfers that were there. It is complete a fixed latency after its last byte.
+The DMA engines are in four quarters of 32 partitions each. A transfer of a narrower tile leaves some of them free. They
+serve their rings in turn, so a transfer can start in a gap that is too short for all of it, and continue after the
+transfers that were queued before. It is complete a fixed latency after its last byte.
 
-Where the tensor engine throttles (:attr:`acceld.chips.ChipSpec.tensor_ramp_us`) it runs at half its rate until its use,
-weighted by the occupied rows, is a half over that time, and falls back when it is less.
+If the tensor engine throttles (:attr:`acceld.chips.ChipSpec.tensor_ramp_us`), it runs at half its rate until its use
+over that time, weighted by the occupied rows, is a half. Below that it falls back.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from acceld.nki.timing.parameters import TimelineParams
 from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine
 
 SHORTEST_GAP_US = 0.05
-"""Gaps of less are not used."""
+"""Shorter gaps are not used."""
 MOST_GAPS = 48
-"""Gaps of one engine that are remembered, the latest ones: what bounds the cost of a wide window."""
+"""Number of gaps of one engine that are remembered, the latest ones. It bounds the cost of a wide window."""
 
 _Gap = tuple[float, float, int, int]
-"""Begin, end, number in its engine's queue, and the operation before it."""
+"""Begin, end, position in its engine's queue, and the operation before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Start and end of each machine operation in microseconds, and what each waited for last."""
+    """Start and end of each machine operation in microseconds, and the operation it waited for last."""
 
     start_us: list[float]
     end_us: list[float]
     cause: list[int]
-    """The operation whose end set each start; -1 for none."""
+    """The operation whose end determined each start; -1 for none."""
     total_us: float
     throttled_us: float = 0.0
     """Additional busy time of the tensor engine at half its rate, in microseconds."""
@@ -167,7 +167,7 @@ def schedule(
 def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, ...]]:
     """Return the queues of each set of quarters of the DMA engines that a transfer uses; 0 stands for all.
 
-    Quarters that every transfer uses together, or leaves alone, are one queue. A queue's number follows those of the engines.
+    Quarters that are always used together form one queue. The numbers of queues follow those of the engines.
     """
     used = sorted({ALL_QUARTERS, *quarters.values()})
     together: dict[tuple[int, ...], int] = {}
@@ -181,7 +181,7 @@ def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, .
 
 
 def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
-    """Return the choices of operations whose usual engine has more work than any other."""
+    """Return the alternative engines of operations whose usual engine has more work than any other."""
     work = [0.0] * len(ENGINES)
     for engine, us in zip(machine.engine, machine.busy_us, strict=True):
         work[engine] += us
@@ -190,7 +190,7 @@ def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
 
 
 def _note(holes: deque[_Gap], hole: _Gap) -> None:
-    """Add the latest gap, and forget the first where there are too many."""
+    """Add the latest gap, and drop the oldest if there are too many."""
     holes.append(hole)
     if len(holes) > MOST_GAPS:
         holes.popleft()
@@ -199,7 +199,7 @@ def _note(holes: deque[_Gap], hole: _Gap) -> None:
 def _fitting(holes: deque[_Gap], ready: float, busy: float) -> int:
     """Return the first gap in which an operation fits; -1 for none.
 
-    Gaps follow each other, and most end before an operation is ready, so those that do not are looked for from behind.
+    The search runs backwards, because most gaps end before an operation is ready.
     """
     count = position = len(holes)
     while position and holes[position - 1][1] >= ready:
@@ -221,7 +221,9 @@ def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> flo
 
 
 def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why: int) -> tuple[float, float, int]:
-    """Begin, end and cause of a transfer that takes what gaps there are from ``ready`` on, and the rest after ``last``."""
+    """Return begin, end and cause of a transfer that uses the gaps from ``ready`` on, and for the rest the time after
+    ``last``.
+    """
     later: list[_Gap] = []
     while holes and holes[-1][1] > ready:
         later.append(holes.pop())

@@ -1,8 +1,8 @@
-"""Loop fusion, as the legacy compiler does it: a loop that makes values in SBUF and a later one that uses them.
+"""Fuse loops as the legacy compiler does: a loop that makes values in SBUF with a later one that uses them.
 
-Two affine loops of equal trips become one where iteration i of the second touches, in every buffer either of them
-writes, only what iteration i of the first touches; loads that stand between them move ahead. Values then are used
-soon after they are made instead of being spilled in between.
+Two affine loops with equal numbers of iterations are fused on one condition. In every buffer that either of them
+writes, iteration i of the second may touch only what iteration i of the first touches. Loads between the loops move
+ahead. Values are then used soon after they are made, and need not be spilled.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from acceld.nki.timing.cost import DMA_OPS
 from acceld.nki.timing.expansion import accumulating
 
 MAX_PAIRS = 10_000
-"""Pairs of accesses compared for one buffer; loops with more stay apart."""
+"""Limit on pairs of accesses compared for one buffer. Loops with more are not fused."""
 
 
 def fuse(program: Program) -> Program:
-    """Return the same program with loops fused; the same object where none can be."""
+    """Return the same program with fused loops; the same object if none can be fused."""
     fuser = _Fuser(program)
     body = fuser.body(program.body)
     if not fuser.renamed:
@@ -57,7 +57,7 @@ class _Fuser:
         return loop
 
     def body(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Return ``nodes`` with what can be fused among them fused, innermost last."""
+        """Return ``nodes`` with their loops fused, inner loops after outer ones."""
         work = list(nodes)
         at = 0
         while at < len(work):
@@ -107,7 +107,7 @@ class _Fuser:
         return True
 
     def _same_iteration(self, a: Access, loop_a: int, b: Access, loop_b: int) -> bool:
-        """Return True if the two can meet in one element only where both loops are in the same iteration."""
+        """Return True if the two accesses can share an element only when both loops are in the same iteration."""
         if a.indirect or b.indirect:
             return False
         for dim, (start_a, start_b) in enumerate(zip(a.start, b.start, strict=True)):

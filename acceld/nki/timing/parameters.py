@@ -1,7 +1,7 @@
-"""Every knob of the performance model, one frozen record for each compiler model.
+"""Hold every parameter of the performance model, in one frozen record for each compiler model.
 
-Documented constants carry their source in the field's docstring; fitted constants are listed in :data:`FITTED`
-with what they were fitted on. None belongs to one kernel. Chip constants are in :mod:`acceld.chips`.
+Documented constants have their source in the field's docstring. Fitted constants are listed in :data:`FITTED` with the
+data they were fitted on. None belongs to one kernel. Chip constants are in :mod:`acceld.chips`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ PARAMS_VERSION = 7
 
 @dataclass(frozen=True, slots=True)
 class TimelineParams:
-    """Knobs of one compiler model. Overheads are in cycles of the engine they belong to."""
+    """Parameters of one compiler model. Overheads are in cycles of the engine they belong to."""
 
     model: str
     """``compiler_legacy`` (neuronxcc.nki) or ``compiler_current`` (nki)."""
     sdk: str = "2.26"
-    """The SDK whose compiler this is: the latest one that what it was fitted on was measured with."""
+    """The SDK of this compiler: the latest one among the measurements that the constants were fitted on."""
 
     # documented
     min_interval_cycles: int = 64
-    """Least initiation interval of any engine (L-isa: MIN_II)."""
+    """Least initiation interval of any engine in cycles (L-isa: MIN_II)."""
     gpsimd_start_cycles: int = 150
-    """Start of a GpSimd instruction (L-isa)."""
+    """Start of a GpSimd instruction in cycles (L-isa)."""
     float32_passes: int = 4
     """Array passes of a float32 product (L-isa: four times the cost)."""
     transpose_passes: int = 4
@@ -42,9 +42,9 @@ class TimelineParams:
     sbuf_kept_bytes: int = 16 * 1024
     """SBUF of each partition that the compiler keeps for itself; buffers rotate in the rest (direct allocation guide)."""
     shared_sbuf_port: bool = False
-    """The vector engine and GpSimd can not touch SBUF at the same time (NeuronCore-v2 architecture guide)."""
+    """True if the vector engine and GpSimd can not access SBUF at the same time (NeuronCore-v2 architecture guide)."""
     dynamic_trips: int | None = None
-    """Trips to assume for loops whose count is known only at run time; None refuses one number."""
+    """Iterations to assume for loops whose number is known only at run time; None gives no latency."""
 
     # fitted, see FITTED
     tensor_overhead_cycles: int = 64
@@ -57,39 +57,49 @@ class TimelineParams:
     narrow_transfer_factor: float = 1.0
     latency_scale: float = 1.03
     kernel_start_us: float = 8.0
-    """Before the first useful instruction. A profile of a tutorial kernel has 17, of which ``nki.benchmark`` leaves half out."""
+    """Time before the first useful instruction. A profile of a tutorial kernel has 17, of which ``nki.benchmark``
+    leaves half out.
+    """
     kernel_end_us: float = 3.0
-    """After the last useful instruction (5 in the same profile)."""
+    """Time after the last useful instruction (5 in the same profile)."""
     merged_iterations: int = 4
-    """Iterations of a long affine loop that one instruction does (:func:`compiler_legacy.merged_iterations`); 0 for none."""
+    """Number of iterations of a long affine loop that one instruction covers
+    (:func:`compiler_legacy.merged_iterations`); 0 for none.
+    """
     half_use: float = 0.55
-    """Use of the tensor engine below which it runs at half its rate, where it throttles."""
+    """Use of the tensor engine below which it runs at half its rate, if it throttles."""
 
-    # what a calibration changes; 1 is the published model
+    # changed by a calibration; 1 is the published model
     overhead_factor: float = 1.0
-    """Multiplies what each instruction takes beyond its elements, but for the documented least interval."""
+    """Factor on the time of each instruction beyond its elements. The documented least interval is not scaled."""
     transfer_factor: float = 1.0
-    """Multiplies the time of DMA transfers."""
+    """Factor on the time of DMA transfers."""
     calibrated_on: int = 0
-    """Kernels of this machine that the factors were fitted on; 0 for the published model."""
+    """Number of kernels of this machine that the factors were fitted on; 0 for the published model."""
 
     # choices of structure
     value_numbering: bool = True
-    """Same operation on same values is one instruction."""
+    """True if the same operation on the same values is one instruction."""
     fuse_loops: bool = True
-    """Sibling loops that hand values over are fused."""
+    """True if sibling loops that pass values on are fused."""
     turns_on_tensor_engine: bool = True
-    """A load or store that turns a tile moves its rows and turns them on the tensor engine (legacy)."""
+    """True if a load or store that transposes a tile moves its rows and transposes on the tensor engine (legacy)."""
     eliminate_dead: bool = True
-    """Instructions whose results are never stored are dropped."""
+    """True if instructions whose results are never stored are dropped."""
     spills: bool = True
-    """SBUF capacity is modelled."""
+    """True if SBUF capacity is modelled."""
     alternates_copies: bool = True
-    """Copies and clears that name no engine always alternate between two engines; else only where the usual one has more work than any
-    other (on trn1 bmm's vector engine copies nothing while DMA is what it waits for)."""
+    """True if copies and clears that name no engine always alternate between two engines.
+
+    Otherwise they do so only if the usual engine has more work than any other. On trn1 bmm's vector engine copies
+    nothing while DMA is the bottleneck.
+    """
     merges_beside: bool = False
-    """One instruction does the iterations of an innermost affine loop whose tiles lie side by side (legacy, later chips:
-    counters of KDA's gqa_full and bmm_softmax, to the instruction)."""
+    """True if one instruction covers the iterations of an innermost affine loop whose tiles lie side by side (legacy,
+    later chips).
+
+    The counters of KDA's gqa_full and bmm_softmax show it, to the instruction.
+    """
     sums_apart: bool = False
     """True if the compiler splits an activation that also reduces in two, each with its own operands (legacy, later chips: counters of two kernels)."""
     small_operand_elements: int = 8
@@ -105,7 +115,7 @@ class TimelineParams:
         return asdict(self)
 
     def with_scaled(self, name: str, factor: float) -> TimelineParams:
-        """Return the same record with one fitted constant multiplied, for robustness checks."""
+        """Return the same record with one fitted constant multiplied, for sensitivity checks."""
         value = getattr(self, name) * factor
         return replace(self, **{name: round(value) if isinstance(getattr(self, name), int) else value})
 
@@ -158,11 +168,12 @@ CURRENT = TimelineParams(
     turns_on_tensor_engine=False,
     small_operand_elements=0,
 )
-"""The current compiler keeps what is written; its constants are those of trn2 under the legacy API, except that
-512-column float32 passes take 430 ns on trn2 (documented figure)."""
+"""Parameters of the current compiler, which keeps what is written. Constants are those of trn2 under the legacy API,
+except that 512-column float32 passes take 430 ns on trn2 (documented figure).
+"""
 
 LEGACY_2_20 = replace(LEGACY, sdk="2.20", narrow_transfer_factor=2.5)
-"""The compiler of the days of AWS's tutorials, whose bfloat16 products are 1.8 to 2.5 times slower than later ones."""
+"""Parameters of the compiler of AWS's tutorials, whose bfloat16 products are 1.8 to 2.5 times slower than later ones."""
 
 LEGACY_LATER = replace(
     LEGACY,

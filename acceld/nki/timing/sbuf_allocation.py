@@ -1,11 +1,12 @@
-"""Allocation of SBUF, and the machine operations that follow: reloads, spills, recomputation.
+"""Allocate SBUF, and emit the resulting machine operations: reloads, spills, recomputation.
 
-The legacy compiler keeps a value from its definition to its last use while there is room. When there is none it drops
-loaded values that the kernel loads again anyway, least recently used first; then by worth: the age of the last use
-plus what it costs, for each byte, to have the value again (a load, computing it once more where the kernel does so,
-or saving it once to HBM and reloading it: a spill). With equal costs this is least recently used.
+The legacy compiler keeps a value from its definition to its last use while there is room. Otherwise it first drops
+loaded values that the kernel loads again anyway, least recently used first. Then it drops by worth: the age of the last
+use, plus the cost per byte to have the value again. That is a load; or computing it once more, if the kernel does so;
+or a spill, which saves it once to HBM and reloads it. With equal costs this is least recently used.
 
-A repeat (:mod:`acceld.nki.timing.value_numbering`) whose values are still in SBUF costs nothing; otherwise it is executed as written.
+A repeat (:mod:`acceld.nki.timing.value_numbering`) whose values are still in SBUF costs nothing; otherwise it is
+executed as written.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from acceld.nki.timing.value_numbering import Kind, Stream
 ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA, Engine.SYNC)
 INDEX = {engine: position for position, engine in enumerate(ENGINES)}
 HOPELESS = 4.0
-"""A value computed again after this many times SBUF's size was written is not kept for it."""
+"""A value that the kernel computes again is not kept if so many times SBUF's size is written before that."""
 
 MAX_PENDING = 100
-"""Longest chain of repeats put off; the next one is executed at once."""
+"""Longest chain of postponed repeats; the next one is executed at once."""
 
 END = 1 << 62
-"""The next use of a value that has none."""
+"""Marks a value without a next use."""
 
 SMALL_BYTES = 64.0
-"""Of each partition; smaller values are dropped only where nothing else is left to drop: it hardly makes room."""
+"""Bytes of each partition below which a value is dropped only if no other is left, because it hardly makes room."""
 
 
 @dataclass(slots=True)
@@ -50,11 +51,11 @@ class Machine:
     line: list[int] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
     choices: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """Another engine that may run an operation, and its time there; scheduling chooses."""
+    """Another engine that may run an operation, with its time there. The schedule chooses."""
     rows: dict[int, float] = field(default_factory=dict)
-    """Share of the array's rows that a product occupies, where it is not all."""
+    """Share of the array's rows that a product occupies, if not all."""
     quarters: dict[int, int] = field(default_factory=dict)
-    """The quarters of the DMA engines that a transfer uses, as bits, where it is not all."""
+    """The quarters of the DMA engines that a transfer uses, as bits, if not all."""
     hbm_read_bytes: int = 0
     hbm_write_bytes: int = 0
     spill_save_bytes: int = 0
@@ -64,7 +65,7 @@ class Machine:
     passes: int = 0
     transfers: int = 0
     sbuf_read_bytes: int = 0
-    """Engines count one partition, DMA all of them (as neuron-profile does)."""
+    """Bytes read: of one partition for engines, of all partitions for DMA (as neuron-profile counts)."""
     sbuf_write_bytes: int = 0
     psum_read_bytes: int = 0
     psum_write_bytes: int = 0
@@ -73,9 +74,9 @@ class Machine:
     spilled_lines: dict[int, int] = field(default_factory=dict)
     """Bytes saved, by the line that computed the value."""
     dropped: tuple[int, ...] = ()
-    """Instructions, by their number in program order, none of whose executions reaches a store."""
+    """Numbers, in program order, of the instructions without an execution that reaches a store."""
     became: bytearray = field(default_factory=bytearray)
-    """For each event 0 where it is left out, 1 for an operation, 2 where its values are in their place already."""
+    """For each event: 0 if it is left out, 1 for an operation, 2 if its values are already in place."""
 
     def add(self, engine: int, busy: float, waits: tuple[int, ...], line: int, kind: str) -> int:
         """Append an operation and return its number."""
@@ -88,13 +89,15 @@ class Machine:
 
 
 def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpec) -> Machine:
-    """Lay the stream's values out in SBUF and emit machine operations."""
+    """Allocate the stream's values in SBUF, and emit machine operations."""
     return _Planner(stream, model, params, chip).run()
 
 
 @dataclass(slots=True)
 class _Operation:
-    """Common to all executions of an instruction with the same cost, and how many of them became operations."""
+    """Properties shared by all executions of an instruction with the same cost, and the number of them that became
+    operations.
+    """
 
     template: Template
     cost: Cost
@@ -102,7 +105,7 @@ class _Operation:
     line: int
     name: str
     added: list[tuple[int, float]]
-    """Engine and time of what the compiler adds."""
+    """Engine and time of the operation that the compiler adds."""
     choice: tuple[int, float] | None
     """Another engine that may run it, and its time there."""
     count: int = 0
@@ -136,26 +139,26 @@ class _Planner:
         self.loaded = _by_value(stream, [kind.loaded for kind in kinds])
         self.line = _by_value(stream, [kind.template.instruction.line for kind in kinds])
         self.keeping = _by_value(stream, [self._cost_to_reload(kind) / (kind.bytes or 1.0) for kind in kinds])
-        """The worth of keeping each value: the time to reload it, or to spill and reload it, for each byte."""
+        """Worth of keeping each value: the time per byte to reload it, or to spill and reload it."""
         self.upcoming = [END] * values
-        """For each value its next use: 2 x event, and 2 x event + 1 for a repeat of its definition."""
+        """Next use of each value: 2 x event, and 2 x event + 1 for a repeat of its definition."""
         self.afterwards, self.needed = self._read_backwards()
         self.resident = bytearray(values)
         self.saved = [-1] * values
         """The operation that saved each value to HBM."""
         self.maker = [-1] * values
-        """The operation after which each value is in its place."""
+        """The operation after which each value is in place."""
         self.last = [-1] * values
-        """The last operation that read each value."""
+        """The last operation that reads each value."""
         self.pending = [-1] * values
-        """The skipped repeat that defines each value again, where it is not in its place."""
+        """The skipped repeat that defines each value again, if it is not in place."""
         self.depth = [0] * values
         """Length of the chain of pending repeats that yields each pending value."""
         self.pinned = [-1] * values
         self.cold: OrderedDict[int, None] = OrderedDict()
-        """Loaded values the kernel loads again before it uses them, least recently used first."""
+        """Loaded values that the kernel loads again before it uses them, least recently used first."""
         self.warm: list[tuple[float, int, int]] = []
-        """Heap of (worth, order, value) of the others; entries with an old worth are stale."""
+        """Heap of (worth, order, value) of all other values; entries with an old worth are stale."""
         self.small: OrderedDict[int, None] = OrderedDict()
         """Values of less than :data:`SMALL_BYTES`, least recently used first."""
         self.worth = [-1.0] * values
@@ -165,19 +168,19 @@ class _Planner:
             [[float(chip.sbuf_bytes_per_partition - params.sbuf_kept_bytes), -1.0]]
         )
         self.held: dict[int, float] = {}
-        """Freed bytes of loads of which other pieces are still in SBUF."""
+        """Freed bytes of loads with other pieces still in SBUF."""
         self.owed = 0.0
-        """Bytes taken although none were released yet."""
+        """Bytes taken before any were released."""
         self.psum_released = self._psum_shares()
-        """Space in PSUM that each line may use, by line."""
+        """Space in PSUM that each line may use."""
         self.psum_used = 0.0
         self.now = -1
 
     def _psum_shares(self) -> dict[int, deque[list[float]]]:
-        """Space to rotate in for each line that writes PSUM: all of it for one line, half for each of several.
+        """Return the space to rotate in for each line that writes PSUM: all of it for one line, half for each of
+        several.
 
-        Lines do not wait for each other's readers: compilers give tiles banks by name, and who allocates PSUM in a
-        kernel does too.
+        Lines do not wait for each other's readers, because both compilers and kernels assign banks to tiles by name.
         """
         chip = self.chip
         lines = {line for line, space in zip(self.line, self.space, strict=True) if space is Space.PSUM}
@@ -212,9 +215,9 @@ class _Planner:
         return self.machine
 
     def _read_backwards(self) -> tuple[list[tuple[int, ...]], bytearray]:
-        """Return for each event the next uses of its operands and results after it, and whether its results reach a store.
+        """Return for each event the next uses of its operands and results, and whether its results reach a store.
 
-        An event without results counts as one whose results do.
+        An event without results counts as reaching one.
         """
         stream, upcoming = self.stream, self.upcoming[:]
         needed = bytearray(len(stream.templates))
@@ -237,7 +240,7 @@ class _Planner:
         return found, needed
 
     def _execute(self, event: int) -> None:
-        """Emit the event's operation, after whatever brings its operands back."""
+        """Emit the event's operation, after operations that bring its operands back."""
         stream = self.stream
         machine = self.machine
         machine.became[event] = 1
@@ -253,11 +256,11 @@ class _Planner:
             if not resident[value]:
                 self._bring_back(value, line)
             waits.append(maker[value])
-        # what reads a buffer is done before it is written again
+        # a buffer's readers are done before it is written again
         waits += map(last.__getitem__, stream.replaced[event])
         dying: list[list[float]] = []
         if event == now:
-            # the space of dying operands is used in place
+            # the space of operands without a further use is reused in place
             for value, after in zip(ins, self.afterwards[event], strict=False):
                 if after == END and resident[value]:
                     pieces = len(self.released)
@@ -276,7 +279,7 @@ class _Planner:
             self.pending[value] = -1
             self.depth[value] = 0
         number = self._emit(operation, waits)
-        for piece in dying:  # whoever else takes that space waits for this reader
+        for piece in dying:  # the next user of that space waits for this reader
             piece[1] = float(number)
         for value in ins:
             last[value] = number
@@ -288,7 +291,7 @@ class _Planner:
             self.saved[value] = -1
 
     def _emit(self, operation: _Operation, waits: list[int]) -> int:
-        """Append the operation and what the compiler adds; return the number after which its results are there."""
+        """Emit the operation, and the one that the compiler adds. Return the number after which its results are ready."""
         machine, cost = self.machine, operation.cost
         operation.count += 1
         add, line = machine.add, operation.line
@@ -309,7 +312,7 @@ class _Planner:
         return number
 
     def _count(self) -> None:
-        """Add up what the operations of the program's own instructions move and compute."""
+        """Add up the bytes and work of the operations of the program's own instructions."""
         machine = self.machine
         for operation in chain.from_iterable(self.operations.values()):
             cost, count = operation.cost, operation.count
@@ -333,7 +336,7 @@ class _Planner:
                 machine.sbuf_write_bytes += moved
 
     def _advance(self, values: tuple[int, ...], afterwards: tuple[int, ...]) -> None:
-        """Note each value's next use after an event; free what has none."""
+        """Record each value's next use after an event, and free values without one."""
         upcoming, resident, space = self.upcoming, self.resident, self.space
         for value, after in zip(values, afterwards, strict=True):
             upcoming[value] = after
@@ -344,11 +347,11 @@ class _Planner:
                     self._touch(value, after & 1)
 
     def _settle(self, value: int) -> None:
-        """Free a value without further use; note when the others were used."""
+        """Free a value without further use, and record when the others were used."""
         self._advance((value,), (self.upcoming[value],))
 
     def _touch(self, value: int, repeated: int) -> None:
-        """Note a use: a value is worth keeping by the age of its use and by what it costs to have it again."""
+        """Record a use. A value's worth depends on the age of its last use and on the cost to have it again."""
         if self.bytes[value] < SMALL_BYTES:
             self.small[value] = None
             self.small.move_to_end(value)
@@ -361,7 +364,7 @@ class _Planner:
         if value in self.cold:
             del self.cold[value]
         worth = self.age + (self._cost_to_remake(value) / self.bytes[value] if repeated else self.keeping[value])
-        if worth != self.worth[value]:  # else its entry is in the heap
+        if worth != self.worth[value]:  # otherwise its entry is in the heap
             self.worth[value] = worth
             self.order += 1
             heappush(self.warm, (worth, self.order, value))
@@ -373,7 +376,7 @@ class _Planner:
 
     @cached_property
     def written(self) -> list[float]:
-        """Bytes of a partition written into SBUF before each event, as the kernel writes them."""
+        """Return the bytes of a partition that the kernel writes into SBUF before each event."""
         total = 0.0
         volume = []
         for outs in self.stream.outputs:
@@ -384,16 +387,16 @@ class _Planner:
         return volume
 
     def _transfer_us(self, kind: Kind) -> float:
-        """Return the microseconds to move a value between HBM and SBUF, as seen by who chooses what to keep."""
+        """Return the microseconds to move a value between HBM and SBUF, as the choice of values to keep assumes."""
         return kind.row * 128 / self.chip.dma_bytes_per_us
 
     def _cost_to_reload(self, kind: Kind) -> float:
-        """Return the microseconds to have a dropped value in SBUF again that the kernel does not make once more."""
+        """Return the microseconds to bring back a dropped value that the kernel does not compute again."""
         transfer = self._transfer_us(kind)
         return transfer if kind.loaded else 2 * transfer
 
     def _cost_to_remake(self, value: int) -> float:
-        """Return the microseconds to have a dropped value in SBUF again that the kernel computes once more."""
+        """Return the microseconds to bring back a dropped value that the kernel computes again."""
         transfer = self._transfer_us(self.stream.kind(value))
         if self._hopeless(value):
             return transfer
@@ -401,7 +404,7 @@ class _Planner:
 
     @cached_property
     def remake(self) -> list[float]:
-        """For each value the time to compute or load it once more, with the loads and PSUM values it needs."""
+        """Return for each value the time to compute or load it once more, including the loads and PSUM values it needs."""
         stream = self.stream
         cost = [0.0] * len(stream.value_kind)
         for event, outs in enumerate(stream.outputs):
@@ -433,7 +436,7 @@ class _Planner:
             self.psum_released[self.line[value]].append([size, float(operation)])
 
     def _give_back(self, value: int, size: float, operation: int) -> None:
-        """Free space for others; that of a load's pieces at once, when the last of them is out."""
+        """Free space. A load's pieces are freed together, when the last of them is out."""
         if self.loaded[value]:
             event = self.stream.value_event[value]
             pieces = self.stream.outputs[event]
@@ -450,7 +453,7 @@ class _Planner:
             self.released.append([size, float(operation)])
 
     def _allocate_psum(self, value: int, waits: list[int], line: int) -> None:
-        """Take space in PSUM; where there is none left, what lies there is copied to SBUF and back in between."""
+        """Take space in PSUM. If none is left, a value there is copied to SBUF and later back."""
         size = self.bytes[value]
         machine = self.machine
         self.psum_used += size
@@ -472,7 +475,7 @@ class _Planner:
         self.owed += _take(self.released, size, waits)
 
     def _evict(self) -> bool:
-        """Drop one value; False if all are in use by the current event."""
+        """Drop one value. Return False if the current event uses all of them."""
         for value in self.cold:
             if self.pinned[value] != self.now:
                 self._drop(value)
@@ -504,13 +507,15 @@ class _Planner:
         self._release(value, max(self.last[value], self.saved[value]))
 
     def _computed_again(self, value: int) -> bool:
-        """Return whether a repeated value is computed again rather than spilled: all of its line's would not fit SBUF."""
+        """Return True if a repeated value is computed again and not spilled, because all values of its line do not fit
+        SBUF.
+        """
         total = self.footprint[self.stream.kind(value).template.number]
         return total > self.chip.sbuf_bytes_per_partition
 
     @cached_property
     def footprint(self) -> dict[int, float]:
-        """Bytes of a partition that the distinct values of each instruction node take."""
+        """Return the bytes of a partition that the distinct values of each instruction node take."""
         stream = self.stream
         totals: dict[int, float] = {}
         for event, outs in enumerate(stream.outputs):
@@ -547,7 +552,7 @@ class _Planner:
         waits: list[int] = []
         self._allocate(value, waits)
         partitions, row, size = self._rows(value)
-        if loaded:  # at the row length of the load it was part of
+        if loaded:  # with the row length of the load it was part of
             busy = stream.templates[event].costs[stream.variants[event]].busy_us / len(stream.outputs[event])
         else:
             busy = self.model.transfer_us(partitions, row)
@@ -561,9 +566,9 @@ class _Planner:
 
 
 def _take(released: deque[list[float]], size: float, waits: list[int]) -> float:
-    """Take ``size`` bytes of the space that was released first; its last readers must be done before.
+    """Take ``size`` bytes of the space that was released first, after its last readers.
 
-    Returns the bytes there were none for.
+    Returns the number of bytes that were not available.
     """
     while size > 0 and released:
         piece = released[0]

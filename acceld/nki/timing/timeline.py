@@ -1,8 +1,9 @@
-"""The simulator's performance model: a program's latency and what it consists of.
+"""Predict a program's latency and its parts: the simulator's performance model.
 
-``timeline(program)`` never touches data. It prices every instruction (:mod:`acceld.nki.timing.cost`), unrolls the loops and
-numbers values (:mod:`acceld.nki.timing.value_numbering`), plans SBUF and spills (:mod:`acceld.nki.timing.sbuf_allocation`) and schedules engines
-and DMA (:mod:`acceld.nki.timing.list_schedule`). Very long programs are unrolled in part, twice, and extended linearly.
+``timeline(program)`` never touches data. It prices every instruction (:mod:`acceld.nki.timing.cost`), unrolls the loops
+and numbers values (:mod:`acceld.nki.timing.value_numbering`), plans SBUF and spills
+(:mod:`acceld.nki.timing.sbuf_allocation`) and schedules engines and DMA (:mod:`acceld.nki.timing.list_schedule`). Very
+long programs are unrolled in part, twice, and extended linearly.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine, plan
 from acceld.nki.timing.value_numbering import Stream, expand
 
 MAX_EVENTS = 200_000
-"""Executions unrolled in full; longer programs are extended from two shorter ones."""
+"""Number of executions that are unrolled in full. Longer programs are extrapolated from two shorter ones."""
 MOST_EVENTS = 500_000
-"""Executions that can be unrolled in full within a minute or two."""
+"""Number of executions that can be unrolled in full within a minute or two."""
 
 DATA_DEPENDENT = "data_dependent"
-"""Bound, and kind of prediction, of a program whose trip counts are known only at run time."""
+"""Name of the bound, and of the kind of prediction, of a program whose numbers of iterations are known only at run
+time.
+"""
 
 FIGURE_CLASS: Mapping[str, str] = {
     "latency_us": "predicted",
@@ -55,7 +58,9 @@ FIGURE_CLASS: Mapping[str, str] = {
     "written_write_bytes": "exact",
     "dma_descriptors": "exact",
 }
-"""exact: follows from the program; modelled: assumes what the compiler does; predicted: assumes a schedule as well."""
+"""Class of each figure. exact: follows from the program; modelled: assumes what the compiler does; predicted: also
+assumes a schedule.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class HotSpot:
-    """A line of the kernel and what it costs an engine."""
+    """A line of the kernel, and the time that it takes of an engine."""
 
     line: int
     engine: str
@@ -80,7 +85,7 @@ class HotSpot:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Prediction for one program. Counters have neuron-profile's names and ways of counting."""
+    """Prediction for one program. Counters are named and counted as neuron-profile's."""
 
     chip: str
     api: str
@@ -101,7 +106,7 @@ class Timeline:
     instructions: Mapping[str, int]
     """As written, by engine."""
     written_read_bytes: int
-    """Bytes all loads ask for, before the compiler merges or repeats any."""
+    """Bytes that all loads ask for, before the compiler merges or repeats any."""
     written_write_bytes: int
     dma_descriptors: Mapping[int, int]
     """Number of rows by contiguous bytes, as written."""
@@ -111,7 +116,7 @@ class Timeline:
     critical_path: tuple[PathStep, ...]
     hot_spots: tuple[HotSpot, ...]
     bound: str
-    """The limit of its latency, in a few words; ``data_dependent`` where there is no latency."""
+    """The bottleneck in a few words; ``data_dependent`` if there is no latency."""
     warnings: tuple[str, ...]
     prediction: uncertainty.Prediction
     data_dependent: bool
@@ -120,13 +125,13 @@ class Timeline:
     dropped: tuple[int, ...] = ()
     """Instructions whose results reach no store, by their number in the program as :func:`as_timed` returns it."""
     with_dropped_us: float | None = None
-    """The latency with them; None if there are none."""
+    """The latency if the dropped instructions ran; None if there are none."""
     machine: Machine | None = field(default=None, repr=False, compare=False)
-    """The machine operations, for a trace; None if the timeline was extended."""
+    """The machine operations, for a trace; None if the timeline was extrapolated."""
     schedule: Schedule | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but the operations, as JSON-able data."""
+        """Return everything except the operations, as JSON-able data."""
         data = {
             name: getattr(self, name)
             for name in self.__slots__
@@ -201,7 +206,9 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
 
 
 def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers of instructions without those that the compiler adds (:func:`compiler_legacy.sums_apart`)."""
+    """Return the numbers of the program's own instructions, without those that the compiler adds
+    (:func:`compiler_legacy.sums_apart`).
+    """
     added = [number for number, (node, _) in enumerate(program.walk()) if node.attr(compiler_legacy.TWIN)]
     if not added:
         return tuple(dropped)
@@ -209,10 +216,11 @@ def _as_read(program: Program, dropped: Sequence[int]) -> tuple[int, ...]:
 
 
 def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
-    """Return the program with the loops that the model fuses fused, and which executions it counts as an operation.
+    """Return the program with fused loops, and how the model counts each execution.
 
-    They stand as turns (:mod:`acceld.nki.ir.turns`) by number of the instruction in program order; one whose executions all
-    count is not there. None is there where the model leaves out and merges nothing, or can not time the program in full.
+    The counts are turns (:mod:`acceld.nki.ir.turns`), by number of the instruction in program order. An instruction
+    without an entry counts in full. There are no entries if the model drops and merges nothing, or can not time the
+    program in full.
     """
     params = default_params(program.api, program.chip)
     if program.lnc == cores.CORES:
@@ -251,11 +259,11 @@ class _Run:
 MEETINGS = frozenset({"exchange", "barrier"})
 """Operations at which the cores of a launch wait for each other."""
 _ROUNDS = 20
-"""Times that two cores' schedules are made again because one waits for the other; times found by then stand."""
+"""Number of times that the schedules of two cores are made again, because one waits for the other."""
 
 
 def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
-    """One core's run; figures extended from the first executions where there are too many."""
+    """Return one core's run. If there are too many executions, figures are extrapolated from the first ones."""
     program, full = part.program, part.trips
     total = _executions(program.body, full)
     if total <= max_events:
@@ -271,7 +279,7 @@ def _extended_run(part: cores.Part, model: CostModel, max_events: int) -> _Run:
 
 
 def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
-    """The cores' runs side by side: who comes first to an exchange or a barrier waits for the other."""
+    """Return the cores' runs side by side. The core that reaches an exchange or a barrier first waits for the other."""
     meetings = [[at for at, kind in enumerate(run.machine.kind) if kind in MEETINGS] for run in ran]
     common = min(map(len, meetings))
     meetings = [numbers[:common] for numbers in meetings]
@@ -328,7 +336,7 @@ def _figures(machine: Machine, times: Schedule) -> dict[str, float]:
 
 
 def _dma_busy(machine: Machine, total_us: float) -> float:
-    """Return the busy time of the quarter of the DMA engines with the most work, given that of all transfers."""
+    """Return the busy time of the busiest quarter of the DMA engines, given that of all transfers."""
     if not machine.quarters:
         return total_us
     busy = [total_us] * QUARTERS
@@ -340,7 +348,7 @@ def _dma_busy(machine: Machine, total_us: float) -> float:
 
 
 def _extended(first: dict[str, float], second: dict[str, float], steps: float) -> dict[str, float]:
-    """Return each figure, taken as linear in the number of executions."""
+    """Return each figure, extrapolated linearly in the number of executions."""
     return {name: max(second[name], value + (second[name] - value) * steps) for name, value in first.items()}
 
 
@@ -349,7 +357,9 @@ def _executions(body: tuple[Node, ...], trips: Mapping[int, int]) -> int:
 
 
 def _shorter(program: Program, full: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Trips cut from the outermost loops inwards until the program has at most ``budget`` executions, or none is left."""
+    """Return fewer iterations for loops, from the outermost inwards, so that the program has at most ``budget``
+    executions.
+    """
     trips = dict(full)
     level: tuple[Node, ...] = program.body
     while _executions(program.body, trips) > budget:
@@ -427,7 +437,7 @@ class _Written:
 
 
 def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Mapping[int, int]) -> _Written:
-    """Exact counts of the program before any compiler touches it."""
+    """Return exact counts of the program before the compiler changes it."""
     counts: dict[str, int] = defaultdict(int)
     rows: Counter[int] = Counter()
     read = write = passes = 0
@@ -457,7 +467,7 @@ def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Ma
 
 
 def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
-    """Time on the chain of operations that ends last, by line and engine, hottest first."""
+    """Return the time on the chain of operations that ends last, by line and engine, hottest first."""
     if not times.end_us:
         return ()
     at = max(range(len(times.end_us)), key=lambda i: times.end_us[i])
@@ -481,7 +491,7 @@ def _hot_spots(machine: Machine, scale: float, latency: float) -> tuple[HotSpot,
 
 
 def _bound(engines: Mapping[str, float], latency: float, rows: Mapping[int, int]) -> str:
-    """Return the limit of the latency, in a few words."""
+    """Return the bottleneck in a few words."""
     name = max(engines, key=lambda engine: engines[engine])
     percent = round(100 * engines[name] / latency)
     label = "DMA" if name == "dma" else name

@@ -1,8 +1,9 @@
-"""Uncertainty of a predicted latency.
+"""State the uncertainty of a predicted latency.
 
-All figures are measured, and ``scripts/bench_sim.py`` prints them. The interval of a latency holds four of five development
-kernels of the same chip that wait for the same thing, and four of five chains of kernels of one computation, each with four of
-five of its kernels, as conformal intervals do: the wider of the two. A kernel that resembles no measured one has no interval.
+All figures are measured, and ``scripts/bench_sim.py`` prints them. The interval of a latency holds four of five
+development kernels of the same chip that wait for the same thing, and four of five chains of kernels of one
+computation, each with four of five of its kernels, as conformal intervals do: the wider of the two. A kernel that
+resembles no measured one has no interval.
 
 How far a ratio of two predictions may be off is :data:`acceld.model.SIMULATED_TIE_PERCENT`.
 """
@@ -15,7 +16,7 @@ from enum import StrEnum
 
 UNVALIDATED = "unvalidated"
 MOSTLY = 0.6
-"""Least busy share of the busiest engine at which a kernel counts as bound by it; below, it counts as waiting."""
+"""Least busy share of the busiest engine for a kernel to be bound by it. Below that it counts as waiting."""
 
 
 class Bound(StrEnum):
@@ -37,23 +38,23 @@ INTERVALS: dict[tuple[str, Bound], tuple[float, int]] = {
     ("trn2", Bound.DMA): (20.0, 36),
     ("trn2", Bound.WAITING): (36.0, 10),
 }
-"""Half width in percent of the 80 % interval, and the development kernels it rests on."""
+"""Half width of the 80 % interval in percent, and the development kernels behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One predicted latency with its interval and what it rests on."""
+    """A predicted latency with its interval and the basis of that."""
 
     kind: str
-    """``predicted``, or ``data_dependent`` where no number is given."""
+    """``predicted``, or ``data_dependent`` if there is no latency."""
     interval_percent: float | None
     """Plus or minus; None outside the validated set."""
     validated_on: str
-    """The set the interval comes from, or ``unvalidated``."""
+    """Name of the set behind the interval, or ``unvalidated``."""
 
     @property
     def validated(self) -> bool:
-        """Return True if the interval holds."""
+        """True if the interval is validated."""
         return self.validated_on != UNVALIDATED
 
 
@@ -66,9 +67,7 @@ def bound_of(engines: Mapping[str, float], latency_us: float) -> Bound:
 
 
 def prediction(*, chip: str, engines: Mapping[str, float], latency_us: float | None, dynamic: bool) -> Prediction:
-    """Return the interval of a latency, or that it has none: of a chip or with run-time loops that no measured kernel
-    has.
-    """
+    """Return the interval of a latency. There is none for a chip, or for run-time loops, that no measured kernel has."""
     if latency_us is None:
         return Prediction("data_dependent", None, UNVALIDATED)
     bound = bound_of(engines, latency_us)

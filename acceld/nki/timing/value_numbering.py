@@ -1,7 +1,7 @@
-"""A program unrolled into events, each result numbered by its value.
+"""Unroll a program into events, and number each result by its value.
 
-An event is one execution of an instruction. Where value numbering is on, an execution of the same operation on the
-same values as an earlier one is a *repeat*: it defines nothing new, its destination cells take the earlier values.
+An event is one execution of an instruction. With value numbering, an execution of the same operation on the same values
+as an earlier one is a *repeat*: it defines no new value, and its destination cells take the earlier values.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from acceld.nki.timing.buffer_pieces import CellAccess
 from acceld.nki.timing.expansion import Prepared, Template
 
 PLACES = 2
-"""Places between which the legacy compiler alternates a tile that is written again while it is in scope.
+"""Number of places between which the legacy compiler alternates a tile that is written again while it is in scope.
 
-Two, not one and not as many as fit: the limits of nki-samples' pooling say so, whose loads of one tile follow each other
-at half of a load's and a reduction's time.
+Two fits the limits of nki-samples' pooling, and neither one nor as many as fit SBUF does. There, loads of one tile
+follow each other at half the time of a load and a reduction.
 """
 
 
 @dataclass(slots=True)
 class Kind:
-    """Common to all values that one access of an instruction writes."""
+    """Properties shared by all values that one access of an instruction writes."""
 
     template: Template
     bytes: float
@@ -42,21 +42,21 @@ class Stream:
     templates: list[Template] = field(default_factory=list)
     variants: list[int] = field(default_factory=list)
     inputs: list[tuple[int, ...]] = field(default_factory=list)
-    """Values each event reads (on chip, or written HBM)."""
+    """Values that each event reads (on chip, or in HBM that is written)."""
     outputs: list[tuple[int, ...]] = field(default_factory=list)
     replaced: list[tuple[int, ...]] = field(default_factory=list)
-    """Values that each event overwrites where they lie; none if the compiler renames."""
+    """Values that each event overwrites in place; none if the compiler renames."""
     repeat: list[bool] = field(default_factory=list)
     turn: list[int] = field(default_factory=list)
-    """The number of each event among its instruction's executions, masked ones counted."""
+    """Number of each event among its instruction's executions, including masked ones."""
     kinds: list[Kind] = field(default_factory=list)
     value_kind: list[int] = field(default_factory=list)
-    """For each value its kind's place in ``kinds``."""
+    """For each value the index of its kind in ``kinds``."""
     value_event: list[int] = field(default_factory=list)
-    """The event that made each value first."""
+    """The event that first made each value."""
 
     def kind(self, value: int) -> Kind:
-        """Return what the value has in common with others of the same access."""
+        """Return the properties that the value shares with others of the same access."""
         return self.kinds[self.value_kind[value]]
 
 
@@ -66,12 +66,12 @@ def expand(prepared: Prepared, *, numbering: bool) -> Stream:
 
 
 _Cells = tuple[dict[int, int], list[int], tuple[int, ...]]
-"""Values by cell of a buffer; where an access begins in each execution, and its cells from there."""
+"""Values by cell of a buffer; first element of an access in each execution, and its cells from there."""
 
 
 @dataclass(slots=True)
 class _Site:
-    """An instruction and what its executions look up."""
+    """An instruction, and the tables that its executions look up."""
 
     template: Template
     reads: list[_Cells]
@@ -79,7 +79,7 @@ class _Site:
     kinds: list[int]
     """The kind of value that each access writes."""
     signature: int
-    """Equal for instructions that compute the same from the same values and given numbers; -1 where they are never merged."""
+    """Equal for instructions that compute the same from the same values and given numbers; -1 if they are never merged."""
     given: list[tuple[object, ...]] | None
     """Values that each execution takes from its loop variables; None for none."""
     executed: int = 0
@@ -96,24 +96,24 @@ class _Expander:
         self.iteration: dict[int, int] = {}
         """Current iteration of each running loop."""
         self.fresh: dict[int, list[dict[int, int]]] = defaultdict(list)
-        """Cells of the buffers that are declared in each loop."""
+        """Cells of the buffers declared in each loop."""
         for buffer in buffers:
             if buffer.scope:
                 self.fresh[buffer.scope[-1]].append(self.cells[buffer.id])
         self.accumulators: dict[Engine, dict[int, int]] = defaultdict(dict)
-        """Values in each engine's accumulators, by how many partitions they span."""
+        """Values in each engine's accumulators, by the number of partitions."""
         self.rewritten: set[int] = set()
         """Buffers that were written again while they were in scope."""
         self.places: dict[tuple[int, int], deque[tuple[int, ...]]] = {}
         """The last value written to each of those places, by buffer and first cell."""
         self.outermost = 0
-        """The first event of the outermost loop now running."""
+        """The first event of the current outermost loop."""
         self.signatures: dict[object, int] = {}
         self.order = iter(prepared.templates)
         self.tree = self._index(prepared.program.body)
 
     def _index(self, body: tuple[Node, ...]) -> list[_Site | tuple[int, int, list[Any]]]:
-        """Return the sites of ``body``, and its loops as (loop, trips, what is in it)."""
+        """Return the sites of ``body``, and its loops as (loop, trips, content)."""
         return [
             (node.id, self.prepared.trips[node.id], self._index(node.body))
             if isinstance(node, Loop)
@@ -247,7 +247,7 @@ class _Expander:
         stream.turn.append(at)
 
     def _made(self, site: _Site, event: int) -> tuple[int, ...]:
-        """Return new values, one for each cell that the execution writes, and one for what it leaves in accumulators."""
+        """Return new values: one for each cell that the execution writes, and one for its accumulators."""
         kinds, events = self.stream.value_kind, self.stream.value_event
         begin = len(kinds)
         for kind, (_, _, offsets) in zip(site.kinds, site.writes, strict=False):
