@@ -9,7 +9,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def parse(text: str, filename: str = "<unknown>") -> ast.Module:
-    """Return the tree of a module. SyntaxError and ValueError as :func:`ast.parse`.
+    """Return the tree of a module. Raises SyntaxError and ValueError as :func:`ast.parse` does.
 
     CPython up to 3.12 counts the depth of nested nodes once for all threads, and ends in SystemError if two parse at
     the same time.
@@ -19,6 +19,6 @@ def parse(text: str, filename: str = "<unknown>") -> ast.Module:
 
 
 def parse_expression(text: str) -> ast.expr:
-    """Return the tree of an expression, as :func:`parse`."""
+    """Return the tree of an expression, parsed as by :func:`parse`."""
     with _ONE_AT_A_TIME:
         return ast.parse(text, mode="eval").body

@@ -31,7 +31,7 @@ GROUPS = ("acceld.backends", "acceld.rules", "acceld.workloads", "acceld.provide
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """Something that an installed package adds."""
+    """An addition of an installed package."""
 
     group: str
     name: str
@@ -42,7 +42,7 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True)
 class BrokenPlugin:
-    """An entry point that can not be used, and why."""
+    """An entry point that can not be used, and the reason."""
 
     group: str
     name: str
@@ -55,7 +55,7 @@ _broken: dict[tuple[str, str, str], BrokenPlugin] = {}
 
 @cache
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """Return what installed packages add to a group, by name; loaded once, when it is first asked for."""
+    """Return the additions of installed packages to a group, by name. They are loaded once, at first use."""
     found = []
     for point in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
         try:
@@ -68,7 +68,9 @@ def plugins(group: str) -> tuple[Plugin, ...]:
 
 
 def accepted(group: str, fits: Callable[[Any], str]) -> tuple[Plugin, ...]:
-    """Return the plug-ins of a group for which ``fits`` finds no fault; the others become broken with that reason."""
+    """Return the plug-ins of a group for which ``fits`` returns no complaint. The others become broken with that
+    reason.
+    """
     good = []
     for plugin in plugins(group):
         reason = fits(plugin.value)
@@ -80,7 +82,7 @@ def accepted(group: str, fits: Callable[[Any], str]) -> tuple[Plugin, ...]:
 
 
 def refuse(plugin: Plugin, reason: str) -> None:
-    """List a plug-in as broken; it is logged once."""
+    """Record a plug-in as broken, and log it once."""
     one = BrokenPlugin(plugin.group, plugin.name, plugin.package, reason)
     key = (one.group, one.name, one.package)
     if key not in _broken:
@@ -89,7 +91,7 @@ def refuse(plugin: Plugin, reason: str) -> None:
 
 
 def broken() -> tuple[BrokenPlugin, ...]:
-    """Return every plug-in that can not be used, of the groups that have been asked for so far."""
+    """Return every plug-in that can not be used, of the groups used so far."""
     return tuple(_broken.values())
 
 
@@ -100,7 +102,7 @@ def packages_below(package: str) -> tuple[str, ...]:
 
 
 def named(reference: str) -> Any:
-    """Import what ``module:attribute`` names."""
+    """Import and return ``module:attribute``."""
     module, _, attribute = reference.partition(":")
     return getattr(import_module(module), attribute)
 

@@ -1,6 +1,6 @@
-"""Kernels of the history for programs: ``acceld.best`` at run time, and one file to carry away.
+"""Use kernels of the history in programs: ``acceld.best`` at run time, or as one exported file.
 
-Nothing here needs a daemon: the history's file is read, a kernel's text is written beside it and imported, and AWS's own
+No daemon is needed. The history's file is read, a kernel's text is written beside it and imported, and AWS's own
 ``nki.jit`` launches it on the tensors it gets (torch-xla, JAX).
 """
 
@@ -25,9 +25,9 @@ from acceld.home import find_home
 from acceld.workloads import Workload, load_workload, workload
 
 VERIFIER = "acceld verify"
-"""Author of the marks that ``acceld verify --all`` makes."""
+"""Author of the marks that ``acceld verify --all`` writes."""
 HOLDS, BROKEN = "verified: holds", "verified: no longer holds"
-"""Prefix of a note that marks a kernel."""
+"""Prefixes of notes that mark a kernel as holding or broken."""
 MARKER = "# ---- acceld: provenance, evidence and self-check of the kernel above ----"
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 
@@ -45,7 +45,7 @@ ORDER BY f.source = 'simulated', f.latency_us, c.id
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A strictly gated kernel of the history, and what is known of it."""
+    """A kernel of the history that passed the strict gate, with its evidence."""
 
     run: int
     candidate: int
@@ -74,15 +74,15 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """A kernel to call. ``stored`` is None if it is the fallback, and ``why`` then says why."""
+    """A kernel to call. ``stored`` is None for the fallback, and ``why`` is the reason."""
 
     function: Callable[..., Any]
     stored: Stored | None
     why: str
     layouts: tuple[tuple[int, ...], ...] = ()
-    """The shapes that a stored kernel takes its arrays in; the same elements in C order."""
+    """Shapes of a stored kernel's arrays; the elements are the caller's, in C order."""
     results: tuple[tuple[int, ...], ...] = ()
-    """The shapes that a caller of a stored kernel gets."""
+    """Shapes of the results for the caller."""
 
     def __call__(self, *arguments: Any) -> Any:
         """Return the kernel's outputs for tensors of any framework with ``shape`` and ``reshape``."""
@@ -107,10 +107,10 @@ def best(
 ) -> Best:
     """Return the fastest kernel that passed the strict gate for a workload, for this chip and SDK; else ``fallback``.
 
-    ``shapes`` are those of the arrays the program will pass, in order; a workload of other shapes is not taken. ``chip`` and
-    ``sdk`` (the version of neuronx-cc) default to what this machine says. Only measured kernels count, and with ``simulated``
-    those of the simulator too. Kernels that ``acceld verify --all`` has marked are left out. UsageError if nothing fits
-    and there is no fallback.
+    ``shapes`` are those of the arrays the program will pass, in order; a workload with other shapes does not fit.
+    ``chip`` and ``sdk`` (the version of neuronx-cc) default to what this machine says. Only measured kernels count, and
+    with ``simulated`` those of the simulator too. Kernels that ``acceld verify --all`` has marked are left out.
+    UsageError if nothing fits and there is no fallback.
     """
     try:
         found, reason = _chosen(name, shapes, chip or this_chip(), sdk or this_sdk(), simulated, home)
@@ -130,7 +130,9 @@ def best(
 
 
 def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> list[Stored]:
-    """Return a workload's strictly gated kernels that no verification has marked: measured ones first, the fastest first."""
+    """Return a workload's kernels that passed the strict gate and are not marked as broken: measured ones first,
+    fastest first.
+    """
     from acceld.store.connection import connect_reader
 
     database = find_home(home).database
@@ -164,7 +166,7 @@ def this_sdk() -> str:
 
 
 def exported(found: Stored) -> str:
-    """Return one Python file: the kernel as it stands, what is known of it, and a check of both."""
+    """Return one Python file with the kernel's text, its evidence, and a self-check."""
     spec = _workload(found)
     reference = "" if spec is None or spec.reference is None else spec.reference.read_text(encoding="utf-8")
     facts = {key: value for key, value in asdict(found).items() if key not in ("text", "workload_folder")}
@@ -224,7 +226,7 @@ def _chosen(
     simulated: bool,
     home: str | os.PathLike[str] | None,
 ) -> tuple[Stored | None, str]:
-    """Return the kernel to use, or None and why there is none."""
+    """Return the kernel to use; or None, and the reason why there is none."""
     left = stored_kernels(name, home)
     steps: list[tuple[str, Callable[[Stored], bool]]] = [
         ("none passed the strict gate", lambda one: True),
@@ -241,7 +243,7 @@ def _chosen(
 
 
 def _same_sdk(one: Stored, sdk: str) -> bool:
-    """Return True if a kernel was measured with this compiler; the simulator has none."""
+    """Return True if a kernel was measured with this compiler. Simulated kernels have no compiler."""
     if one.source == "simulated":
         return True
     return bool(sdk) and re.match(rf"neuronx-cc {re.escape(sdk)}(,|$)", one.sdk) is not None
@@ -257,7 +259,7 @@ def _fits(one: Stored, shapes: Sequence[Sequence[int]]) -> bool:
 
 
 def _workload(one: Stored) -> Workload | None:
-    """Return the workload as it is now; None if it is gone."""
+    """Return the current workload; None if it no longer exists."""
     try:
         folder = Path(one.workload_folder)
         return load_workload(folder) if folder.is_dir() else workload(one.workload.rpartition("/")[2])
@@ -275,7 +277,7 @@ def _digest(text: str) -> str:
 
 
 def _imported(found: Stored, state: Path) -> Callable[..., Any]:
-    """Return the kernel's function, out of a file: NKI reads the source of what it compiles."""
+    """Import the kernel from a file, because NKI reads the source of what it compiles. Return its function."""
     folder = state / "best"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"c{found.candidate}_{_digest(found.text)[:16]}.py"

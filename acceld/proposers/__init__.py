@@ -1,1 +1,1 @@
-"""Proposers fill the four roles: by rewrite rules, or by models."""
+"""Propose candidates in four roles, by rewrite rules or by models."""

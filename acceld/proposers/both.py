@@ -1,4 +1,4 @@
-"""Models and rules as one proposer: their plans alternate, and models are shown what rules do without them."""
+"""Combine models and rules in one proposer: their plans alternate, and models see what rules do without them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from acceld.proposers.rules.proposer import RulesProposer
 from acceld.proposers.rules.records import Site
 
 TOLD = 6
-"""Most sites, and most refusals, of rules that models are shown."""
+"""Limit on the places, and on the refusals, of rules that models see."""
 
 
 class BothProposer:
-    """Plans 0, 2, 4 ... of a parent are models', the others rules'; where rules have no more, models plan.
+    """Let models make plans 0, 2, 4 ... of a parent, and rules the others. When rules have no more plans, models plan
+    alone.
 
-    Rules that tune whole sequences have one plan for a parent: what its next ones would gain, they gain too.
-
-    What rules would do, and where they refuse and why, are notes for the planner and stand below the executor's plan.
-    Repairs, first kernels and insights are models'.
+    Rules that tune whole sequences make only one plan for a parent, because that plan already includes the gains of
+    further ones. Notes tell the planner and the executor what rules would do, and where and why they refuse. Models
+    alone do repairs, first kernels and insights.
     """
 
     name = "both"
@@ -59,7 +59,7 @@ class BothProposer:
         return await self.models.summarize(request)
 
     async def _notes(self, request: PlanRequest | AttemptRequest) -> tuple[str, ...]:
-        """Return what rules find in the parent, in words."""
+        """Return the findings of rules on the parent as text."""
         applicable, refused = await self.rules.findings(request.parent, request.problem)
         notes = []
         if applicable:

@@ -1,7 +1,8 @@
-"""A person's own program as proposer: it is run in a fresh folder and edits the kernel there.
+"""Use a person's own program as proposer: it runs in a fresh folder and edits the kernel there.
 
-Each attempt is written down as a call before the program starts, with its cap reserved in the budget, and its result before
-it is used. What the program leaves is evaluated like any other source. The program itself runs with its owner's rights.
+Each attempt is stored as a call before the program starts, with its cap reserved in the budget. Its result is stored
+before it is used. The edited kernel is evaluated like any other source. The program itself runs with its owner's
+rights.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ PLACEHOLDERS = ("prompt", "file", "folder", "usd", "seconds")
 TITLE = "an agent's own idea"
 TEXT_LIMIT = 1_000_000
 OUTPUT_LIMIT = 1 << 20
-"""Bytes kept of what a program prints."""
+"""Limit on the bytes kept of a program's output."""
 COSTS = ("total_cost_usd", "cost_usd")
-"""Keys under which a program may print what it cost, as a JSON object."""
+"""Keys of JSON output by which a program may report its cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a program: its exit code, None if it was stopped; what it printed; the seconds it took."""
+    """The end of a program: its exit code (None if it was stopped), its output, and its seconds."""
 
     code: int | None
     output: str
@@ -84,7 +85,7 @@ def command_words(configured: str) -> list[str]:
 
 
 class CommandProposer:
-    """Fills the executor's role with a program; every plan is the program's own."""
+    """Fill the executor's role with a program, which also decides what to change."""
 
     name = "command"
     abilities = PROPOSERS[name]
@@ -98,7 +99,9 @@ class CommandProposer:
         plans: int,
         accuracy: Callable[[], str] = lambda: "",
     ) -> None:
-        """``plans`` is N; ``accuracy`` says what the gate asks of a result. ConfigError if no command is configured."""
+        """Prepare the proposer. ``plans`` is N; ``accuracy`` says what the gate demands of a result. ConfigError if no
+        command is configured.
+        """
         self._words = command_words(settings.run)
         self._settings, self._ledger, self._purse = settings, ledger, purse
         self._plans, self._accuracy = plans, accuracy
@@ -106,11 +109,11 @@ class CommandProposer:
         self._places = asyncio.Semaphore(settings.at_once)
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Nothing: programs change kernels."""
+        """Return None, because programs only change kernels."""
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return a plan without content of its own; it carries the task for the program."""
+        """Return a plan without content; it holds the program's task."""
         evaluation = request.parent.evaluation
         reported = {
             "profile": f"{standing(evaluation)}\n\n"
@@ -136,7 +139,9 @@ class CommandProposer:
         )
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the kernel as the program left it; an attempt without code where it changed nothing or was stopped."""
+        """Return the kernel that the program left. The attempt has no code if the program changed nothing or was
+        stopped.
+        """
         plan, kernel = request.plan, request.parent.kernel
         files = self._files(request.problem, kernel, plan)
         question = CompletionRequest(
@@ -164,15 +169,15 @@ class CommandProposer:
         return Attempt(plan.id, request.index, text)
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Nothing: programs are not asked to repair."""
+        """Return None, because programs are not asked for repairs."""
         return None
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Nothing: programs do not teach."""
+        """Return None, because programs do not teach."""
         return None
 
     async def _called(self, question: CompletionRequest, key: str, files: Mapping[str, str], kernel: Kernel) -> str:
-        """Run the program and book it; the kernel it left, empty if there is none to use."""
+        """Run the program and book its cost. Return the kernel that it left; empty if there is none to use."""
         run = question.tags["run"]
         cap = None if self._settings.usd is None else Decimal(str(self._settings.usd))
         reservation = await self._purse.reserve(run if isinstance(run, int) else None, cap, question.role)
@@ -192,7 +197,7 @@ class CommandProposer:
                     tags=question.tags,
                 )
                 call = await self._ledger.intend(intent)
-                cost = cap  # until it says less, it cost all it may
+                cost = cap  # unless it reports less, the whole cap counts
                 started = time.monotonic()
                 try:
                     await self._ledger.sent(call)
@@ -279,7 +284,8 @@ class CommandProposer:
 
 
 async def run_program(words: list[str], folder: Path, limit_s: float) -> Ended:
-    """Run a program in a folder, without input; its whole process group is ended after ``limit_s``, and when it has ended.
+    """Run a program in a folder, without input. Its whole process group is ended after ``limit_s``, and when the
+    program ends.
 
     ConfigError if there is no such program.
     """
@@ -317,7 +323,7 @@ async def run_program(words: list[str], folder: Path, limit_s: float) -> Ended:
 
 
 def reported_usd(output: str) -> Decimal | None:
-    """Return what a program says that it cost: of the last JSON object it printed; None if it says nothing."""
+    """Return the cost that a program reports in the last JSON object of its output; None if it reports none."""
     for line in reversed(output.strip().splitlines()[-200:]):
         try:
             reported = json.loads(line)
@@ -332,7 +338,7 @@ def reported_usd(output: str) -> Decimal | None:
 
 
 def read_kernel(path: Path) -> str:
-    """Return a file's text; empty for a link, no file, or one that is too long or no text."""
+    """Return a file's text; empty for a link, a missing or too long file, or one that is not text."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

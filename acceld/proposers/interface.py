@@ -1,4 +1,4 @@
-"""Interface of the search to a proposer."""
+"""Define the interface between the search and a proposer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_PLAN = "straight from the kernel"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The problem to optimize, as far as a proposer may know it."""
+    """The problem to optimize, as far as a proposer may see it."""
 
     workload: str
     description: str
@@ -27,7 +27,7 @@ class Problem:
     tags: tuple[str, ...] = ()
     tolerance: float | None = None
     dtype: str = ""
-    """Dtypes of its arrays, such as ``float32`` or ``bfloat16+float32``."""
+    """Dtypes of the arrays, such as ``float32`` or ``bfloat16+float32``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Step:
     title: str
     text: str
     speedup: float | None
-    """Speed-up over the step before; None if that is not known."""
+    """Speed-up over the step before; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Ask for plan number ``index`` for one parent: one call, one plan."""
+    """Request for plan number ``index`` for one parent: one call, one plan."""
 
     problem: Problem
     run: int
@@ -58,18 +58,18 @@ class PlanRequest:
     notes: tuple[str, ...] = ()
     """Remarks of the search, such as plans that repeat."""
     earlier: tuple[Plan, ...] = ()
-    """Plans made for the same source in earlier iterations: a proposer goes on where they end."""
+    """Plans for the same source from earlier iterations. A proposer continues after them."""
     outcomes: Mapping[int, str] = field(default_factory=dict)
-    """Outcomes of the earlier plans in words, by plan id."""
+    """Outcomes of the earlier plans as text, by plan id."""
     lineage: tuple[Step, ...] = ()
     """The steps from the baseline to the parent, oldest first."""
     below_us: float | None = None
-    """The latency below which a kernel may still enter the beam; None where any may."""
+    """Latency below which a kernel may still enter the beam; None if any latency may."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRequest:
-    """Ask for attempt number ``index`` at one plan."""
+    """Request for attempt number ``index`` at one plan."""
 
     problem: Problem
     plan: Plan
@@ -80,22 +80,22 @@ class AttemptRequest:
 
 @dataclass(frozen=True, slots=True)
 class FirstRequest:
-    """Ask for a first kernel from the reference alone; from step 1 on, for its repair."""
+    """Request for a first kernel from the reference alone; from step 1 on, for its repair."""
 
     problem: Problem
     run: int
     blank: Kernel
-    """A kernel without text: API, entry and file name of what is asked for."""
+    """A kernel without text: API, entry and file name of the requested one."""
     index: int
     step: int
     seed: int
     earlier: tuple[tuple[str, Evaluation], ...] = ()
-    """This attempt's own earlier texts and results."""
+    """Earlier texts and results of this attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixRequest:
-    """Ask for a repair of a failed candidate."""
+    """Request for a repair of a failed candidate."""
 
     problem: Problem
     plan: Plan
@@ -105,25 +105,25 @@ class FixRequest:
     step: int
     """Number of this repair, from 1 to fixer_steps."""
     earlier: tuple[tuple[str, Evaluation], ...] = ()
-    """The fixer's own earlier tries: text and result."""
+    """The fixer's own earlier tries, with text and result."""
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RewritePair:
-    """A slow -> fast pair to distil an insight from."""
+    """A slow and a fast kernel to distil an insight from."""
 
     slow: Candidate
     fast: Candidate
     speedup: float
     positive: bool
-    """True: the child is the fast one."""
+    """True if the child is the fast one."""
     plan: Plan | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """Ask for one insight."""
+    """Request for one insight."""
 
     problem: Problem
     run: int
@@ -133,7 +133,8 @@ class SummaryRequest:
 
 
 class Proposer(Protocol):
-    """Fills the roles. Expected failures (a model that answers nothing) are values: no plan, no code, None.
+    """Interface that fills the roles. Expected failures (a model that answers nothing) are values: no plan, no code,
+    None.
 
     BudgetError and CredentialError end the run; other LLMErrors have been retried and recorded below.
     """

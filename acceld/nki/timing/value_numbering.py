@@ -262,9 +262,9 @@ class _Expander:
     def _rotated(
         self, template: Template, at: int, ins: tuple[int, ...], outs: tuple[int, ...], overwritten: list[int]
     ) -> tuple[int, ...]:
-        """Return the values in whose place this execution writes: those of :data:`PLACES` writes before.
+        """Return the values that this execution overwrites: those that the buffer held :data:`PLACES` writes before.
 
-        Only a tile that is written again while it is in scope has so few places; others rotate through SBUF.
+        Only a tile that is written again while it is in scope has so few places. Other tiles rotate through SBUF.
         """
         buffer = template.writes[0].buffer
         if buffer not in self.rewritten:

@@ -1,1 +1,1 @@
-"""The rules of an API on a chip, checked on programs: structure, accesses, operands, and values over time."""
+"""Check the rules of an API on a chip on programs: structure, accesses, operands, and values over time."""

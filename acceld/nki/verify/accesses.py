@@ -1,4 +1,4 @@
-"""Checks of accesses: bounds, partitions, banks, blocks, capacity."""
+"""Check accesses: bounds, partitions, banks, blocks, capacity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONTROL = having(Trait.CONTROL)
 
 
 class Accesses:
-    """Checks every tile of an instruction against the buffers and the chip."""
+    """Check every tile of an instruction against the buffers and the chip."""
 
     def __init__(self, report: Report, rules: RuleBook, loops: Mapping[int, Loop]) -> None:
         self.report, self.rules = report, rules
@@ -31,7 +31,7 @@ class Accesses:
         self._fine: set[tuple[Access, tuple[Pattern, ...], AxisMap | None, bool]] = set()
 
     def buffers(self) -> None:
-        """Rules that buffers break by being declared."""
+        """Check the rules on declarations of buffers."""
         self._memory()
         for buffer in self.report.program.buffers:
             if buffer.space is Space.HBM:
@@ -54,7 +54,7 @@ class Accesses:
             self._address(buffer, partitions)
 
     def _memory(self) -> None:
-        """Return whether the tensors in HBM, one instance of each, fit a core's share of it (of two cores with LNC 2)."""
+        """Check that one instance of each tensor in HBM fits a core's share of it (two cores' with LNC 2)."""
         inside = [buffer for buffer in self.report.program.buffers if buffer.space is Space.HBM]
         total = sum(buffer.elements * DTYPE_BYTES[buffer.dtype] for buffer in inside)
         limit = self.rules.chip.hbm_capacity_bytes * max(1, self.report.program.lnc)
@@ -101,12 +101,12 @@ class Accesses:
         self.report.add("psum_bank", buffer.line, message, f"start on a multiple of {bank} bytes")
 
     def capacity(self, space: Space) -> int:
-        """Return bytes of a partition."""
+        """Return the bytes of a partition of a memory."""
         chip = self.rules.chip
         return chip.psum_bytes_per_partition if space is Space.PSUM else chip.sbuf_bytes_per_partition
 
     def check(self, instruction: Instruction) -> None:
-        """All tiles of one instruction."""
+        """Check all tiles of one instruction."""
         space = iteration_space(instruction)
         lazy = instruction.op == "memset" and bool(instruction.attr("lazy"))
         for operand, axes in self._operands(instruction, space.srcs, space.dsts):
@@ -164,7 +164,9 @@ class Accesses:
     def _surely_outside(
         self, instruction: Instruction, access: Access, axes: AxisMap | None, d: int, size: int
     ) -> bool:
-        """Return True if some iteration leaves a masked index outside; False if that is too long to find out."""
+        """Return True if some iteration certainly has a masked index out of bounds. False if that takes too long to
+        find out.
+        """
         loops = sorted(
             {loop for loop, _ in access.start[d].terms}
             | {loop for pattern in instruction.mask for loop, _ in pattern.base.terms}
@@ -278,7 +280,9 @@ class Accesses:
             )
 
     def _values(self, start: Affine, modulus: int) -> Iterator[int]:
-        """Yield values of ``start`` that may differ modulo ``modulus``; the constant alone where loops keep it."""
+        """Yield the values of ``start`` that may differ modulo ``modulus``; only the constant if no loop changes the
+        remainder.
+        """
         loops = [(loop, coef) for loop, coef in start.terms if coef % modulus and self.trips[loop] > 1]
         spans = [min(self.trips[loop], modulus // gcd(coef, modulus)) for loop, coef in loops]
         for count, values in enumerate(itertools.product(*(range(span) for span in spans))):
@@ -287,7 +291,7 @@ class Accesses:
             yield start.const + sum(coef * i for (_, coef), i in zip(loops, values, strict=True))
 
     def _together(self, instruction: Instruction) -> None:
-        """One instruction's operands fit on the chip."""
+        """Check that one instruction's operands fit on the chip together."""
         if instruction.op in _CONTROL:
             return
         for space in (Space.SBUF, Space.PSUM):
@@ -309,11 +313,11 @@ class Accesses:
 
 
 def free_bytes(buffer: Buffer) -> int:
-    """Bytes a partition of one block takes."""
+    """Return the bytes of a partition that one block takes."""
     return prod(buffer.shape[buffer.partition_axis + 1 :]) * DTYPE_BYTES[buffer.dtype]
 
 
 def tile_bytes(access: Access, buffer: Buffer) -> int:
-    """Return bytes a partition of the tile's elements, each counted once."""
+    """Return the bytes of a partition in the tile's elements, each counted once."""
     moving = [dim for dim in access.dims[1:] if any(dim.steps)]
     return prod(dim.count for dim in moving) * DTYPE_BYTES[buffer.dtype]

@@ -1,4 +1,4 @@
-"""Collecting findings."""
+"""Collect the findings of a verification."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MAX_FINDINGS = 50
 
 
 class TooMany(Exception):
-    """Enough was found, or the deadline has passed; what was found stands."""
+    """Stop the verification: there are enough findings, or the deadline has passed. The findings so far are kept."""
 
 
 @dataclass
 class Report:
     """Findings of one verification, one for each rule, line and message.
 
-    ``noted`` counts all of them, equal ones too: a check that finds what was found before has found something.
+    ``noted`` counts equal findings too, so that a check can tell whether it has found anything.
     """
 
     program: Program
@@ -28,7 +28,7 @@ class Report:
     noted: int = 0
 
     def add(self, rule: str, where: int | Instruction, message: str, hint: str = "") -> None:
-        """Note a finding at a line or an instruction. TooMany once there are enough of them."""
+        """Add a finding at a line or an instruction. Raises TooMany once there are enough."""
         self.noted += 1
         line = where if isinstance(where, int) else where.line
         if isinstance(where, Instruction) and where.place:
@@ -44,11 +44,11 @@ class Report:
             raise TooMany
 
     def buffer(self, access: Access) -> Buffer:
-        """The buffer an access is of."""
+        """Return the buffer of an access."""
         return self.program.buffers[access.buffer]
 
     def name(self, access: Access) -> str:
-        """Return the name that messages give the tile of an access."""
+        """Return the name of an access's tile for messages."""
         buffer = self.buffer(access)
         shape = ", ".join(str(n) for n in access.shape)
         return f"{buffer.name or f'buffer {buffer.id}'}[{shape}]"

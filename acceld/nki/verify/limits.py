@@ -1,4 +1,4 @@
-"""Limits of each API and chip; figures of chips are in :mod:`acceld.chips`.
+"""Define the rules of each API and chip; figures of chips are in :mod:`acceld.chips`.
 
 Sources: *isa* is the ``nki.isa`` reference, *mig* the migration guide of block dimensions.
 """
@@ -13,7 +13,7 @@ from acceld.errors import UsageError, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class RuleBook:
-    """Rules for a program. ``strict`` adds what documentation demands but compilers are known to accept."""
+    """Rules for a program. ``strict`` adds rules of the documentation that compilers are known to break."""
 
     api: str
     chip: ChipSpec
@@ -26,27 +26,31 @@ class RuleBook:
 
     @property
     def block_dimensions(self) -> bool:
-        """On-chip tensors may have them: refused from SDK 2.25 on, tolerated by earlier compilers (mig)."""
+        """True if on-chip tensors may have block dimensions: refused from SDK 2.25 on, accepted by earlier compilers
+        (mig).
+        """
         return self.legacy and not self.strict
 
     @property
     def psum_starts_on_bank(self) -> bool:
-        """PSUM tensors start on a bank (mig); neuronxcc allows an offset in it."""
+        """True if PSUM tensors must start on a bank (mig); neuronxcc allows an offset in it."""
         return not self.legacy
 
     @property
     def accumulates_on_any_value(self) -> bool:
-        """A product may add to memset data: not on v2 and v3 (isa, nc_matmul), but neuronxcc does it for nl.zeros."""
+        """True if a product may add to memset data: not on v2 and v3 (isa, nc_matmul), but neuronxcc does it for
+        nl.zeros.
+        """
         return self.legacy or self.chip.generation >= 4
 
     @property
     def same_base_partition(self) -> bool:
-        """Both tiles of tensor_tensor start on one partition (isa); AWS's own kernels do not keep to it."""
+        """True if both tiles of tensor_tensor must start on one partition (isa); AWS's own kernels break that rule."""
         return self.legacy and self.strict
 
 
 def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
-    """Return the rules of ``api`` on ``chip``. UsageError naming both where they do not go together."""
+    """Return the rules of ``api`` on ``chip``. UsageError, naming both, if they do not go together."""
     if api not in API_CHIPS:
         raise UsageError(
             f"no rule book for API {api!r}", hint=did_you_mean(api, API_CHIPS) or f"one of {', '.join(API_CHIPS)}"

@@ -1,4 +1,4 @@
-"""Checks of operands: engines, memories, types, shapes."""
+"""Check operands: engines, memories, types, shapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ACROSS = having(Trait.ACROSS)
 
 
 class Operands(Checker):
-    """Checks what an instruction's operands are, not where they lie."""
+    """Check the kind of an instruction's operands, not their position."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         super().__init__(report, rules)
@@ -26,7 +26,7 @@ class Operands(Checker):
         self._operations = Operations(report, rules)
 
     def check(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
-        """All rules of the operation."""
+        """Check all rules of the operation."""
         if instruction.op == "loop_reduce":
             self._loop_reduce(instruction, loops)
         self._same_base(instruction)
@@ -59,7 +59,7 @@ class Operands(Checker):
             self._add("local_scope", instruction, "loop_reduce over a loop that is not around it", "name an open loop")
 
     def _same_base(self, instruction: Instruction) -> None:
-        """Two tiles of one SBUF tensor start at one partition; tensors of their own are placed by the compiler."""
+        """Check that two tiles of one SBUF tensor start at one partition. The compiler places separate tensors."""
         if not self.rules.legacy or instruction.op not in _TWO_TILES:
             return
         tiles = [instruction.srcs[number] for number in OPS[instruction.op].sources_of(Kind.TILE)]

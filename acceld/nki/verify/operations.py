@@ -1,4 +1,4 @@
-"""Rules of single operations: products, transposes, reductions, statistics, searches, gathers."""
+"""Check rules of single operations: products, transposes, reductions, statistics, searches, gathers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Checker:
 
 
 class Operations(Checker):
-    """Checks an instruction against what its operation alone demands."""
+    """Check an instruction against the rules of its operation."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         super().__init__(report, rules)
@@ -60,7 +60,7 @@ class Operations(Checker):
         }
 
     def check(self, instruction: Instruction) -> None:
-        """The rules of ``instruction.op``, if it has any of its own."""
+        """Check the rules of ``instruction.op``, if it has any of its own."""
         special = self._special.get(instruction.op)
         if special is not None:
             special(instruction)
@@ -88,7 +88,7 @@ class Operations(Checker):
             self._add("access_pattern", instruction, "a view reads elements that are no neighbors", "copy the tile")
 
     def _bits_in_hbm(self, instruction: Instruction, src: Access, dst: Access) -> None:
-        """A view in HBM is of all of a tensor, in its order, and no result: it moves nothing."""
+        """Check that a view in HBM covers all of a tensor, in order, and is not a result: it moves nothing."""
         sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if sizes[0] != sizes[1]:
             self._add("shape", instruction, f"{sizes[0]} bytes read as {sizes[1]}")
@@ -98,7 +98,7 @@ class Operations(Checker):
             self._add("address_space", instruction, "a view in HBM is not an argument and no result", "copy the tensor")
 
     def _all_in_order(self, access: Access) -> bool:
-        """Return True if an access is all of its buffer, axis by axis."""
+        """Return True if an access covers all of its buffer, axis by axis."""
         return access.shape == self.report.buffer(access).shape and all(
             dim.count == 1 or dim.steps == tuple(int(d == axis) for d in range(len(access.dims)))
             for axis, dim in enumerate(access.dims)
@@ -199,7 +199,9 @@ class Operations(Checker):
             self._add("dtype", instruction, f"a product's result in PSUM is float32, not {result}", "cast when copying")
 
     def _performance_mode(self, instruction: Instruction, kinds: list[str]) -> None:
-        """isa nc_matmul: double rows multiply float8 from NeuronCore-v3 on, and not in column tiles."""
+        """Check performance modes: double rows multiply float8 from NeuronCore-v3 on, and not in column tiles (isa,
+        nc_matmul).
+        """
         size = instruction.attr("tile_size")
         if instruction.attr("perf_mode") != "double_row" or self.rules.chip.generation < 3:
             self._add(

@@ -1,8 +1,8 @@
-"""Coverage of outputs: the part that a program can write at all.
+"""Find the parts of outputs that no run of a program can write.
 
-An upper bound: masks and run-time indices are taken to reach everything their access reaches, loops of run-time trips
-to run as often as they may, and the dimensions of a buffer to move independently. What is reported as not written is
-not written by any run.
+The covered part is an upper bound. Masks and run-time indices are assumed to reach everything that their access can
+reach, loops to run as often as they may, and the dimensions of a buffer to move independently. So an element that is
+reported as not written is written in no run.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from acceld.nki.ir.def_use import Use, all_uses
 from acceld.nki.ir.program import Access, Buffer, Program, Role
 
 MOST_ELEMENTS = 2**26
-"""Elements of a buffer, and of what is marked in all, beyond which nothing is said."""
+"""Limit on elements of a buffer, and on marked elements in all. Beyond it nothing is reported."""
 FARTHEST = 4
-"""Lengths of a dimension over which an access may range for its places to be distinguished."""
+"""Multiple of a dimension's length up to which the positions of an access are computed one by one."""
 
 Marks = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """An output that is partly written: at most ``written`` of its ``elements``, not the one at ``first``."""
+    """An output that is written in part: at most ``written`` of its ``elements``, and never the one at ``first``."""
 
     name: str
     shape: tuple[int, ...]
@@ -73,7 +73,7 @@ def gaps(program: Program) -> tuple[Gap, ...]:
 
 
 def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) -> Marks | None:
-    """Return the elements that some write may reach; None if that takes too long to say."""
+    """Return the elements that some write may reach; None if that takes too long to compute."""
     marks = np.zeros(buffer.shape, np.bool_)
     left = MOST_ELEMENTS
     for use in writes:
@@ -86,7 +86,7 @@ def _written(buffer: Buffer, writes: Sequence[Use], trips: Mapping[int, int]) ->
 
 
 def _reached(access: Access, d: int, length: int, trips: Mapping[int, int]) -> Marks:
-    """Return the indices of dimension ``d`` that an access takes in some iteration."""
+    """Return the indices of dimension ``d`` that an access reaches in some iteration."""
     everywhere = np.ones(length, np.bool_)
     if any(one.dim == d for one in access.indirect):
         return everywhere
@@ -114,7 +114,7 @@ def _reached(access: Access, d: int, length: int, trips: Mapping[int, int]) -> M
 
 
 def _spread(marks: Marks, by: int) -> None:
-    """Also mark what lies ``by`` beyond each mark."""
+    """Also mark the positions ``by`` beyond each mark."""
     if by > 0:
         marks[by:] |= marks[:-by].copy()
     elif by < 0:

@@ -1,4 +1,4 @@
-"""Values over time: scope of buffers, reads of what nobody wrote, and iterations that overwrite each other."""
+"""Check values over time: scope of buffers, reads of undefined elements, and iterations that overwrite each other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Write:
 
 
 class State:
-    """Checks the uses of one buffer after another."""
+    """Check the uses of one buffer after another."""
 
     def __init__(self, report: Report, rules: RuleBook, loops: Mapping[int, Loop]) -> None:
         self.report = report
@@ -39,7 +39,7 @@ class State:
         self.budget = _BUDGET
 
     def check(self, buffer: Buffer, uses: Sequence[Use]) -> None:
-        """All rules on ``uses``, the accesses of ``buffer`` in program order."""
+        """Check all rules on ``uses``, the accesses of ``buffer`` in program order."""
         self.report.tick()
         scoped = [use for use in uses if self._in_scope(buffer, use)]
         if buffer.role in (Role.INPUT, Role.CONSTANT):
@@ -51,7 +51,7 @@ class State:
         self._dependencies(buffer, scoped)
 
     def outputs(self, uses: Mapping[int, Sequence[Use]]) -> None:
-        """Each output is written somewhere."""
+        """Check that each output is written somewhere."""
         for number in self.report.program.outputs:
             buffer = self.report.program.buffers[number]
             written = buffer.role is Role.INPUT or any(use.writes for use in uses.get(number, ()))
@@ -64,9 +64,9 @@ class State:
                 )
 
     def views(self, uses: Mapping[int, Sequence[Use]]) -> None:
-        """Nothing is written to a tile of which a view of another width is read afterwards, nor to the view.
+        """Check that neither a tile nor its view of another width is written before the view is read.
 
-        On the chip both are one memory. Here the view is taken once, when it is declared, and holds what the tile held.
+        On the chip both share memory. Here the view is a copy, taken when it is declared.
         """
         taken = [use for found in uses.values() for use in found if use.writes and use.instruction.op == "bitcast"]
         reads: dict[int, list[Use]] = {}
@@ -96,7 +96,7 @@ class State:
         )
 
     def _meet(self, one: Access, other: Access) -> bool:
-        """Return True if two accesses of a buffer may have an element in common in one iteration of the loops around both."""
+        """Return True if two accesses of a buffer may share an element in one iteration of the loops around both."""
         if one.indirect or other.indirect:
             return True
         first, second = box(one), box(other)
@@ -145,7 +145,9 @@ class State:
         return tuple(lows), tuple(highs)
 
     def _defined(self, buffer: Buffer, uses: Sequence[Use]) -> None:
-        """Refuses a read that no write can precede: a sound approximation of undefined reads."""
+        """Refuse a read that no write can precede. Every refused read is undefined, but not every undefined read is
+        found.
+        """
         writes = [
             _Write(use, order, *self._bounds(use.access))
             for order, use in enumerate(uses)
@@ -173,7 +175,7 @@ class State:
                 )
 
     def _accumulation_starts(self, uses: Sequence[Use]) -> None:
-        """An accumulation group starts with a product that overwrites, not with a fill or a copy."""
+        """Check that an accumulation group starts with a product that overwrites, and not with a fill or a copy."""
         writes = [use for use in uses if use.writes]
         adding = [use for use in writes if _needs_value(use) and is_product(use.instruction)]
         started = any(is_product(use.instruction) and not _needs_value(use) for use in writes)
@@ -238,7 +240,7 @@ class State:
         )
 
     def _separate(self, region: Box, loop: Loop, use: Use) -> bool:
-        """Return True if iterations of ``loop`` write apart by the place value of one dimension."""
+        """Return True if iterations of ``loop`` write to different indices of one dimension."""
         others = [other for other in use.loops if other.id != loop.id]
         for start, extent in zip(region.starts, region.extents, strict=True):
             coef = abs(coefficient(start, loop.id))
@@ -263,7 +265,9 @@ class State:
         return False
 
     def _collides(self, buffer: Buffer, use: Use, loops: Sequence[Loop]) -> bool:
-        """Return whether two iterations of ``loops`` surely write one element, by counting; False where that is too long."""
+        """Return True if two iterations of ``loops`` certainly write one element, by counting; False if that takes too
+        long.
+        """
         total = use.access.elements
         for loop in loops:
             total *= loop.trips
@@ -287,7 +291,7 @@ class State:
 
 
 def _needs_value(use: Use) -> bool:
-    """Return True if the use needs what was there before; an 'auto' product starts its group itself."""
+    """Return True if the use needs the former content. An 'auto' product starts its group itself."""
     if not use.reads:
         return False
     if use.writes and is_product(use.instruction):
@@ -296,7 +300,7 @@ def _needs_value(use: Use) -> bool:
 
 
 def _accumulates(instruction: Instruction, dst: Access) -> bool:
-    """Return True if the write folds into what was there, in any order."""
+    """Return True if the write folds into the former content, in any order."""
     if is_product(instruction):
         return accumulation(instruction) != "no"
     if any(reads_destination(instruction, number) for number, one in enumerate(instruction.dsts) if one == dst):

@@ -1,6 +1,6 @@
-"""Checks that a program is well formed: references, ranks, attribute values.
+"""Check that a program is well formed: references, ranks, attribute values.
 
-Nothing else may look at an instruction this module refused.
+No other check may read an instruction that this module refused.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ _REDUCING = frozenset(("tensor_reduce", "loop_reduce", "partition_reduce"))
 
 
 class Structure:
-    """Checks a program once; ``sound`` holds the instructions the other rules may look at, by identity."""
+    """Check a program once. ``sound`` holds the instructions that other checks may read, by identity."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -124,7 +124,7 @@ class Structure:
         self._too_deep = False
 
     def check(self) -> bool:
-        """Return True if buffers, loops and references hold together; instructions are evaluated one by one."""
+        """Return True if buffers, loops and references are consistent. Instructions are checked one by one."""
         program = self.program
         before = self.report.noted
         for number, buffer in enumerate(program.buffers):
@@ -178,7 +178,7 @@ class Structure:
             self._bad(line, f"constant {number} is on chip before anything has loaded it")
 
     def _on_both_cores(self, outer: tuple[int, ...]) -> bool:
-        """Return True if the loops around an instruction are the two cores of a pair, and others inside of that."""
+        """Return True if the loops around an instruction are the two cores of a pair, and any others inside."""
         loops = self.program.loops
         grids = [loop for number in outer if (loop := loops.get(number)) is not None and loop.kind is LoopKind.SPMD]
         if self.program.lnc != 2 or len(grids) != 1 or grids[0].id != outer[0]:

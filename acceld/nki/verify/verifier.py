@@ -1,8 +1,8 @@
-"""Re-checking every rule on a program, with no trust in who made it.
+"""Check every rule on a program again, without trust in its maker.
 
-A program comes from a process that shared its memory with hostile code. Nothing here assumes what a front end
-promises: a program that is not well formed is refused first, and only what is sound is checked further, so no
-program can crash or hang the judge.
+A program comes from a process that shared its memory with hostile code. Nothing here relies on a front end. A program
+that is not well formed is refused first, and only sound instructions are checked further, so that no program can crash
+or hang the judge.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 def verify(
     program: Program, rules: RuleBook | None = None, *, deadline_s: float = DEADLINE_S
 ) -> tuple[LegalityError, ...]:
-    """Return what is illegal about ``program``, at most fifty findings in program order; empty when it is legal.
+    """Return the violations in ``program``, at most fifty in program order; empty if it is legal.
 
     ``rules`` are those of the program's own API and chip if not given. A program that can not be verified within
     ``deadline_s`` has a finding of rule ``verify_deadline``.
@@ -80,7 +80,7 @@ def _check(report: Report, rules: RuleBook | None) -> None:
 
 @contextmanager
 def _refusing(report: Report, line: int) -> Iterator[None]:
-    """A check that fails itself refuses the program: a hole in the rules must never let one through."""
+    """Refuse the program if a check itself fails, so that a defect in the checks never lets a program pass."""
     try:
         yield
     except (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, RecursionError) as error:

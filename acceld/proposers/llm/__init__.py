@@ -1,1 +1,1 @@
-"""The four roles filled by models."""
+"""Fill the four roles with models."""

@@ -1,4 +1,7 @@
-"""Extraction of a kernel, a plan or an insight from a model's answer: tolerant of its wrapping, never of what is missing."""
+"""Extract a kernel, a plan or an insight from a model's answer.
+
+The form of the answer is read tolerantly, but missing content is never made up.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _INSIGHT_ID = re.compile(r"\bi(\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """A kernel's text, or why there is none."""
+    """A kernel's text, or the reason why there is none."""
 
     text: str | None
     reason: str = ""
@@ -34,18 +37,18 @@ class Extracted:
 
 @dataclass(frozen=True, slots=True)
 class PlanText:
-    """A plan as it was answered."""
+    """A plan in an answer."""
 
     text: str
     title: str
     change_class: str
     cited: tuple[int, ...]
-    """Insights the planner says led it here."""
+    """Ids of the insights that the planner cites."""
 
 
 @dataclass(frozen=True, slots=True)
 class InsightText:
-    """An insight as it was answered."""
+    """An insight in an answer."""
 
     title: str
     strategy: str
@@ -54,7 +57,7 @@ class InsightText:
 
 
 def without_thoughts(answer: str) -> str:
-    """Return the answer after its thinking, where that was written into it."""
+    """Return the answer without the thinking that was written into it."""
     answer = _THOUGHT.sub("", answer)
     return _THOUGHT_END.sub("", answer)
 
@@ -63,7 +66,7 @@ def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base:
     """Return the last complete block that holds a kernel, or ``base`` with the answer's edits.
 
     ``entry`` is the function it must define (empty: any). A complete block that defines it but does not parse is
-    returned too: evaluating it names the line. ``cut_off`` says that the answer ended at its token limit.
+    returned too, because its evaluation names the line. ``cut_off`` is True if the answer ended at its token limit.
     """
     answer = without_thoughts(answer)
     if not answer.strip():
@@ -87,7 +90,7 @@ def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base:
 
 
 def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
-    """Return the kernel after its edits, in order; each must be found in it once, as it stands but for trailing blanks."""
+    """Return the kernel after its edits, in order. Each must occur in it once, except for trailing blanks."""
     lines = [line.rstrip() for line in base.splitlines()]
     for number, edit in enumerate(edits, 1):
         wanted = [line.rstrip() for line in edit.group("old").strip("\n").splitlines()]
@@ -103,7 +106,7 @@ def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
 
 
 def parse_plan(answer: str) -> PlanText | None:
-    """Return the plan in an answer; None if there is nothing but its header."""
+    """Return the plan in an answer; None if there is only its header."""
     title, change_class = "", "mixed"
     cited: tuple[int, ...] = ()
     body: list[str] = []
@@ -127,7 +130,7 @@ def parse_plan(answer: str) -> PlanText | None:
 
 
 def parse_insight(answer: str) -> InsightText | None:
-    """Return the insight in an answer; None for ``NONE`` and for answers that lack a title or a strategy."""
+    """Return the insight in an answer; None for ``NONE``, and for answers without a title or a strategy."""
     answer = without_thoughts(answer).strip()
     if re.fullmatch(r"\W*none\W*", answer, re.IGNORECASE):
         return None
@@ -147,7 +150,7 @@ def parse_insight(answer: str) -> InsightText | None:
 
 
 def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
-    """Yield fenced blocks in order, each with whether its fence was closed."""
+    """Yield fenced blocks in order, each with True if its fence was closed."""
     lines: list[str] = []
     mark = ""
     for line in answer.splitlines():
@@ -165,7 +168,7 @@ def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
 
 
 def _defines(text: str, entry: str) -> bool | None:
-    """Return True if the text defines the entry; None if it seems to, but is no Python that parses (C never is)."""
+    """Return True if the text defines the entry; None if it seems to, but does not parse as Python (C never does)."""
     try:
         tree = parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

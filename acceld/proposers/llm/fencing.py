@@ -1,7 +1,7 @@
-"""Text that others wrote, made safe to stand in a prompt: cleaned, capped, and fenced with a delimiter nobody can know.
+"""Make text from outside safe for a prompt: cleaned, capped, and fenced with a delimiter that nobody can know.
 
 Kernel sources, logs, notes, insights and models' own plans are data. The delimiter is a keyed hash of everything it
-fences, so no text can contain it on purpose, and the same data gives the same prompt (a provider's cache then holds).
+fences. So no text can contain it on purpose, and equal data gives an equal prompt, which a provider can cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEPT = frozenset("\n\t")
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Text from outside: ``label`` says what it is, ``cap`` how many characters of it are shown."""
+    """Text from outside. ``label`` is its title, ``cap`` the limit on its characters."""
 
     label: str
     text: str
@@ -28,13 +28,13 @@ class Data:
 
 
 def cleaned(text: str) -> str:
-    """Without control characters, escape sequences' introducers, and characters that reorder or hide text."""
+    """Return the text without control characters, escape sequences, and characters that reorder or hide text."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return "".join(c for c in text if c in _KEPT or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
 
 
 def capped(text: str, cap: int) -> str:
-    """Return the text, or its beginning and end around a line that says how much is missing."""
+    """Return the text; or its beginning and end, around a line that says how much is missing."""
     if len(text) <= cap:
         return text
     half = cap // 2
@@ -42,7 +42,7 @@ def capped(text: str, cap: int) -> str:
 
 
 def delimiter(secret: bytes, data: Iterable[Data]) -> str:
-    """Return twenty hexadecimal digits that stand in none of the texts."""
+    """Return twenty hexadecimal digits that occur in none of the texts."""
     texts = [cleaned(entry.text) for entry in data]
     for attempt in range(1000):
         digest = hashlib.blake2b(key=secret[:64], digest_size=10)

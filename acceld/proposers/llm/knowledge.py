@@ -1,4 +1,4 @@
-"""Facts that stand in every prompt of a kernel's roles: the chip's figures, calls, and frequent mistakes with their cure."""
+"""Provide the facts in every prompt about kernels: the chip's figures, calls, and frequent mistakes with their cure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from acceld.nki import knowledge as nki
 from acceld.targets import ALL_DEVICES
 
 LINE = 120
-"""Most characters of a line of facts."""
+"""Limit on the characters of a line of facts."""
 
 
 def knowledge_of(api: str, chip: str, source: str, mistakes: str, level: KnowledgeLevel) -> str:
-    """Return the facts as the level has them: none, those of the calls in ``source`` and their neighbours, or of all.
+    """Return the facts of a level: none, those of the calls in ``source`` and related calls, or those of all calls.
 
-    Without a source there is nothing to choose calls by, so all of them are shown.
+    Without a source, all calls are shown.
     """
     if level == "none":
         return ""

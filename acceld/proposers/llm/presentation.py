@@ -1,4 +1,4 @@
-"""Evaluations, failures and insights as the lines a prompt shows."""
+"""Present evaluations, failures and insights as lines of a prompt."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COUNTERS: Mapping[str, str] = {
     "vector_engine_active_time_percent": "vector engine busy, percent",
     "gpsimd_engine_active_time_percent": "gpsimd engine busy, percent",
 }
-"""neuron-profile's counters that planners see, with the latency the seventeen of AccelOpt (arXiv 2511.15915)."""
+"""Counters of neuron-profile in prompts. With the latency they are the seventeen of AccelOpt (arXiv 2511.15915)."""
 
 MORE: Mapping[str, str] = {
     "dma_rows": "contiguous rows that DMA moves; short rows are slow",
@@ -49,20 +49,20 @@ ENGINES: Mapping[str, str] = {
 
 TITLE_CHARS = 80
 STEP_CHARS = 400
-"""Characters that are shown of a plan that led to a kernel."""
+"""Limit on the characters of an earlier plan in a prompt."""
 TRIED = 40
-"""Most earlier plans that a planner is shown."""
+"""Limit on the earlier plans in a prompt."""
 
 
 HOT_SPOTS = 6
-"""Lines of a kernel that a prompt names, at most."""
+"""Limit on the hot lines in a prompt."""
 
 
 def profile_lines(profile: Profile | None, seed: int | None = None, source: str = "") -> str:
     """Return a profile as a planner reads it: latency, engines and counters, then the hot spots of ``source``.
 
-    Engines and counters come one a line, in an order drawn from ``seed``: the same facts, another emphasis for each
-    planner. What is zero is left out. Engines work at the same time, so their shares do not add up to 100 %.
+    Engines and counters come one a line, in an order drawn from ``seed``, so that each planner sees another emphasis.
+    Zeros are left out. Engines work at the same time, so their shares do not add up to 100 %.
     """
     if profile is None:
         return "(no profile)"
@@ -86,12 +86,12 @@ def profile_lines(profile: Profile | None, seed: int | None = None, source: str 
 
 
 def _share(busy_us: float, latency_us: float | None) -> str:
-    """Return a busy time, and how much of the latency it is."""
+    """Return a busy time and its share of the latency."""
     return duration(busy_us) + (f", {100.0 * busy_us / latency_us:.0f} % of the latency" if latency_us else "")
 
 
 def _readable(name: str, value: float) -> str:
-    """Return a counter's value in units that people read: bytes in KiB, MiB or GiB, rows and operations by thousands."""
+    """Return a counter's value in readable units: bytes in KiB, MiB or GiB, rows and operations in thousands."""
     if "bytes" in name:
         for unit, size in (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)):
             if value >= size:
@@ -104,9 +104,7 @@ def _readable(name: str, value: float) -> str:
 
 
 def _derived(profile: Profile) -> dict[str, float]:
-    """Return counters that follow from others, as neuron-profile defines them (AWS Neuron documentation, profile
-    schema).
-    """
+    """Return derived counters, as neuron-profile defines them (AWS Neuron documentation, profile schema)."""
     found: dict[str, float] = {}
     latency_us, counters = profile.latency_us, profile.counters
     if latency_us:
@@ -126,7 +124,7 @@ def _derived(profile: Profile) -> dict[str, float]:
 
 
 def standing(evaluation: Evaluation | None) -> str:
-    """Describe the kernel's speed and what bounds it."""
+    """Describe the kernel's speed and its bottleneck."""
     profile = evaluation.profile if evaluation else None
     if evaluation is None or profile is None:
         return "It has not been timed."
@@ -140,7 +138,7 @@ def standing(evaluation: Evaluation | None) -> str:
 
 
 def failure_lines(evaluation: Evaluation, source: str) -> str:
-    """Return lines on a failure: the rule, its message, the line it points at, and the end of the log."""
+    """Return lines on a failure: the rule, its message, the source line, and the end of the log."""
     lines: list[str] = []
     failure = evaluation.failure
     if failure is not None:

@@ -1,4 +1,4 @@
-"""Prompt files: loaded from folders, checked, and rendered strictly.
+"""Load prompt files from folders, check them, and render them strictly.
 
 A file is TOML front matter between ``+++`` lines, a system text, a line ``<!-- user -->`` and a user text. Placeholders
 are ``{{name}}``; those in the text, those the front matter lists and those a caller gives must be the same, else
@@ -21,7 +21,9 @@ from acceld.proposers.llm.fencing import Data, delimiter, fenced
 SHARED = "shared"
 NAMES = ("planner", "executor", "fixer", "summarizer", "reask", "first", "tools")
 CONTEXT = "context"
-"""The system text of every prompt whose own file has none: the same for all roles, so that they share a cached prefix."""
+"""System text of every prompt whose own file has none. It is the same for all roles, so that they share a cached
+prefix.
+"""
 APIS = ("nki_legacy", "nki", "triton", "c", "numpy")
 USER_MARK = "<!-- user -->"
 
@@ -40,7 +42,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class PromptFile:
-    """One file as it was read; its placeholders are those of its text."""
+    """A prompt file; its placeholders are those of its text."""
 
     path: Path
     settings: Mapping[str, str]
@@ -50,7 +52,7 @@ class PromptFile:
 
     @classmethod
     def load(cls, path: Path) -> PromptFile:
-        """:raises PromptError: the file is malformed, or its placeholders are not those it lists."""
+        """Read a prompt file. PromptError if it is malformed, or its placeholders differ from its list."""
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -105,11 +107,11 @@ class PromptLibrary:
         self._iteration = 0
 
     def offer(self, newer: PromptLibrary) -> None:
-        """Use what ``newer`` has loaded from the next iteration on."""
+        """Use the newly loaded prompts of ``newer`` from the next iteration on."""
         self._newer = newer
 
     def begin(self, iteration: int) -> None:
-        """An iteration begins: what was offered since the last one is taken over whole."""
+        """Begin an iteration, with all prompts offered since the last one."""
         if iteration != self._iteration and self._newer is not None:
             self._folders, self._loaded, self._newer = self._newer._folders, dict(self._newer._loaded), None
         self._iteration = iteration
@@ -132,7 +134,7 @@ class PromptLibrary:
         return self.get(api, "mistakes").system
 
     def language(self, api: str) -> PromptFile:
-        """Return the few lines on the language itself, with its ``name`` and code ``fence``."""
+        """Return the text on the language itself, with its ``name`` and code ``fence``."""
         found = self.get(api, "language")
         missing = {"name", "fence"} - set(found.settings)
         if missing:

@@ -1,8 +1,8 @@
-"""The roles filled by models: planner, executor, fixer, summarizer.
+"""Fill the roles with models: planner, executor, fixer, summarizer.
 
-What is the same for all calls on one parent is the system text, whichever role asks, so that a provider's cache holds;
-what differs (the role, the order of the counters and insights, what has been tried, the number of the proposal) follows
-and gives variety to models that take no sampling parameters. Every draw comes from the request's seed.
+The system text is the same for all calls on one parent, whichever role asks, so that a provider can cache it. The user
+text differs by role, order of counters and insights, earlier tries and number of the proposal. This gives variety to
+models that take no sampling parameters. All random choices come from the request's seed.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from acceld.proposers.llm.roles import RoleTable
 from acceld.proposers.llm.tools import TEXTS, Spent, Workbench, tool_calls, without_tools
 
 WARM_S: Final = 5.0
-"""Wait of calls for the first with the same prompt; by then the provider has cached it."""
+"""Seconds that calls wait for the first one with the same system text, after which the provider has cached it."""
 
 HOPELESS: Final = 6
-"""So many failed calls of a role in a row without a single answer end the run: something is set up wrongly."""
+"""Number of failed calls of a role in a row, without any answer, after which the run ends because of a wrong setup."""
 
 EDIT_LINES: Final = 120
-"""Lines of a kernel from which an answer may be edits of it instead of the whole file."""
+"""Number of lines of a kernel from which an answer may be edits in place of the whole file."""
 
 SEED_BITS: Final = 0x7FFF_FFFF
 
@@ -71,10 +71,10 @@ Tags = dict[str, int | str]
 
 
 class LLMProposer:
-    """Fills the four roles with models.
+    """Fill the four roles with models.
 
-    BudgetError, CredentialError and an unknown model go up; any other failed call is a missing plan, an attempt
-    without code, no repair, or no insight, and has been written down.
+    BudgetError, CredentialError and an unknown model are raised. Any other failed call is recorded, and results in a
+    missing plan, an attempt without code, no repair, or no insight.
     """
 
     name = "llm"
@@ -95,9 +95,9 @@ class LLMProposer:
     ) -> None:
         """``plans`` is N; without ``planner`` the executor works straight from the kernel.
 
-        ``knowledge`` says which facts of the chip and its calls stand in prompts.
-        ``shares`` tells, by role and iteration, how often each model is to be drawn, where a role draws by gain.
-        ``accuracy`` says what the gate asks of a result, once that is known; empty before.
+        ``knowledge`` is the level of facts in prompts. ``shares`` returns, by role and iteration, how often each model
+        is drawn, for a role that draws by gain. ``accuracy`` returns what the gate demands of a result; empty until
+        that is known.
         """
         self._accuracy = accuracy
         self._client = client
@@ -116,7 +116,9 @@ class LLMProposer:
         self._answered: set[Role] = set()
 
     def equip(self, bench: Workbench, caps: ToolsConfig, price: Callable[[str, int], Price | None]) -> None:
-        """Let the executor use tools inside its attempts, within caps. ``price`` is of a model, for a prompt's tokens."""
+        """Let the executor use tools in its attempts, within caps. ``price`` returns a model's price for a prompt's
+        tokens.
+        """
         self._bench, self._tool_caps, self._price = bench, caps, price
 
     async def plan(self, request: PlanRequest) -> Plan | None:
@@ -183,7 +185,7 @@ class LLMProposer:
         return text
 
     def _no_plan(self, request: PlanRequest) -> Plan:
-        """Return the plan of a search without plans: the executor itself decides what to change."""
+        """Return the plan of a search without a planner: the executor itself decides what to change."""
         text = (
             "There is no plan. Decide yourself what makes this kernel faster, and write it.\n"
             f"This is version {request.index + 1} of {self._plans} from this kernel, so prefer a thought that is not "
@@ -192,7 +194,7 @@ class LLMProposer:
         return Plan(request.run, request.iteration, request.parent.id, request.index, text, NO_PLAN)
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return one kernel for a plan; an attempt without code says why."""
+        """Return one kernel for a plan. An attempt without code has the reason."""
         plan, parent = request.plan, request.parent
         values = self._problem_values(request.problem, parent.kernel)
         values |= {
@@ -210,7 +212,7 @@ class LLMProposer:
     async def _worked(
         self, bench: Workbench, request: AttemptRequest, values: Values, tags: Tags
     ) -> Completion | LLMError:
-        """Return the executor's answer after what it used of its tools; each of its turns is a call like any other."""
+        """Return the executor's answer after its use of tools. Each of its turns is a call like any other."""
         spent, done = Spent(), list[str]()
         while True:
             used_up = spent.exceeds(self._tool_caps)
@@ -240,7 +242,7 @@ class LLMProposer:
             spent.add(answer.usage, self._cost_usd(answer.usage, request.seed), time.monotonic() - started_s)
 
     def _cost_usd(self, usage: Usage, seed: int) -> float | None:
-        """Return what tokens cost at the executor's most expensive model; None if a price is unknown."""
+        """Return the cost of tokens at the executor's most expensive model; None if a price is unknown."""
         prices = [self._price(name, usage.input_tokens) for name in self._roles.of("executor").order(seed)]
         known = [price.cost_usd(usage) for price in prices if price is not None]
         return float(max(known)) if known and len(known) == len(prices) else None
@@ -273,7 +275,7 @@ class LLMProposer:
         return Attempt(plan=plan.id, index=attempt, text=text, reason=reason, fix_of=failed.attempt)
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Ask the summarizer for a rewrite's lesson; None if the model finds nothing."""
+        """Ask the summarizer for an insight from a rewrite; None if the model finds none."""
         pair = request.rewrite
         slow, fast = pair.slow, pair.fast
         values: Values = {
@@ -314,7 +316,9 @@ class LLMProposer:
         }
 
     def _answer_form(self, api: str, base: str = "", text: str = "") -> str:
-        """Return the form asked of an answer: a whole file, or for a long kernel edits of the one that ``base`` names."""
+        """Return the form that an answer must have: a whole file, or for a long kernel edits of the one that ``base``
+        names.
+        """
         fence = self._prompts.language(api).settings["fence"]
         whole = f"Answer with the complete file in one ```{fence} block. It is used as it stands."
         if text.count("\n") < EDIT_LINES:
@@ -337,9 +341,7 @@ class LLMProposer:
         name: str = "",
         answer: Completion | LLMError | None = None,
     ) -> tuple[str | None, str]:
-        """Return a kernel's text, or None and why; asks once more where an answer, which may be there already, holds
-        none.
-        """
+        """Return a kernel's text; or None, and the reason. If the answer holds none, the model is asked once more."""
         if answer is None:
             answer = await self._ask(role, api, values, seed, tags, name=name)
         if isinstance(answer, LLMEmpty | LLMInterrupted):
@@ -374,9 +376,9 @@ class LLMProposer:
         name: str = "",
         behind: tuple[str, Values] | None = None,
     ) -> Completion | LLMError:
-        """Return one answer, from the model the seed draws or, where that one is down, from another of the role.
+        """Return one answer, from the model that the seed selects; if that is down, from another of the role.
 
-        ``behind`` names a prompt that follows the question, and its values: what was wrong with an answer, or tools.
+        ``behind`` names a prompt that follows the question, and its values: the problem with an answer, or tools.
         """
         salt = str(tags["run"]).encode()
         prompt = self._prompts.get(api, name or role).render(values, salt)
@@ -429,7 +431,7 @@ class LLMProposer:
             raise error
 
     async def _warmed(self, request: CompletionRequest, prompt: Prompt) -> Completion:
-        """Return the answer; the first call with a system text goes ahead of the others with the same, to fill the
+        """Return the answer. The first call with a system text goes ahead of others with the same text, to fill the
         cache.
         """
         if request.batch or request.model not in self._roles.warmed:
@@ -454,5 +456,5 @@ def _tags(plan: Plan, **more: int) -> Tags:
 
 
 def _optional(introduction: str, label: str, text: str) -> str | Data:
-    """Return the text as data under its introduction, or nothing at all."""
+    """Return the text as data with its introduction; empty if there is no text."""
     return Data(f"{label}: {introduction}", text, 12 * NOTE_CHARS) if text else ""

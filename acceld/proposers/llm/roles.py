@@ -1,4 +1,4 @@
-"""Choice of models for a role, and of the one that answers a request."""
+"""Choose the models of a role, and the one that answers a request."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from acceld.llm.client import Role
 
 @dataclass(frozen=True, slots=True)
 class RoleModels:
-    """The models of one role with their weights, and how long its answers may be."""
+    """The models of one role with their weights, and the limit on their answers."""
 
     models: tuple[tuple[str, float], ...]
     max_output_tokens: int = 16_384
     temperature: float | None = None
     batch: bool = False
-    """Through the provider's batch mode."""
+    """True if the role uses the provider's batch mode."""
     by_gain: bool = False
-    """Models are drawn by what their answers gained for each dollar, not by weight alone."""
+    """True if models are also drawn by the gain of their answers per dollar, and not by weight alone."""
 
     def __post_init__(self) -> None:
         if not self.models or any(weight <= 0 for _, weight in self.models):
             raise ValueError("a role has at least one model, and weights greater than 0")
 
     def order(self, seed: int, shares: Mapping[str, float] | None = None) -> tuple[str, ...]:
-        """Return the model that answers, drawn from ``seed`` by share, or by weight, then the others in case it is not
-        available.
-        """
+        """Return the model that answers, drawn from ``seed`` by share or weight, then the others as substitutes."""
         names = [name for name, _ in self.models]
         weights = [weight if shares is None else shares[name] for name, weight in self.models]
         first = random.Random(seed).choices(names, weights)[0]
@@ -39,14 +37,14 @@ class RoleModels:
 
 @dataclass(frozen=True, slots=True)
 class RoleTable:
-    """The models of all roles. Roles without models of their own use another's."""
+    """The models of all roles. A role without models uses another role's."""
 
     planner: RoleModels
     executor: RoleModels
     fixer: RoleModels
     summarizer: RoleModels
     warmed: frozenset[str] = field(default_factory=frozenset)
-    """Models whose prompt cache one call fills before others with the same prompt follow."""
+    """Models with a prompt cache, which one call fills before others with the same prompt follow."""
 
     def of(self, role: Role) -> RoleModels:
         """Return the models of one role."""
@@ -55,13 +53,13 @@ class RoleTable:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every model that some role uses."""
+        """Names of all models that some role uses."""
         roles = (self.planner, self.executor, self.fixer, self.summarizer)
         return tuple(dict.fromkeys(name for role in roles for name, _ in role.models))
 
     @property
     def batched(self) -> tuple[str, ...]:
-        """Every model that some role reaches through its batch mode."""
+        """Names of all models that some role reaches through batch mode."""
         roles = (self.planner, self.executor, self.fixer, self.summarizer)
         return tuple(dict.fromkeys(name for role in roles if role.batch for name, _ in role.models))
 

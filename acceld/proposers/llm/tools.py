@@ -1,7 +1,7 @@
-"""Tools that an executor may use inside one attempt, written as blocks of its answer, so that every protocol has them.
+"""Offer tools to an executor inside one attempt, as blocks of its answer, so that every protocol has them.
 
-``check`` runs on a data set that no gate uses, and none of the results decides anything: what is answered in the end is
-evaluated like any other source. Results follow from the question alone, so that a run that goes on asks nothing twice.
+``check`` runs on a data set that no gate uses. No result decides anything: the final answer is evaluated like any other
+source. Results depend only on the question, so that a run that continues asks nothing twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Spent:
-    """Turns, tokens, seconds and USD that an attempt has used; ``usd`` is None once a price was unknown."""
+    """Turns, tokens, seconds and USD that an attempt has used. ``usd`` is None once a price was unknown."""
 
     turns: int = 0
     tokens: int = 0
@@ -51,7 +51,7 @@ class Spent:
     usd: float | None = 0.0
 
     def add(self, usage: Usage, usd: float | None, seconds: float) -> None:
-        """Count one call of the model and what its tools took."""
+        """Add one call of the model, and the time of its tools."""
         self.turns += 1
         self.tokens += usage.input_tokens + usage.output_tokens
         self.seconds += seconds
@@ -81,7 +81,7 @@ def without_tools(answer: str) -> str:
 
 
 class Workbench:
-    """Carries the tools out for one run. ``evaluate`` is the daemon's evaluator."""
+    """Run the tools for one run. ``evaluate`` is the daemon's evaluator."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Workbench:
         )
 
     async def use(self, call: ToolCall, parent: Kernel) -> str:
-        """Return a tool's answer for the model; what is wrong with the call is an answer too."""
+        """Return a tool's answer for the model. A wrong call is answered with its problem."""
         if call.name not in TEXTS:
             return f"there is no tool {call.name}; there are {', '.join(TEXTS)}"
         if call.name == "look_up":

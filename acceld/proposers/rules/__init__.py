@@ -1,6 +1,6 @@
-"""Rewrite rules: source-to-source changes of kernels, each with a hardware reason and a proven precondition.
+"""Hold the rewrite rules: source-to-source changes of kernels, each with a hardware reason and a proven precondition.
 
-One rule a module; :func:`all_rules` lists them. Importing this package imports nothing else.
+A rule is a module; :func:`all_rules` lists them. Importing this package imports nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MODULES = (
     "tile_columns",
     "pipeline_stages",
 )
-"""Modules of :data:`NKI` that hold a rule, as ``RULE``."""
+"""Modules of :data:`NKI` with a rule in ``RULE``."""
 
 
 @cache

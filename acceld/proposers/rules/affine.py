@@ -1,4 +1,4 @@
-"""Whole-number affine forms over variables and index ranges, as the indices of tiles and arrays are."""
+"""Compute with whole-number affine forms over variables and index ranges: the indices of tiles and arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Symbol:
 
     name: str
     variable: str = ""
-    """The variable it depends on; empty for an index range."""
+    """The variable that it depends on; empty for an index range."""
     extent: int = 0
     axis: int = 0
     axes: int = 0
@@ -73,12 +73,12 @@ class Affine:
 
     @property
     def variables(self) -> frozenset[str]:
-        """Loop variables it depends on."""
+        """Loop variables that the form depends on."""
         return frozenset(symbol.variable for symbol, _ in self.terms if symbol.variable)
 
     @property
     def ranges(self) -> tuple[Symbol, ...]:
-        """Index ranges in it."""
+        """Index ranges in the form."""
         return tuple(symbol for symbol, _ in self.terms if symbol.is_range)
 
     def coefficient(self, variable: str) -> int | None:

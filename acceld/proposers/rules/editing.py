@@ -1,4 +1,4 @@
-"""Edits of a source text by spans, so that everything an edit does not touch stays as it was written."""
+"""Edit a source text by spans, so that everything else stays as it was written."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 
 class SourceText:
-    """A kernel's text by lines and words: the base of what the rules of an API read it as."""
+    """A kernel's text with its lines and words; base of the parsed sources."""
 
     def __init__(self, source: str) -> None:
         self.source = source
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Every word that a new name may not be."""
+        """Words that a new name must differ from."""
         return frozenset(_WORD.findall(self.source))
 
     @cached_property
@@ -30,7 +30,7 @@ class SourceText:
         return starts
 
     def fresh(self, wish: str, taken: Collection[str] = ()) -> str:
-        """Return ``wish``, or with a number behind it, so that neither the source nor ``taken`` has such a name."""
+        """Return ``wish``, or ``wish`` with a number, so that neither the source nor ``taken`` has that name."""
         name, number = wish, 1
         while name in self.words or name in taken:
             number += 1
@@ -42,12 +42,12 @@ class SourceText:
         return self.source.rfind("\n", 0, position) + 1
 
     def after_line(self, position: int) -> int:
-        """Return the offset behind the line that ``position`` stands on."""
+        """Return the offset after the line of ``position``."""
         end = self.source.find("\n", position)
         return len(self.source) if end < 0 else end + 1
 
     def indentation(self, position: int) -> str:
-        """Return the white space that the line of ``position`` begins with."""
+        """Return the white space at the start of the line of ``position``."""
         text = self.source[self.line_start(position) : position]
         return text[: len(text) - len(text.lstrip())]
 
@@ -60,7 +60,7 @@ class Edits:
         self._edits: list[tuple[int, int, str]] = []
 
     def replace(self, start: int, end: int, text: str) -> None:
-        """Put ``text`` where ``source[start:end]`` is; replacing the same span again must say the same."""
+        """Replace ``source[start:end]`` by ``text``. Replacing the same span again must use the same text."""
         if (start, end, text) not in self._edits:
             self._edits.append((start, end, text))
 
@@ -69,13 +69,13 @@ class Edits:
         self._edits.append((at, at, text))
 
     def delete_lines(self, start: int, end: int) -> None:
-        """Remove the whole lines that ``source[start:end]`` touches."""
+        """Remove all lines that ``source[start:end]`` touches."""
         first = self.source.rfind("\n", 0, start) + 1
         last = self.source.find("\n", end)
         self.replace(first, len(self.source) if last < 0 else last + 1, "")
 
     def apply_around(self, start: int, end: int) -> tuple[str, str, str]:
-        """Return the edited text before ``start``, from there to ``end``, and behind ``end``."""
+        """Return the edited text before ``start``, from ``start`` to ``end``, and after ``end``."""
         marked, border = Edits(self.source), "\0"
         marked._edits = [*self._edits, (start, start, border), (end, end, border)]
         before, inside, behind = marked.apply().split(border)
@@ -94,7 +94,7 @@ class Edits:
 
 
 def lines_of(source: str) -> list[str]:
-    """The lines with their ends, as Python counts lines: a form feed in a comment ends none."""
+    """Return the lines with their ends, as Python counts them: a form feed in a comment does not end a line."""
     return io.StringIO(source, newline="").readlines()
 
 

@@ -1,1 +1,1 @@
-"""Rewrite rules for NKI kernels, both APIs."""
+"""Hold the rewrite rules for NKI kernels of both APIs."""

@@ -1,4 +1,4 @@
-"""Proof that a loop steps over the columns of tiles, each iteration element-wise on columns of its own."""
+"""Prove that a loop steps over the columns of tiles, each iteration element-wise on columns of its own."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ OPERATIONS = frozenset(
 ) | frozenset(BINARY + UNARY)
 """Operations that work element by element, for any number of columns."""
 _SCALARS = frozenset(["operand0", "operand1", "bias", "scale"])
-"""Arguments that may be one number a partition."""
+"""Arguments that may have one number a partition."""
 
 
 @dataclass
 class ColumnSteps:
-    """A loop whose iterations are steps over columns, with all that changes when a step becomes larger."""
+    """A loop whose iterations are steps over columns, with everything that changes when a step becomes larger."""
 
     loop: Loop
     trips: int
@@ -35,7 +35,7 @@ class ColumnSteps:
     slots: set[str] = field(default_factory=set)
     """Buffers declared before it, with a place for each step."""
     accesses: list[Access] = field(default_factory=list)
-    """Those with indices."""
+    """Accesses with indices."""
     operations: int = 0
     transfers: int = 0
     psum: bool = False
@@ -46,20 +46,20 @@ class ColumnSteps:
 
 
 class _Part(Enum):
-    """Part of a buffer that an access touches, from one step ``c`` of 512 columns to the next."""
+    """The part of a buffer that an access touches, from one step ``c`` of 512 columns to the next."""
 
     STEP = auto()
-    """The step's columns of something wider: ``x[p, 512 * c + f]``."""
+    """The step's columns of a wider buffer: ``x[p, 512 * c + f]``."""
     SLOT = auto()
-    """All columns of the step's place: ``half[c, p, f]``."""
+    """All columns at the step's place: ``half[c, p, f]``."""
     ALL = auto()
     """Always the same, as wide as a step: ``tile[p, f]``."""
     SAME = auto()
-    """Always the same, of another width: ``scale[p, 0]``."""
+    """Always the same, with another width: ``scale[p, 0]``."""
 
 
 def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
-    """Return the loop's steps, or why it has none that could be larger."""
+    """Return the loop's steps; or the reason why none of them could be larger."""
     where = f"line {loop.line}:"
     if loop.trips is None or loop.trips < 2 or loop.kind == "range":
         return f"{where} the number of iterations is not known"
@@ -99,9 +99,9 @@ def _columns(ops: Sequence[Statement], loop: Loop) -> int | None:
 
 
 def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: set[str]) -> str:
-    """Return notes what of the statement changes with the step; says why it can not, or nothing.
+    """Record what changes in the statement with the step. Return the reason if it can not change; empty otherwise.
 
-    ``own`` are names whose values live no longer than an iteration.
+    ``own`` are names whose values live only within an iteration.
     """
     if len(statement.mentions) != len(statement.reads):
         return "an operand is an expression"
@@ -132,7 +132,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
 
 
 def _only_rows(kernel: KernelModule, loop: Loop, mask: cst.BaseExpression) -> bool:
-    """Return True if a mask compares row numbers, so that it is the same for every column."""
+    """Return True if a mask compares only row numbers, so that it is the same for every column."""
     if not isinstance(mask, cst.Comparison) or len(mask.comparisons) != 1:
         return False
     sides = [kernel.affine(side) for side in (mask.left, mask.comparisons[0].comparator)]
@@ -146,7 +146,7 @@ def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
     """Return the part of the buffer that an access touches; None if an index has another form."""
     *places, last = dims
     if not places:
-        return None  # its one index may be the partitions
+        return None  # the only index may be over the partitions
     moving = 0
     for dim in places:
         coefficient = None if dim.form is None else dim.form.coefficient(steps.loop.variable)

@@ -1,4 +1,4 @@
-"""Several instructions that spell out one activation function become that function."""
+"""Replace several instructions that spell out an activation function by that function."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Match:
 
 
 class CompositeActivation(Rule):
-    """silu, sigmoid, rsqrt and scaled squares spelled out in exp, add, sqrt, reciprocal and multiply."""
+    """Replace silu, sigmoid, rsqrt and scaled squares that are spelled out in exp, add, sqrt, reciprocal and multiply."""
 
     name = "composite_activation"
     reason = (
@@ -37,7 +37,7 @@ class CompositeActivation(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every composite, but for a sigmoid that is part of a silu."""
+        """Yield every such sequence, except a sigmoid that is part of a silu."""
         matches = [match for statement in kernel.statements if (match := _match(kernel, statement)) is not None]
         before_silu = {match.last.line - 1 for match in matches if match.function == "silu"}
         for match in matches:
@@ -60,7 +60,7 @@ class CompositeActivation(Rule):
 
 
 def _replaced(kernel: KernelModule, match: _Match, _: Variant) -> str:
-    """Return one activation where the last step was."""
+    """Return the source with one activation in place of the last step."""
     arguments = {
         "op": f"{prefix(kernel, 'language')}.{match.function}",
         "data": kernel.text(match.data.node),
@@ -77,7 +77,7 @@ def _match(kernel: KernelModule, last: Statement) -> _Match | None:
 
 
 def _silu(kernel: KernelModule, last: Statement) -> _Match | None:
-    """x * sigmoid(x), x / (1 + exp(-x)), or x * reciprocal(1 + exp(-x))."""
+    """Match x * sigmoid(x), x / (1 + exp(-x)), or x * reciprocal(1 + exp(-x))."""
     if last.op == "divide":
         x, divisor = last.reads.get("x"), last.reads.get("y")
         if x is None or divisor is None:
@@ -107,7 +107,7 @@ def _silu(kernel: KernelModule, last: Statement) -> _Match | None:
 
 
 def _sigmoid(kernel: KernelModule, last: Statement) -> _Match | None:
-    """reciprocal(1 + exp(-x))."""
+    """Match reciprocal(1 + exp(-x))."""
     chain = _inverse_chain(kernel, last)
     if chain is None:
         return None
@@ -116,7 +116,7 @@ def _sigmoid(kernel: KernelModule, last: Statement) -> _Match | None:
 
 
 def _rsqrt(kernel: KernelModule, last: Statement) -> _Match | None:
-    """reciprocal(sqrt(x * scale + bias))."""
+    """Match reciprocal(sqrt(x * scale + bias))."""
     operand = last.reads.get("data") or last.reads.get("x")
     if last.op != "reciprocal" or operand is None:
         return None
@@ -131,7 +131,7 @@ def _rsqrt(kernel: KernelModule, last: Statement) -> _Match | None:
 
 
 def _square(kernel: KernelModule, last: Statement) -> _Match | None:
-    """(x * number) * x: the square of x times the number's root, which is the activation's scale."""
+    """Match (x * number) * x: the square of x times the number's root, which becomes the activation's scale."""
     pair = _product(kernel, last)
     if pair is None:
         return None
@@ -169,7 +169,7 @@ def _product(kernel: KernelModule, statement: Statement) -> tuple[Access, Access
 
 
 def _inverse_chain(kernel: KernelModule, inverse: Statement) -> tuple[Statement, ...] | None:
-    """(1 + exp(-x), exp(-x)) behind a reciprocal."""
+    """Return the steps (1 + exp(-x), exp(-x)) before a reciprocal; None if there are others."""
     operand = inverse.reads.get("data") or inverse.reads.get("x")
     if inverse.op != "reciprocal" or operand is None:
         return None
@@ -204,7 +204,7 @@ def _close(
 
 
 def _agree(kernel: KernelModule, last: Statement, chain: Sequence[Statement], x: Access) -> bool:
-    """Same mask everywhere, and nobody writes ``x`` between the first step and the last."""
+    """Return True if all steps have the same mask, and ``x`` is not written between the first and the last."""
     first = min(statement.start for statement in chain)
     if x.name in kernel.ambiguous or any(kernel.mask(statement) != kernel.mask(last) for statement in chain):
         return False

@@ -1,4 +1,4 @@
-"""Element-wise work reads a matrix product where it is, in PSUM, instead of a copy of it."""
+"""Let element-wise work read a matrix product directly in PSUM, and not a copy of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAIRS = ("x", "y", "data1", "data2", "data", "operand1")
 
 
 class ConsumePsum(Rule):
-    """A copy out of PSUM whose readers could read PSUM themselves."""
+    """Remove a copy out of PSUM whose readers could read PSUM themselves."""
 
     name = "consume_psum"
     reason = (
@@ -50,7 +50,7 @@ class ConsumePsum(Rule):
 
 
 def _without(kernel: KernelModule, copy: Statement, readers: Sequence[Statement], _: Variant) -> str:
-    """Return readers get the PSUM operand."""
+    """Return the source without the copy, whose readers get the PSUM operand."""
     assert copy.target is not None
     product = kernel.text(copy.reads["src"].node)
     changed = {}

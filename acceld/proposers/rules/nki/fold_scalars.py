@@ -1,4 +1,4 @@
-"""Scales, offsets and multiplications move into a neighboring instruction that does them for free."""
+"""Move scales, offsets and multiplications into a neighboring instruction that does them at no cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMMUTATIVE = ("add", "multiply", "maximum", "max", "minimum", "min")
 
 @dataclass(frozen=True)
 class _Fold:
-    """``first`` disappears; ``second`` becomes ``op`` with ``arguments``."""
+    """Fold ``first`` into ``second``, which becomes ``op`` with ``arguments``."""
 
     name: str
     first: Statement
@@ -30,7 +30,9 @@ class _Fold:
 
 
 class FoldScalars(Rule):
-    """Two tensor_scalar in one, a scale in an activation, tensor_scalar and tensor_tensor in one, a quotient."""
+    """Fold two tensor_scalar, a scale and an activation, a tensor_scalar and a tensor_tensor, or a reciprocal and a
+    product.
+    """
 
     name = "fold_scalars"
     reason = (
@@ -42,8 +44,8 @@ class FoldScalars(Rule):
     change_class = "fusion"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every pair."""
-        # tensor_scalar may run on either engine, what it is folded into only on the vector engine.
+        """Yield every pair of instructions that can be folded."""
+        # A tensor_scalar may run on either engine; the folded instruction runs only on the vector engine.
         vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")
         for statement in kernel.statements:
             for fold in _folds(kernel, statement):
@@ -101,7 +103,7 @@ def _changed_between(kernel: KernelModule, first: Statement, second: Statement) 
 
 
 def _narrow(kernel: KernelModule, statement: Statement) -> bool:
-    """Return True if a result is rounded to a narrower type, which a fold would skip."""
+    """Return True if a result is rounded to a narrower type. A fold would skip that rounding."""
     dtype = kernel.text_of(statement, "dtype")
     return bool(dtype) and not dtype.endswith("float32")
 
@@ -116,7 +118,7 @@ class _Scalar:
     reverse: bool
 
     def before(self, language: str, op: str, operand: str, *, reverse: bool) -> dict[str, str]:
-        """Return arguments of an instruction that does this first, and then ``op`` with another operand."""
+        """Return the arguments of an instruction that does this operation first, and then ``op`` with another operand."""
         return {
             "data": self.data,
             "op0": f"{language}.{self.op}",
@@ -194,7 +196,7 @@ def _into_tensor_tensor(
 
 
 def _into_quotient(kernel: KernelModule, first: Statement, second: Statement, name: str) -> _Fold | None:
-    """Return a product with a reciprocal: the quotient."""
+    """Fold a reciprocal and a product with it into a quotient; None if that is not possible."""
     operand = first.args.get("data") or first.args.get("x")
     if first.op != "reciprocal" or operand is None or kernel.access(operand) is None:
         return None

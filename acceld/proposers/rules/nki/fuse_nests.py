@@ -1,4 +1,4 @@
-"""Two loop nests that hand a buffer over become one, so that the buffer need not outlive an iteration."""
+"""Fuse two loop nests with a buffer between them, so that the buffer need not outlive an iteration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEEPEST = 4
 
 @dataclass(frozen=True)
 class _Split:
-    """A nest taken apart by a loop variable: what does not depend on it, and the rest without its loop."""
+    """A nest split by a loop variable: the statements that do not depend on it, and the others without its loop."""
 
     before: tuple[_Node, ...]
     inside: tuple[_Node, ...]
@@ -39,16 +39,16 @@ class _Fusion:
     first: Loop
     second: Loop
     variable: Loop
-    """The loop of the first nest that becomes the common one."""
+    """The loop of the first nest that becomes the common loop."""
     between: tuple[Item, ...]
     split: _Split
     buffers: tuple[str, ...]
     factor: int = 1
-    """Iterations of the second nest in one iteration of the common loop."""
+    """Number of iterations of the second nest in one iteration of the common loop."""
 
 
 class FuseNests(Rule):
-    """Producer nest and consumer nest under one loop."""
+    """Put a producer nest and a consumer nest under one loop."""
 
     name = "fuse_nests"
     reason = (
@@ -60,7 +60,7 @@ class FuseNests(Rule):
     change_class = "spill"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every pair of nests."""
+        """Yield every pair of nests that can be fused."""
         spills = spilled(profile)
         for fusion in _fusions(kernel):
             first, second = fusion.first, fusion.second
@@ -85,8 +85,8 @@ class FuseNests(Rule):
 def _fused_deep(kernel: KernelModule, fusion: _Fusion, variant: Variant) -> str:
     """Fuse, then fuse again inside the common loop as deep as the variant says.
 
-    With ``less``, the innermost of the fused loops stay apart: then an engine works on the next part while another
-    finishes the last, which it can not where every part goes through both nests at once.
+    With ``less``, the innermost loops stay apart. Then an engine can work on the next part while another finishes the
+    last one, which is impossible if every part goes through both nests at once.
     """
     source, common = _fused(*_even(kernel, fusion))
     sources = [source]
@@ -179,15 +179,15 @@ def _use(statement: Statement, access: Access) -> _Use:
 
 
 def _divisible(loop: Loop) -> bool:
-    """Return True if a loop can go by groups: no reduction names its variable."""
+    """Return True if a loop can be split into groups, because no reduction names its variable."""
     reductions = [s.args["loop_indices"] for s in loop.statements() if "loop_indices" in s.args]
     return loop.trips != 1 and not any(n.value == loop.variable for node in reductions for n in names_in(node))
 
 
 def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> bool:
-    """Return whether a part that an iteration writes is read only in the iterations of the second loop that belong to it.
+    """Return True if a part that an iteration writes is read only in the matching iterations of the second loop.
 
-    True if some index of both is a multiple of the common variable plus a rest that is smaller than that multiple.
+    That holds if some index of both is a multiple of the common variable plus a rest smaller than that multiple.
     """
     dims = write.access.dims, load.access.dims
     if dims[0] is None or dims[1] is None or len(dims[0]) != len(dims[1]):
@@ -208,7 +208,7 @@ def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> 
 
 
 def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int, int] | None:
-    """Return the least and greatest value of an index, one variable at zero; None if a loop's length is not known."""
+    """Return the least and greatest value of an index, with one variable at zero; None if a loop's length is unknown."""
     assert dim.form is not None
     low = high = dim.form.constant
     for symbol, coefficient in dim.form.terms:
@@ -223,7 +223,7 @@ def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int
 
 
 def _split(kernel: KernelModule, nest: Loop, loop: Loop) -> _Split | None:
-    """Return ``nest`` without ``loop``, or None if that could change what is computed."""
+    """Return ``nest`` without ``loop``; None if that could change the results."""
     variable = loop.variable
     if any(one is not loop and one.variable == variable for one in (nest, *nest.loops())):
         return None
@@ -304,7 +304,7 @@ def _leaves_with_loops(nodes: Sequence[_Node], around: tuple[str, ...]) -> list[
 
 
 def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]:
-    """Return the same fusion with as many iterations of the second nest's loop as of the common one."""
+    """Return the same fusion with equal numbers of iterations of the second nest's loop and of the common one."""
     if fusion.factor == 1:
         return kernel, fusion
     source = split_loop(kernel, fusion.second, fusion.factor)

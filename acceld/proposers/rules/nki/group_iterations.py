@@ -1,4 +1,6 @@
-"""The inner of two parallel loops goes by groups, and its groups become the outer loop: reuse that fits SBUF."""
+"""Group the iterations of the inner of two parallel loops, and make the loop over groups the outer one, so that reused
+data fits SBUF.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 @dataclass(frozen=True)
 class _Nest:
-    """``for outer: preparation; for inner: body``."""
+    """A nest of the form ``for outer: preparation; for inner: body``."""
 
     outer: Loop
     inner: Loop
@@ -37,13 +39,13 @@ class _Nest:
     prepared_bytes: int
     """Bytes of each partition that the preparation of one outer iteration keeps."""
     row_bytes: int
-    """Bytes that one inner iteration uses and that are the same for every outer iteration."""
+    """Bytes of one inner iteration that are the same for every outer iteration."""
     groups: tuple[int, ...]
-    """Sizes worth trying, best first."""
+    """Sizes to try, best first."""
 
 
 class GroupIterations(Rule):
-    """``for a: for b`` becomes ``for group of b: for a: for b in group``."""
+    """Turn ``for a: for b`` into ``for group of b: for a: for b in group``."""
 
     name = "group_iterations"
     reason = (
@@ -57,7 +59,7 @@ class GroupIterations(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Find nests whose inner loop reads more than SBUF holds; also those that can not be regrouped, with the reason."""
+        """Yield the nests whose inner loop reads more than SBUF holds. Those that can not be regrouped have the reason."""
         again = reloads(profile)
         for outer, inner in _pairs(kernel):
             nest = _nest(kernel, outer, inner)
@@ -83,7 +85,7 @@ class GroupIterations(Rule):
 
 
 def _regrouped(kernel: KernelModule, nest: _Nest, variant: Variant) -> str:
-    """Return groups of the variant's size outermost; what then does not depend on the middle loop moves before it."""
+    """Return the source with groups of the variant's size outermost, and invariant work moved before the middle loop."""
     source, line = _grouped(kernel, nest, int(variant.parameters["size"]))
     regrouped = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
     return hoisted(regrouped, next(loop for loop in regrouped.loops if loop.line == line))
@@ -100,7 +102,7 @@ def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
 
 
 def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
-    """Return the nest, why it can not be regrouped, or None if nothing would be gained."""
+    """Return the nest; the reason why it can not be regrouped; or None if nothing would be gained."""
     if outer.trips is None or inner.trips is None or inner.trips < 4 or outer.trips < 2:
         return None
     preparation = tuple(outer.items[: outer.items.index(inner)])
@@ -125,7 +127,7 @@ def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
 
 
 def _reused(kernel: KernelModule, outer: Loop, inner: Loop) -> list[tuple[Statement, Access]]:
-    """Reads in the inner loop of SBUF tiles that depend on the inner variable only."""
+    """Return the reads of SBUF tiles in the inner loop that depend on the inner variable only."""
     same = same_values(kernel, outer)
     written = {s.target.name for s in outer.statements() if s.target is not None and s.kind == "op"}
     made = {s.target.name for s in same if s.target is not None and inside(s, inner)}
@@ -145,7 +147,7 @@ def _reused(kernel: KernelModule, outer: Loop, inner: Loop) -> list[tuple[Statem
 
 
 def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop, preparation: Sequence[Item]) -> str:
-    """Return the reason why groups of the inner loop can not come outermost; empty if they can."""
+    """Return the reason why groups of the inner loop can not be outermost; empty if they can."""
     for loop in (outer, inner):
         if loop.kind != "affine_range":
             return f"line {loop.line}: {loop.variable} is a {loop.kind}, whose iterations may depend on each other"

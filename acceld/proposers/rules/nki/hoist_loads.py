@@ -1,4 +1,4 @@
-"""Tiles that a loop loads again in every iteration are loaded once, before it."""
+"""Load tiles once before a loop that loads them in every iteration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement, na
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _LARGEST_BYTES = 144 * 1024
-"""Bytes a partition that the kept tiles may take: three quarters of a trn1 core's SBUF."""
+"""Limit in bytes a partition on the kept tiles: three quarters of a trn1 core's SBUF."""
 _ELEMENT_BYTES = 4
 
 
@@ -34,7 +34,7 @@ class _Repeated:
 
 
 class HoistLoads(Rule):
-    """A load whose address does not depend on a loop moves in front of it; its tiles stay in SBUF."""
+    """Move a load whose address does not depend on a loop in front of it; its tiles stay in SBUF."""
 
     name = "hoist_loads"
     reason = (
@@ -112,7 +112,7 @@ def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
 
 
 def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
-    """Return every read of ``name``, where all of them are plain operands; else nothing."""
+    """Return every read of ``name``, if all of them are plain operands; else nothing."""
     reads = [a for s in kernel.statements for a in s.reads.values() if a.name == name]
     uses = sum(node.value == name for node in names_in(kernel.function.body))
     plain = all(access.dims is None or len(access.dims) == 2 for access in reads)
@@ -120,7 +120,7 @@ def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
 
 
 def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
-    """Loads before the loop, reads of the kept tiles in it."""
+    """Return the source with loads before the loop, and reads of the kept tiles in it."""
     assert repeated.load.target is not None
     language, legacy = prefix(kernel, "language"), kernel.api == "nki_legacy"
     name = kernel.fresh(f"{repeated.load.target.name}_kept")

@@ -1,4 +1,4 @@
-"""Work that a loop repeats with the same result, as transposes of an operand, is done once, before the loop."""
+"""Do work that a loop repeats with the same result once before the loop, such as the transposes of an operand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class HoistWork(Rule):
-    """Loads, transposes and copies that do not depend on a loop move before it, with the loops around them."""
+    """Move loads, transposes and copies that do not depend on a loop before it, with the loops around them."""
 
     name = "hoist_work"
     reason = (
@@ -30,9 +30,7 @@ class HoistWork(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every parallel loop that repeats such work, or has work that does not use its variable and still has to
-        stay.
-        """
+        """Yield every parallel loop that repeats such work. A loop whose invariant work has to stay has the reason."""
         for loop in kernel.loops:
             repeated = _repeated(kernel, loop)
             if repeated is not None:
@@ -64,13 +62,13 @@ def _repeated(kernel: KernelModule, loop: Loop) -> Invariants | None:
 
 
 def hoisted(kernel: KernelModule, loop: Loop) -> str:
-    """Return the source with the work that ``loop`` repeats moved before it; unchanged where there is none."""
+    """Return the source with the work that ``loop`` repeats moved before it; unchanged if there is none."""
     repeated = _repeated(kernel, loop)
     return kernel.source if repeated is None else _hoisted(kernel, repeated, Variant("before the loop"))
 
 
 def _hoisted(kernel: KernelModule, repeated: Invariants, _: Variant) -> str:
-    """Return the work to move before the loop, and the rest that stays in place."""
+    """Return the source with the work moved, and the line of the loop."""
     loop, moving = repeated.loop, set(repeated.statements)
     local = {s.target.name for s in moving if s.target is not None} - set(repeated.dropped)
     for statement in loop.statements():
@@ -117,7 +115,7 @@ def _remove(kernel: KernelModule, items: Sequence[Item], moving: set[Statement],
 def _emitted(
     kernel: KernelModule, items: Sequence[Item], indent: str, moving: set[Statement], dropped: dict[str, int]
 ) -> str:
-    """Return lines of the statements that move, in their loops."""
+    """Return the lines of the moving statements, in their loops."""
     pieces: list[str] = []
     for item in items:
         if isinstance(item, Loop):

@@ -1,4 +1,4 @@
-"""Two nested parallel loops change places, so that what the inner one loads again and again is loaded once."""
+"""Exchange two nested parallel loops, so that data that the inner loop loads repeatedly is loaded once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class InterchangeLoops(Rule):
-    """Perfectly nested ``affine_range`` loops in the other order."""
+    """Exchange perfectly nested ``affine_range`` loops."""
 
     name = "interchange_loops"
     reason = (
@@ -27,7 +27,10 @@ class InterchangeLoops(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Find pairs of loops whose inner loop loads something that does not depend on the outer variable. Pairs that can not be exchanged come with the reason."""
+        """Yield the pairs of loops whose inner loop loads data that does not depend on the outer variable.
+
+        Pairs that can not be exchanged have the reason.
+        """
         for outer in kernel.loops:
             inner = _inner(outer)
             if inner is None:
@@ -112,7 +115,7 @@ def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
 
 
 def _reuse(kernel: KernelModule, outer: Loop, inner: Loop) -> tuple[int, int]:
-    """Loads that depend on the outer variable only, and on the inner variable only."""
+    """Return the loads that depend on the outer variable only, and on the inner variable only."""
     kept = repeated = 0
     for statement in inner.statements():
         if statement.op not in ("load", "dma_copy"):

@@ -39,13 +39,13 @@ class _Scratch:
 
     buffer: Buffer
     axis: int
-    """The dimension that every transfer spreads over the partitions."""
+    """The dimension that every transfer puts on the partitions."""
     stores: tuple[Statement, ...]
     loads: tuple[Statement, ...]
 
 
 class KeepOnChip(Rule):
-    """Scratch tensors in HBM become tiles in SBUF."""
+    """Keep tensors in SBUF that are only scratch space in HBM."""
 
     name = "keep_on_chip"
     reason = (
@@ -82,7 +82,7 @@ class KeepOnChip(Rule):
 
 
 def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
-    """Return the tensor with its transfers, or why it has to stay in HBM."""
+    """Return the tensor with its transfers; or the reason why it has to stay in HBM."""
     name = buffer.name
     stores, loads = kernel.writers(name), kernel.readers(name)
     where = f"line {buffer.declaration.line}"
@@ -124,7 +124,7 @@ def _partition_axis(access: Access, buffer: Buffer) -> int | None:
 
 
 def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
-    """Return the source with the tensor in SBUF; tiles that only carried it there or back go."""
+    """Return the source with the tensor in SBUF, and without tiles that only carried its data."""
     edits = Edits(kernel.source)
     _declare(kernel, scratch, edits)
     for store in scratch.stores:
@@ -171,9 +171,7 @@ def _place(access: Access, scratch: _Scratch) -> str:
 
 
 def _part(kernel: KernelModule, access: Access, scratch: _Scratch, reader: Access) -> str | None:
-    """Return the elements of the tensor that ``reader`` takes of a tile loaded by ``access``; None if that is not
-    known.
-    """
+    """Return the elements of the tensor that ``reader`` uses of a tile loaded by ``access``; None if unknown."""
     place = _place(access, scratch)
     if reader.dims is None:
         return place
@@ -196,7 +194,7 @@ def _is_columns(kernel: KernelModule, name: str) -> bool:
 
 
 def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Statement | None:
-    """Return the statement whose result can be written to the tensor at once, None if a copy is needed."""
+    """Return the statement whose result can be written directly to the tensor; None if a copy is needed."""
     value = store.reads["value"]
     if len(scratch.stores) != 1 or value.dims is not None or value.name in kernel.buffers:
         return None
@@ -224,7 +222,7 @@ def _needs_no_tile(kernel: KernelModule, scratch: _Scratch, load: Statement) -> 
 def _readable(
     kernel: KernelModule, writer: Statement, access: Access, scratch: _Scratch, without: Statement | None = None
 ) -> bool:
-    """Return True if all readers of a tile stand behind it in the same loop body and take parts that are known."""
+    """Return True if all readers of a tile follow it in the same loop body and use known parts."""
     assert writer.target is not None
     name = writer.target.name
     for reader in kernel.readers(name):

@@ -1,8 +1,8 @@
-"""Products that could be made transposed, and what lies between them and the transposes that would not be needed then.
+"""Find products that could be made transposed, so that later transposes are not needed.
 
 A tile of ``blocks`` blocks of 128 columns is transposed block by block, and ``blocks`` tiles in neighboring places have
-as many blocks in all as they have places. So block ``b`` of place ``a`` may hold what block ``a`` of place ``b`` held,
-transposed: tiles, loops and element-wise work stay as they are.
+as many blocks in all as they have places. So block ``b`` of place ``a`` may hold the transpose of block ``a`` of place
+``b``. Tiles, loops and element-wise work stay as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ON_CHIP = ("sbuf", "psum")
 
 @dataclass(frozen=True)
 class Product:
-    """``nc_matmul(stationary, moving)`` whose operands can change places."""
+    """A product ``nc_matmul(stationary, moving)`` whose operands can be swapped."""
 
     statement: Statement
     stationary: Access
@@ -36,17 +36,17 @@ class Product:
     slot: Loop
     """The loop over places: the stationary operand depends on it, the moving one does not."""
     place: int
-    """Index of the stationary operand that is the place; the last where the places are columns of one tile already."""
+    """Index of the stationary operand that gives the place; the last one if the places are columns of one tile already."""
 
     @property
     def by_columns(self) -> bool:
-        """Return True if the stationary operands of all places lie side by side already."""
+        """True if the stationary operands of all places are adjacent already."""
         return self.place == len(self.stationary.dims or ()) - 1
 
 
 @dataclass
 class OperandSwap:
-    """Products, the element-wise work on them, and the transposes of the result that are not needed any more."""
+    """Products, the element-wise work on them, and the transposes of the result that are no longer needed."""
 
     turn: Statement
     """The transpose, on the tensor engine."""
@@ -63,7 +63,9 @@ class OperandSwap:
 
 
 def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | None:
-    """Return the operand swap that saves the transpose ``turn``, or why none does; None where it transposes nothing computed."""
+    """Return the operand swap that saves the transpose ``turn``; or the reason why none does; None if it transposes
+    nothing computed.
+    """
     source = _transposed(kernel, turn)
     if source is None or kernel.space_of(source.name) != "sbuf" or not _made_on_chip(kernel, source.name):
         return None
@@ -79,7 +81,7 @@ def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | N
 
 
 def _transposed(kernel: KernelModule, turn: Statement) -> Access | None:
-    """Return the access that a statement transposes on the tensor engine; None if it is no such transpose."""
+    """Return the access that a statement transposes on the tensor engine; None if it is not such a transpose."""
     if turn.kind != "op" or turn.augmented or kernel.mask(turn):
         return None
     if turn.op == "nc_transpose":
@@ -90,7 +92,7 @@ def _transposed(kernel: KernelModule, turn: Statement) -> Access | None:
 
 
 def _is_identity(kernel: KernelModule, access: Access) -> bool:
-    """Return True if a tile was loaded, once and whole, from a constant that numpy made as an identity."""
+    """Return True if a tile was loaded, once and whole, from an identity constant that numpy made."""
     writers = kernel.writers(access.name)
     constant = writers[0].reads.get("src") if len(writers) == 1 and writers[0].op == "load" else None
     if constant is None or constant.name not in kernel.buffers or kernel.ambiguous & {access.name, constant.name}:
@@ -127,20 +129,22 @@ def _is_copy(kernel: KernelModule, copy: Statement, turn: Statement) -> bool:
 
 
 class _Origin:
-    """The statements that make a transposed tile, beginning with the products."""
+    """Find the statements that make a transposed tile, from the products on."""
 
     def __init__(self, kernel: KernelModule, swap: OperandSwap) -> None:
         self._kernel, self._swap = kernel, swap
         self._columns = BLOCK * swap.blocks
         self._names = {swap.source.name}
-        """Tiles whose values change places."""
+        """Tiles whose values are exchanged."""
         self._places: dict[str, int] = {}
-        """The index of each buffer that is its place."""
+        """The index of each buffer that gives the place."""
         self._slots: dict[str, Loop] = {}
-        """For each tile without an index for the place: the loop over places in which it is declared."""
+        """For each tile without such an index: the loop over places in which it is declared."""
 
     def problem(self) -> str:
-        """Return the reason why values can not change places; empty where they can. Notes products and the loop over places."""
+        """Return the reason why values can not be exchanged; empty if they can. Records products and the loop over
+        places.
+        """
         if not 1 < self._swap.blocks <= _WIDEST_MOVING // BLOCK:
             return f"line {self._swap.turn.line}: {self._columns} columns are no moving operand"
         steps: dict[Statement, None] = {}
@@ -162,7 +166,7 @@ class _Origin:
         return self._last() or self._unmixed()
 
     def _values(self, step: Statement) -> list[Access]:
-        """Return operands of element-wise work, numbers aside."""
+        """Return the operands of element-wise work, without numbers."""
         if step.op not in _ELEMENTWISE:
             return []
         bias = step.args.get("bias")
@@ -182,7 +186,7 @@ class _Origin:
         return ""
 
     def _step(self, step: Statement) -> str:
-        """Return the reason why one statement does not allow it, or empty; notes where its result has its place."""
+        """Return the reason why a statement does not allow the swap; empty if it does. Records the place of its result."""
         kernel = self._kernel
         if step.kind != "op" or step.target is None or kernel.mask(step):
             return "this is not a plain operation"
@@ -217,7 +221,9 @@ class _Origin:
         return _is_tile(access.dims, self._columns) and buffer.shape[-2:] == shape
 
     def _note(self, step: Statement, target: Access, slot: Loop) -> str:
-        """Remembers the place of what ``step`` writes in the loop ``slot``."""
+        """Record the place that ``step`` writes in the loop ``slot``. Return the reason if there is a conflict; empty
+        otherwise.
+        """
         kernel, name = self._kernel, target.name
         if target.dims is None or len(target.dims) == 2:
             users = [*kernel.writers(name), *kernel.readers(name)]
@@ -234,7 +240,7 @@ class _Origin:
         return "" if found is slot else f"{name} has its places in another order"
 
     def _slot(self, statement: Statement, access: Access) -> Loop | None:
-        """Return the loop over the places of ``access``: its index there is the loop's variable and multiples of the
+        """Return the loop over the places of ``access``. Its index there is the loop's variable plus multiples of the
         blocks.
         """
         if access.name in self._slots:
@@ -270,7 +276,9 @@ class _Origin:
         return "no loop gives another stationary operand for the same moving one, complete before it"
 
     def _place(self, stationary: Access, slot: Loop) -> int | None:
-        """Return the position of the stationary operand's index that numbers its places; None where they can not adjoin."""
+        """Return the position of the stationary operand's index that numbers its places; None if they can not be
+        adjacent.
+        """
         blocks, dims = self._swap.blocks, stationary.dims or ()
         form = dims[-1].form
         place, *more = _uses(stationary, slot.variable) or [-1]
@@ -299,7 +307,9 @@ class _Origin:
         return known and bool(writers) and all(w.kind == "op" and w.start < slot.start for w in writers)
 
     def _last(self) -> str:
-        """Return the reason why the transposed tile is not in place before its transposes, or empty; notes their loop over places."""
+        """Return the reason why the transposed tile is not complete before its transposes; empty if it is. Records the
+        loop over places.
+        """
         swap, name = self._swap, self._swap.source.name
         swap.slot = self._slot(swap.turn, swap.source) if name in self._places else None
         shape = self._kernel.buffers[name].shape if name in self._kernel.buffers else ()
@@ -368,12 +378,12 @@ def _by_range(access: Access, columns: int) -> bool:
 
 
 def _uses(access: Access, variable: str) -> list[int]:
-    """Return positions of the indices that a loop variable occurs in."""
+    """Return the positions of the indices that use a loop variable."""
     return [i for i, dim in enumerate(access.dims or ()) if dim.form is not None and variable in dim.form.variables]
 
 
 def _counts(dim: Dim, loop: Loop, blocks: int) -> bool:
-    """Return whether an index is the loop's variable plus multiples of ``blocks``, and the loop runs over whole groups."""
+    """Return True if an index is the loop's variable plus multiples of ``blocks``, and the loop runs over whole groups."""
     form = dim.form
     if form is None or form.coefficient(loop.variable) != 1 or form.constant % blocks or form.ranges:
         return False

@@ -35,7 +35,7 @@ class _Stages:
 
 
 class PipelineStages(Rule):
-    """A parallel loop's body in two stages, the first one iteration ahead of the second."""
+    """Split a parallel loop's body in two stages, and run the first one iteration ahead of the second."""
 
     name = "pipeline_stages"
     reason = (
@@ -49,7 +49,7 @@ class PipelineStages(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every place where a loop's body can be cut behind products that the rest only reads."""
+        """Yield every place where a loop's body can be cut after products that the rest only reads."""
         for loop in kernel.loops:
             for number, stages in enumerate(_cuts(kernel, loop)):
                 names = ", ".join(stages.names)
@@ -67,7 +67,7 @@ class PipelineStages(Rule):
 
 
 def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Stages]:
-    """Yield ways to cut the body in two, products before the cut and work for other engines behind it."""
+    """Yield the ways to cut the body in two, with products before the cut and work for other engines after it."""
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return
     items = [item for item in loop.items if substance([item])]

@@ -1,4 +1,4 @@
-"""Copies and element-wise work move from the busier of two engines to the other."""
+"""Move copies and element-wise work from the busier of two engines to the other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BOTH = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
 class PlaceEngine(Rule):
-    """Copies out of PSUM on the vector engine or on the scalar engine, by what is busier."""
+    """Put copies out of PSUM on the vector or the scalar engine, whichever is less busy."""
 
     name = "place_engine"
     reason = (
@@ -29,7 +29,7 @@ class PlaceEngine(Rule):
     change_class = "engine"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield all copies whose engine is open together, and every statement on tiles in SBUF alone."""
+        """Yield one place for all copies that name no engine, and one for every statement on tiles in SBUF."""
         copies = _copies(kernel)
         if copies:
             yield self._all_copies(kernel, copies, profile)
@@ -84,7 +84,7 @@ def _on(kernel: KernelModule, statement: Statement, engine: str) -> str:
 
 
 def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile | None) -> tuple[str, ...]:
-    """Return engines besides the vector engine that can do a statement on two tiles, or on a tile and a number."""
+    """Return the other engines that can do a statement on two tiles, or on a tile and a number."""
     named = kernel.text_of(statement, "engine")
     if statement.kind != "op" or statement.augmented or (named and "unknown" not in named):
         return ()
@@ -104,7 +104,7 @@ def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile 
 
 
 def _in_sbuf(kernel: KernelModule, name: str) -> bool:
-    """Return True if a tile is in SBUF; in a kernel without PSUM every tile is, whatever its name stands for."""
+    """Return True if a tile is in SBUF. In a kernel without PSUM every tile is."""
     if name in kernel.parameters or kernel.space_of(name) == "hbm":
         return False
     psum = any(one.op in ("matmul", "nc_matmul", "nc_transpose") for one in kernel.statements)

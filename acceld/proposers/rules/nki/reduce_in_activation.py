@@ -1,4 +1,4 @@
-"""The sum over a tile that an activation just made comes out of the activation itself."""
+"""Let an activation compute the sum over the tile that it makes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class ReduceInActivation(Rule):
-    """activation followed by a sum of its result: one activation_reduce."""
+    """Join an activation and a sum of its result to one activation_reduce."""
 
     name = "reduce_in_activation"
     reason = (

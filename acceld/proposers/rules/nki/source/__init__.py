@@ -1,1 +1,1 @@
-"""An NKI kernel's source as rules read and edit it."""
+"""Read and edit the source of an NKI kernel for rules."""
