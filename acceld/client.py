@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from acceld.errors import (
@@ -21,9 +21,11 @@ from acceld.errors import (
     StoreError,
     UsageError,
 )
-from acceld.events import Event, RunStateChanged, event_of
 from acceld.home import Home
 from acceld.model import waits_for_budget
+
+if TYPE_CHECKING:
+    from acceld.events import Event
 
 API_VERSION = 1
 """Version of the protocol. Client and daemon must have the same."""
@@ -150,6 +152,8 @@ class Client:
 
     def follow(self, run: int, wait_s: float) -> Iterator[Event]:
         """Yield a run's events from the first one, until the run has ended or waits for a higher cap."""
+        from acceld.events import RunStateChanged, event_of
+
         for row in self.events(0, run, wait_s):
             event = event_of(row)
             yield event

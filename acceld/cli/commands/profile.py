@@ -1,11 +1,9 @@
-"""``acceld profile``: check one kernel and time it on the simulator, without a daemon."""
+"""``acceld profile``: check one kernel and time it on the simulator. It needs no daemon."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,12 +18,13 @@ from acceld.cli.kernels import (
     default_target,
     evaluated,
     parsed_kernel,
+    plain,
     workload_folders,
     workload_of,
 )
 from acceld.cli.output import print_json, print_pairs, print_table, say, write_file
-from acceld.errors import UsageError
-from acceld.home import find_home
+from acceld.errors import DaemonError, UsageError
+from acceld.home import Home, find_home
 from acceld.kernel_files import api_of_file
 from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.nki.errors import KernelFailure
@@ -36,6 +35,8 @@ from acceld.workloads import ArraySpec, Workload, load_workload, workload
 if TYPE_CHECKING:
     from acceld.nki.ir.program import Program
 
+_DAEMON_S = 180.0
+"""Seconds in which a daemon traces and times a kernel, each of which has a deadline of its own."""
 FINE = frozenset({Status.PASSED, Status.UNCHECKED, Status.UNTESTED})
 
 
@@ -54,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_launch(parser)
     add_target(parser, simulated=True)
     parser.add_argument("--strict", action="store_true", help="all seeds and distributions, not one data set")
-    parser.add_argument("--latency-only", action="store_true", help="do not run it on data")
+    parser.add_argument(
+        "--latency-only", action="store_true", help="do not run it on data; asks the daemon if one runs"
+    )
     parser.add_argument("--ir", action="store_true", help="print the traced program instead")
     parser.add_argument("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev")
     add_json(parser)
@@ -90,13 +93,15 @@ def run(arguments: argparse.Namespace) -> int:
     )
     chip, api = where.chip, where.api
     with _subject(arguments, api, found) as subject:
-        state = find_home(arguments.home).prepare()
+        home = find_home(arguments.home)
+        state = home.prepare()
         if arguments.ir:
             from acceld.nki.ir.printing import program_text
 
             print(program_text(_traced(subject, chip, settings.evaluate, state)), end="")
             return 0
-        evaluation = asyncio.run(_evaluate(subject, chip, settings.evaluate, state, arguments))
+        timed = _timed_by_daemon(home, subject, chip) if arguments.latency_only and subject.workload else None
+        evaluation = timed or _evaluated_here(subject, chip, settings.evaluate, state, arguments)
         if arguments.json:
             print_json(record(evaluation, subject.workload, chip, subject.kernel.api))
         else:
@@ -134,6 +139,8 @@ def _subject(arguments: argparse.Namespace, api: str, named: Workload | None) ->
         yield Subject(kernel, None, bare_arguments(kernel, arguments.arg, arguments.scalar))
         return
     if arguments.reference:
+        import tempfile
+
         with tempfile.TemporaryDirectory(prefix="acceld-") as folder:
             found = _drafted(Path(arguments.reference), path, Path(folder))
             yield Subject(_load(path, arguments, api, found), found, found.kernel_arguments())
@@ -171,6 +178,34 @@ def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
     return load_workload(folder)
 
 
+def _timed_by_daemon(home: Home, subject: Subject, chip: str) -> Evaluation | None:
+    """Return the latency that a running daemon finds, whose tracer is loaded. None if none runs or all its slots are taken."""
+    if subject.workload is None or home.daemon() is None:
+        return None
+    from acceld.client import Client
+    from acceld.watch.answers import evaluation_from
+
+    asked: dict[str, Any] = {"workload": subject.workload.name, "workload_folder": str(subject.folder), "chip": chip}
+    asked |= {"backend": SIMULATOR, "gate": Gate.TIMING, "kernel": plain(subject.kernel)}
+    try:
+        client = Client(home, timeout_s=_DAEMON_S)
+        queue = client.get("/v1/queue")["queue"]
+        if queue.get("slots_in_use", 0) >= queue.get("slots", 1):
+            return None
+        return evaluation_from(client.send("POST", "/v1/evaluations", asked))
+    except DaemonError:  # of another version, or it has just ended
+        return None
+
+
+def _evaluated_here(
+    subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path, arguments: argparse.Namespace
+) -> Evaluation:
+    """Return the evaluation by an evaluator of this process."""
+    import asyncio
+
+    return asyncio.run(_evaluate(subject, chip, settings, state, arguments))
+
+
 async def _evaluate(
     subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path, arguments: argparse.Namespace
 ) -> Evaluation:
@@ -187,6 +222,8 @@ async def _evaluate(
 
 
 def _traced(subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path) -> Program:
+    import asyncio
+
     from acceld.evaluate.simulated.programs import traced_program
 
     try:
