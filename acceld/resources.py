@@ -1,7 +1,7 @@
-"""Finds acceld's own files: prompts and workloads, in a checkout or in an installed wheel.
+"""Find acceld's own files: prompts and workloads, in a checkout or in an installed wheel.
 
-A wheel holds them under ``acceld/_data/``; a checkout has them beside the package. ``ACCELD_DATA`` names another
-folder that holds both.
+A wheel holds them under ``acceld/_data/``; a checkout has them beside the package. ``ACCELD_DATA`` names another folder
+that holds both.
 """
 
 from __future__ import annotations

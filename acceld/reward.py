@@ -42,17 +42,17 @@ CHEAT = -1.0
 """Reward of a suspect result: below the physical floor, or failing an integrity check."""
 NO_CODE_STATUS = "no_code"
 SOURCE_PREFIX = "acceld/"
-"""Prefix of the data source of exported rows, before the workload's name."""
+"""Prefix of the data source in exported rows; the workload's name follows."""
 RUN = 1
-"""Every answer is evaluated on the data sets of one run."""
+"""Run number of all answers, so that they use the same data sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Reward of one answer, with what it follows from."""
+    """Reward of one answer, with its reasons."""
 
     reward: float | None
-    """None if the result says nothing about the kernel, such as a call that the simulator lacks."""
+    """None if the result says nothing about the kernel, such as for a call that the simulator lacks."""
     status: str
     """A status of an evaluation, or ``no_code``."""
     latency_us: float | None = None
@@ -83,13 +83,15 @@ class Scorer:
         state: str | Path | None = None,
         settings: config.Config | None = None,
     ) -> None:
-        """``workload`` evaluates answers that name none. ``seed``: the secret data follow from it; None: drawn anew.
+        """Prepare the scorer. ``workload`` is for answers that name none. The secret data follow from ``seed``; None
+        draws it.
 
-        ``slots`` answers are evaluated at the same time (0: as cores allow). ``worth`` replaces the reward of each score.
-        ``state`` keeps data sets between processes; by default they go with the scorer.
+        ``slots`` answers are evaluated at the same time (0: as many as cores allow). ``worth`` computes the reward of
+        each score in place of the default. ``state`` keeps data sets between processes; by default they are deleted
+        with the scorer.
         """
         self.gate = Gate(gate)
-        self.__name__ = "acceld_reward"  # TRL names its columns by it
+        self.__name__ = "acceld_reward"  # TRL's name of the column
         self._settings = settings or config.load().config
         self._workload, self._api, self._chip, self._worth = str(workload), api, chip, worth
         self._secret = seed.to_bytes(16, "big", signed=True) if seed is not None else secrets.token_bytes(16)
@@ -111,7 +113,7 @@ class Scorer:
         self.close()
 
     def score(self, answers: Sequence[str], workloads: Sequence[str] | None = None) -> list[Score]:
-        """Evaluate answers, each a kernel's text or a model's answer with a code block; scores in their order.
+        """Evaluate answers, each a kernel's text or a model's answer with a code block. Return scores in their order.
 
         WorkloadError or UsageError if a workload can not be used.
         """
@@ -127,7 +129,7 @@ class Scorer:
         workload: Sequence[str] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Return the rewards of completions, texts or lists of messages, as TRL's trainers ask for them.
+        """Return the rewards of completions, texts or lists of messages, in the form of TRL's trainers.
 
         A column ``workload`` of the data set names the workload of each completion.
         """
@@ -210,7 +212,7 @@ class Scorer:
         return found, where.api, where.chip
 
     def _baseline_us(self, found: Workload, api: str, chip: str) -> Coroutine[Any, Any, float | None]:
-        """Return a baseline's latency, asked for once; None if it does not pass."""
+        """Return a baseline's latency, evaluated once; None if it does not pass."""
 
         async def ask() -> float | None:
             request = self._request(baseline_kernel(found, api), found, chip, Priority.BASELINE)
@@ -250,7 +252,7 @@ def _scored(reported: Evaluation, baseline_us: float | None, *, timed: bool) -> 
 
 
 def _kernel_text(answer: str, entry: str) -> tuple[str | None, str]:
-    """Return the kernel in an answer, or None and why; a text without any fence is the kernel itself."""
+    """Return the kernel in an answer; or None, and the reason. A text without a fence is the kernel itself."""
     if "```" not in answer and "~~~" not in answer and "def " in answer and "<think" not in answer:
         return answer, ""
     found = extract_kernel(answer, entry)
@@ -269,7 +271,7 @@ def _text_of(completion: Any) -> str:
 def advantages(rewards: Sequence[float | None], group: int, *, scale: bool = True) -> list[float]:
     """Return each reward less the mean of its group of ``group`` answers to one prompt, over their deviation.
 
-    Rewards that are None take no part and get 0. ``scale=False`` leaves the deviation out.
+    Rewards that are None are left out and get 0. ``scale=False`` does not divide by the deviation.
     """
     if group < 1 or len(rewards) % group:
         raise UsageError(f"{len(rewards)} rewards are no groups of {group}")
@@ -291,7 +293,7 @@ _sharing = threading.Lock()
 
 
 def _scorer() -> Scorer:
-    """Return this process's scorer for functions that can not be given one; verl calls them from several threads."""
+    """Return this process's scorer, for functions that can not be given one. verl calls them from several threads."""
     with _sharing:
         if "all" not in _shared:
             _shared["all"] = Scorer(seed=0)
@@ -302,7 +304,7 @@ def _scorer() -> Scorer:
 def compute_score(
     data_source: str, solution_str: str, ground_truth: Any = None, extra_info: Mapping[str, Any] | None = None, **_: Any
 ) -> float:
-    """Return one answer's reward, as verl asks for it; ``data_source`` is ``acceld/`` and the workload's name."""
+    """Return one answer's reward, in verl's form. ``data_source`` is ``acceld/`` and the workload's name."""
     return compute_scores([data_source], [solution_str])[0]
 
 
@@ -313,7 +315,7 @@ def compute_scores(
     extra_infos: Sequence[Any] | None = None,
     **_: Any,
 ) -> list[float]:
-    """Return a batch's rewards, as verl asks for them; 0 where a result says nothing about the kernel."""
+    """Return a batch's rewards, in verl's form; 0 if a result says nothing about the kernel."""
     return [one.reward or 0.0 for one in _scorer().score(list(solution_strs), [str(one) for one in data_sources])]
 
 
@@ -330,7 +332,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """An observation: the kernel as it stands, and the result of the last step."""
+    """The current kernel, and the result of the last step."""
 
     text: str
     latency_us: float | None
@@ -338,7 +340,9 @@ class Observation:
 
 
 class Environment:
-    """Edits of one kernel as steps: what passes becomes the kernel, what fails is taken back and costs its reward."""
+    """Environment whose steps are edits of one kernel. A passing edit becomes the kernel; a failing one is undone and
+    costs its reward.
+    """
 
     def __init__(self, scorer: Scorer, workload: str = "", *, most_steps: int = 16) -> None:
         self._scorer, self._name, self._most = scorer, workload, most_steps
@@ -352,10 +356,10 @@ class Environment:
         return Observation(self._text, self._latency_us, None)
 
     def step(self, action: str | Edit | Sequence[Edit]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Try a whole new text, or edits: observation, reward, terminated, truncated, and more about it.
+        """Try a new text, or edits. Return observation, reward, terminated, truncated, and further information.
 
-        The reward of what passes is log2 of the latency before over that after, so that an episode's sum is that of its
-        end over its begin.
+        The reward of a passing step is log2 of the latency before over that after, so that the rewards of an episode
+        add up to the gain over it.
         """
         if not self._text:
             raise UsageError("the environment has not begun", hint="reset() it first")
@@ -375,7 +379,7 @@ class Environment:
 
 
 def _edited(text: str, action: str | Edit | Sequence[Edit]) -> tuple[str, str]:
-    """Return the text after an action, and what is wrong with the action."""
+    """Return the text after an action, and the reason why the action is invalid; empty if it is valid."""
     if isinstance(action, str):
         return action, ""
     for edit in [action] if isinstance(action, Edit) else action:

@@ -95,7 +95,7 @@ PAPER_PEAKS: Mapping[str, Peaks] = {
 
 
 def peak_source(chip: str) -> str:
-    """Return the source of the peak that a chip's percentages refer to: those of two sources do not compare."""
+    """Return the source of a chip's peak. Percentages of two sources can not be compared."""
     if chip in PAPER_PEAKS:
         return "the paper's peak"
     return "the peak measured here" if chip == HOST else "the datasheet's peak"
@@ -106,8 +106,10 @@ FLOAT32_PASSES = 4
 
 
 REACHED_BYTES_PER_S: Mapping[str, float] = {"trn1": 302e9}
-"""Greatest published rate of one core where the long rows' is less: AccelOpt's best silu moves 2 x 4096 x 7168 float32 in
-0.798 ms, of which about 20 us are before and after."""
+"""Greatest published rate of one core, used if the rate of long rows is less.
+
+AccelOpt's best silu moves 2 x 4096 x 7168 float32 in 0.798 ms, of which about 20 us are before and after.
+"""
 
 
 def _attainable(chip: ChipSpec) -> Peaks:
@@ -159,7 +161,7 @@ def percent_of_attainable(evaluated: Assessed, latency_us: float, chip: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Least times in microseconds that each kind of declared work takes, whatever else goes on beside it."""
+    """Least time in microseconds of each kind of declared work, as if nothing else ran."""
 
     transfers_us: float
     products_us: float
@@ -167,7 +169,7 @@ class Floor:
 
     @property
     def least_us(self) -> float:
-        """The physical least time: nothing is faster than its slowest kind of work."""
+        """The physical least time: that of the slowest kind of work."""
         return max(self.transfers_us, self.products_us, self.elements_us)
 
 
@@ -183,7 +185,7 @@ def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
 
 
 def floor_us(evaluated: Assessed, chip: str) -> float | None:
-    """Return physical least time in microseconds, or None. A kernel below it is suspect, whatever its outputs."""
+    """Return the physical least time in microseconds, or None. A kernel below it is suspect, whatever its outputs."""
     floor = floor_of(evaluated, chip)
     return None if floor is None else floor.least_us
 
@@ -197,7 +199,7 @@ NARROW_VECTOR_GAIN = 4
 
 
 def _element_flops_per_s(chip: ChipSpec, passes: float, *, narrow: bool) -> float:
-    """Return the element-wise operations a core does in a second with every engine busy, one element a lane and cycle.
+    """Return the element-wise operations of a core in a second, with every engine busy, one element a lane and cycle.
 
     On the second generation the vector engine and GpSimd exclude each other.
     """
@@ -224,7 +226,7 @@ def least_us(evaluated: Assessed, peaks: Peaks | None) -> float | None:
 
 
 def _fastest_product(evaluated: Assessed, peaks: Peaks) -> float:
-    """Return the FLOPs per second of the narrowest operands that the workload has or its tolerance allows."""
+    """Return the FLOPs per second for the narrowest operands that the workload has or its tolerance allows."""
     rates = peaks.matmul_flops_per_s
     eight_bits = evaluated.dtype.startswith("float8") or (
         evaluated.precision == "any_within_tolerance" and evaluated.tolerance >= EIGHT_BIT_TOLERANCE
@@ -233,7 +235,7 @@ def _fastest_product(evaluated: Assessed, peaks: Peaks) -> float:
 
 
 def _fewest_passes(evaluated: Assessed) -> float:
-    """bfloat16 passes a product of full width needs at the very least."""
+    """Return the least number of bfloat16 passes of a product of full width."""
     if evaluated.dtype != "float32":
         return 1.0
     if evaluated.precision == "any_within_tolerance" and evaluated.tolerance >= NARROW_TOLERANCE:

@@ -1,1 +1,1 @@
-"""Reports and exports."""
+"""Write reports and exports."""

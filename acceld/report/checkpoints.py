@@ -1,8 +1,8 @@
-"""Reading the checkpoints of AccelOpt: one folder a case, one folder an iteration in it, JSON files in those.
+"""Read the checkpoints of AccelOpt: a folder for each case, in it a folder for each iteration with JSON files.
 
 ``log.txt`` of a case lists its iterations in order. ``planner_results.json`` of an iteration holds the plans of each
-parent, ``executor_results.json`` what became of them (latencies in milliseconds, as neuron-profile tells), and
-``rewrites/aggregated_rewrites_list.json`` the memory. A parent is known by its text alone. Checkpoints do not say
+parent, ``executor_results.json`` their results (latencies in milliseconds, from neuron-profile), and
+``rewrites/aggregated_rewrites_list.json`` the memory. A parent is identified only by its text. Checkpoints do not say
 which chip they were measured on.
 """
 
@@ -27,7 +27,7 @@ ERRORS: Mapping[str, Status] = {
     "benchmarking_error": Status.RUNTIME_ERROR,
     "correctness_error": Status.INCORRECT_NUMERICAL,
 }
-"""Status by the key under which AccelOpt keeps a message."""
+"""Status by AccelOpt's key of a message."""
 US_PER_MS = 1000.0
 HEADER = """import numpy as np
 import neuronxcc.nki as nki
@@ -38,7 +38,7 @@ from neuronxcc.nki import trace
 from neuronxcc.nki.language import par_dim
 
 """
-"""Imports that AccelOpt puts before each answer when it runs it."""
+"""Imports that AccelOpt puts before each answer to run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Answer:
     """One answer to one plan: a kernel with its result, or none."""
 
     parent: str
-    """Text of the kernel that the plan was for."""
+    """Text of the plan's parent kernel."""
     plan: int
     index: int
     text: str | None
@@ -94,7 +94,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def checkpoints(folder: Path, chip: str) -> Iterator[Checkpoint]:
-    """Yield the cases in a folder, or the folder as one case. UsageError if a file is not as AccelOpt writes it."""
+    """Yield the cases in a folder, or the folder itself as one case. UsageError if a file is not in AccelOpt's format."""
     for case in _cases(folder):
         try:
             found = _checkpoint(case, chip)
@@ -111,7 +111,7 @@ def _cases(folder: Path) -> Iterator[Path]:
 
 
 def _checkpoint(case: Path, chip: str) -> Checkpoint | None:
-    """Return the case; None if no iteration has come to results."""
+    """Return the case; None if no iteration has results."""
     names = [line.strip() for line in (case / "log.txt").read_text("utf-8").splitlines() if line.strip()]
     folders = [case / name for name in dict.fromkeys(names) if (case / name / RESULTS).is_file()]
     iterations, first = [], None
@@ -130,7 +130,7 @@ def _checkpoint(case: Path, chip: str) -> Checkpoint | None:
 def _iteration(
     folder: Path, services: Sequence[Mapping[str, Any]], chip: str
 ) -> tuple[Iteration, list[Mapping[str, Any]]]:
-    """Return the iteration, and its raw records that name their parent."""
+    """Return the iteration, and its raw records, which name their parent."""
     written = folder / "planner_results.json"
     planned = {row["service_name"]: row["plans"] for row in _list(written)}
     plans: dict[tuple[str, int], str] = {}
@@ -163,7 +163,7 @@ def _answer(parent: str, number: int, index: int, record: Mapping[str, Any], chi
 
 
 def evaluation_of(kernel: Kernel, record: Mapping[str, Any], chip: str) -> Evaluation:
-    """Return the result that AccelOpt came to."""
+    """Return AccelOpt's result as an evaluation."""
     metadata = json.loads(record.get("kernel_metadata") or "{}")
     latency_ms, error = record.get("latency"), str(record.get("error") or "")
     if not error and latency_ms:
@@ -174,7 +174,9 @@ def evaluation_of(kernel: Kernel, record: Mapping[str, Any], chip: str) -> Evalu
 
 
 def passed(kernel: Kernel, latency_us: float, metadata: Mapping[str, Any], chip: str) -> Evaluation:
-    """Return the evaluation of a kernel that passed AccelOpt's gate, measured; neuron-profile's counters keep their names."""
+    """Return the measured evaluation of a kernel that passed AccelOpt's gate; neuron-profile's counters keep their
+    names.
+    """
     worst = float(metadata.get("rel_diffs") or 0.0)
     correctness = Correctness(Gate.SEARCH, worst, worst, checks=(Check("AccelOpt's gate", True, worst),))
     counters = {
@@ -197,7 +199,7 @@ def _rewrite(row: Mapping[str, Any]) -> Rewrite | None:
 
 
 def kernel_of(text: str) -> Kernel:
-    """Return a kernel of the checkpoint with the imports that AccelOpt adds where the text has none."""
+    """Return a kernel of the checkpoint, with the imports that AccelOpt adds if the text has none."""
     whole = text if "import neuronxcc" in text or "from neuronxcc" in text else HEADER + text
     return Kernel(whole, API, filename="kernel.py")
 

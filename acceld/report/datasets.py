@@ -1,7 +1,7 @@
-"""The history as training data: what a row is, what reward it gets, and which split it is in. Pure.
+"""Convert the history to training data: rows, their rewards, and their split. Pure.
 
-Rewards, in the spirit of AccelOpt's write-up: an empty answer is worst, then one that does not compile, then a wrong
-one; a right but slower kernel costs a little, and a faster one earns the logarithm of its speed-up.
+Rewards follow AccelOpt's write-up. An empty answer is worst, then one that does not compile, then a wrong one. A right
+but slower kernel costs a little, and a faster one earns the logarithm of its speed-up.
 """
 
 from __future__ import annotations
@@ -27,30 +27,32 @@ REWARDS: Mapping[Status, float] = {
     Status.INCORRECT_DTYPE: -0.6,
     Status.INCORRECT_NUMERICAL: -0.5,
 }
-"""Reward of what did not pass. Statuses that say nothing about the kernel (unsupported, suspect, untested) have none."""
+"""Reward by status of a kernel that did not pass. Statuses that say nothing about it (unsupported, suspect, untested)
+have none.
+"""
 LEAST, MOST = -0.2, 2.0
-"""Reward of a kernel that passes."""
+"""Least and greatest reward of a kernel that passes."""
 MARGIN = 0.1
-"""Least difference of two rewards for one answer to be preferred to the other: 7 percent of latency."""
+"""Least difference of two rewards for a preference: 7 percent of latency."""
 NUMBERS = ("run", "candidate", "index")
-"""Fields that tell where a row comes from and not what it says."""
+"""Fields that identify a row, and are not part of its content."""
 TEST_SHARE = 10
-"""One workload in this many is held back as the test split."""
+"""One workload in this many belongs to the test split."""
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """One run's records, as the exports read them."""
+    """One run's records, for the exports."""
 
     run: Run
     candidates: Sequence[Candidate]
     plans: Mapping[int, Plan]
     attempts: Sequence[Attempt]
     reference: str
-    """Text of the workload's numpy reference; empty if it is not known."""
+    """Text of the workload's numpy reference; empty if unknown."""
     calls: Sequence[AnsweredCall] = ()
     insights: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    """By slow and fast candidate: wins less losses, of the times an insight was cited."""
+    """By slow and fast candidate: wins less losses of the plans that cited the insight."""
 
     def by_id(self) -> dict[int, Candidate]:
         """Return candidates by id."""
@@ -75,7 +77,9 @@ def worth(status: Status, before_us: float | None, after_us: float | None) -> fl
 
 
 def split(workload: str) -> str:
-    """Return ``train`` or ``test``, by workload, so that nothing of a test kernel is seen in training."""
+    """Return ``train`` or ``test``. The split is by workload, so that no kernel of a test workload is used for
+    training.
+    """
     return "test" if int(hashlib.sha256(workload.encode()).hexdigest(), 16) % TEST_SHARE == 0 else "train"
 
 
@@ -92,7 +96,7 @@ def prompt(material: Material, parent: Candidate, plan: Plan | None) -> str:
 
 
 def answer(candidate: Candidate) -> str:
-    """The answer a model is to give."""
+    """Return the answer that a model should give."""
     return scrubbed(_fenced(candidate.kernel))
 
 
@@ -101,7 +105,7 @@ def _fenced(kernel: Kernel) -> str:
 
 
 def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | None, float]]:
-    """Yield parent, child, plan and reward of every child whose result says something."""
+    """Yield parent, child, plan and reward of every child with a reward."""
     known = material.by_id()
     for child in material.candidates:
         parent = known.get(child.parent or 0)
@@ -113,7 +117,7 @@ def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | Non
 
 
 def pairs(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield slow and fast kernel of each rewrite that clearly passed and clearly gained."""
+    """Yield slow and fast kernel of each rewrite that passed and clearly gained."""
     for parent, child, plan, value in edges(material):
         if value <= 0 or parent.evaluation is None or child.evaluation is None:
             continue
@@ -131,7 +135,7 @@ def pairs(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def numpy_nki(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield the numpy reference with the first kernel that was written from it, where one was, and with the best one."""
+    """Yield the numpy reference with the first kernel written from it, if there is one, and with the best kernel."""
     known = material.by_id()
     first = material.run.baseline if material.run.spec.search.from_reference else None
     for kind, number in (("first", first), ("best", material.run.best)):
@@ -157,10 +161,11 @@ def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield a clearly faster answer preferred to a slower or failed one to the same prompt, each used once.
+    """Yield pairs of answers to the same prompt: a clearly faster one, and a slower or failed one. Each answer is used
+    once.
 
-    Answers to one plan share a prompt that shows it. Of what is left of a parent's, the prompt shows no plan, so that both
-    answers are answers to it.
+    Answers to one plan share a prompt that shows the plan. For the remaining answers of a parent the prompt shows no
+    plan, so that both answer it.
     """
     parents = material.by_id()
     by_plan: dict[tuple[int, int], list[tuple[Candidate, float]]] = {}
@@ -178,7 +183,7 @@ def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def _preferred(family: Sequence[tuple[Candidate, float]]) -> list[tuple[Candidate, Candidate]]:
-    """Return the best with the worst, the second best with the second worst, while they clearly differ."""
+    """Return pairs of best and worst, second best and second worst, and so on, while they clearly differ."""
     ordered = sorted(family, key=lambda entry: (-entry[1], entry[0].id))
     half = len(ordered) // 2
     return [
@@ -195,10 +200,10 @@ def _preference(
 
 
 def roles(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield every answered call of every role as it was: system and user text, reasoning, answer, reward.
+    """Yield every answered call of every role unchanged: system and user text, reasoning, answer, reward.
 
-    An executor's or fixer's answer is worth what its kernel is, a planner's what the best kernel of its plan is, a
-    summarizer's how much oftener its insight led to a win than to a loss. None if nothing is known.
+    The reward of an executor's or fixer's answer is that of its kernel, a planner's that of the best kernel of its
+    plan. A summarizer's is how often its insight led to a win, less how often to a loss. None if nothing is known.
     """
     of_attempt: dict[int, float] = {}
     of_plan: dict[int, float] = {}
@@ -239,7 +244,7 @@ def roles(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def distinct(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield each row once: two that differ in nothing but their numbers are one."""
+    """Yield each row once. Rows that differ only in their identifying numbers count as one."""
     seen: set[str] = set()
     for row in rows:
         extra = {name: value for name, value in row.get("extra_info", {}).items() if name not in NUMBERS}
@@ -251,7 +256,7 @@ def distinct(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def verl(material: Material) -> Iterator[dict[str, Any]]:
-    """Yield prompts with a rule reward; the reward this history gave is under ``extra_info``."""
+    """Yield prompts with a rule reward. The reward from this history is under ``extra_info``."""
     for place, (parent, child, plan, value) in enumerate(edges(material)):
         workload = material.run.spec.workload
         yield {
@@ -313,4 +318,4 @@ ROWS = {
     "verl": verl,
     "jsonl": jsonl,
 }
-"""The formats whose files are rows, and how a run becomes rows."""
+"""The formats whose files are rows, with the function from a run to rows."""

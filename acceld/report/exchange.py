@@ -1,4 +1,4 @@
-"""The history in the forms of flashinfer-bench and of NKIBench. Pure."""
+"""Convert the history to the formats of flashinfer-bench and of NKIBench. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import Workload
 
 FLASHINFER_LANGUAGE = {"triton": "triton"}
-"""By API. flashinfer-bench has no word for NKI, so it is written as python; the target hardware says which."""
+"""Language by API. flashinfer-bench has no name for NKI, so it becomes python; the target hardware shows which."""
 
 NKI_APIS = TARGETS[SIMULATOR].apis
-"""APIs of kernels for Trainium, which are all that NKIBench's layout holds."""
+"""APIs of kernels for Trainium, the only ones in NKIBench's layout."""
 
 SIMULATED = " (simulated)"
-"""Follows the hardware's name where no hardware ran the kernel."""
+"""Suffix of the hardware's name for simulated results."""
 
 
 def solutions(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every candidate as a solution; of the public definition that ``public`` names, where it is given."""
+    """Yield every candidate as a solution; of the public definition in ``public``, if given."""
     spec = material.run.spec
     for candidate in material.candidates:
         yield {
@@ -44,7 +44,9 @@ def solutions(material: Material, public: Workload | None = None) -> Iterator[di
 
 
 def traces(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every result as a trace. What carries correctness or a latency follows flashinfer-bench's rules by status."""
+    """Yield every result as a trace. Its status decides by flashinfer-bench's rules whether it has correctness or a
+    latency.
+    """
     baseline = material.by_id().get(material.run.baseline or 0)
     base_us = baseline.evaluation.latency_us if baseline and baseline.evaluation else None
     at = datetime.fromtimestamp(material.run.ended_at or material.run.created_at, UTC).isoformat()
@@ -66,9 +68,7 @@ def _definition(workload: str, public: Workload | None) -> str:
 
 
 def _hardware(evaluation: Evaluation, spec: RunSpec) -> str:
-    """Return the chip, and that it was simulated: as the profile says; without one nothing was timed, and the backend
-    decides.
-    """
+    """Return the chip, marked if simulated. The profile decides; without a profile, the backend does."""
     profile = evaluation.profile
     simulated = profile.source is Source.SIMULATED if profile is not None else spec.backend == SIMULATOR
     return spec.chip + (SIMULATED if simulated else "")
@@ -98,24 +98,24 @@ def _evaluation(evaluation: Evaluation, base_us: float | None, hardware: str, at
 
 
 def _number(value: float) -> float | str:
-    """JSON has no infinities; flashinfer-bench writes them as text."""
+    """Return a number, or text for an infinity, which JSON lacks: that is flashinfer-bench's format."""
     if math.isnan(value):
         return "NaN"
     return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
 
 
 def solution_name(candidate: Candidate) -> str:
-    """``acceld_r12_c345``."""
+    """Return a name such as ``acceld_r12_c345``."""
     return f"acceld_r{candidate.run}_c{candidate.id}"
 
 
 def definition_name(workload: str) -> str:
-    """Return a workload's name without what a file name may not hold."""
+    """Return a workload's name without characters that a file name can not have."""
     return workload.replace("/", "_")
 
 
 def nkibench(materials: Iterable[Material]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return NKIBench's summary and the files it names: the reference and the best kernel of each workload."""
+    """Return NKIBench's summary and its files: the reference and the best kernel of each workload."""
     summary: dict[str, Any] = {}
     files: dict[str, str] = {}
     chosen: dict[str, tuple[float, Material]] = {}
@@ -142,7 +142,7 @@ SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_
 
 
 def card(name: str, counts: dict[str, int], materials: Sequence[Material], *, parquet: bool = False) -> str:
-    """Return the README of a data set: what it holds, how it was made, what to mind."""
+    """Return the README of a data set: its content, how it was made, its limits."""
     workloads = sorted({material.run.spec.workload for material in materials})
     profiles = (one.evaluation.profile for material in materials for one in material.candidates if one.evaluation)
     simulated = any(profile is not None and profile.source is Source.SIMULATED for profile in profiles)

@@ -1,4 +1,4 @@
-"""Facts of a run for its report, gathered once from the history's answers."""
+"""Collect the facts of a run for its report from the history's answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from acceld.report.scrub import scrubbed
 
 Get = Callable[..., Any]
-"""``get(path, **parameters)``: the JSON answer of a daemon or of the read-only server over its file."""
+"""``get(path, **parameters)`` returns the JSON answer of a daemon, or of the read-only server over its file."""
 
 PAGE = 500
 Json = Mapping[str, Any]
@@ -17,12 +17,12 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """One run. ``outcome`` is the record of ``acceld optimize --json``."""
+    """The facts of one run. ``outcome`` is the record of ``acceld optimize --json``."""
 
     run: Json
     outcome: Json
     candidates: Sequence[Json]
-    """Rows by id, the baseline among them."""
+    """Rows by id, including the baseline."""
     costs: Json
     insights: Sequence[Json]
     best: Json | None
@@ -35,17 +35,17 @@ class RunFacts:
 
     @property
     def title(self) -> str:
-        """``silu on trn1``."""
+        """Title such as ``silu on trn1``."""
         return f"{self.run['name'] or self.run['workload']} on {self.run['chip']}"
 
     @property
     def improved(self) -> bool:
-        """Faster by more than a tie."""
+        """True if the best kernel is faster by more than a tie."""
         return bool(self.outcome["improved"])
 
 
 def gather(get: Get, number: int, *, redact: bool = False) -> RunFacts:
-    """Everything a report on one run needs. ``redact`` leaves out prose that models wrote, and messages."""
+    """Return everything for a report on one run. ``redact`` leaves out models' prose, and messages."""
     run = get(f"/v1/runs/{number}")
     rows: list[Json] = []
     while True:
@@ -67,7 +67,7 @@ def gather(get: Get, number: int, *, redact: bool = False) -> RunFacts:
 
 
 def _clean(value: Any) -> Any:
-    """Return the same without keys, tokens and home folders."""
+    """Return the value without keys, tokens and home folders."""
     if isinstance(value, str):
         return scrubbed(value)
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Reading what other projects wrote: NKIBench's summary, flashinfer-bench's solutions and traces.
+"""Read other projects' files: NKIBench's summary, flashinfer-bench's solutions and traces.
 
-What was measured elsewhere is recorded as a finished run that says so; its latencies are ``measured`` on the hardware
-named there, and its kernels have not been evaluated here.
+They become finished runs that name their origin. Latencies are ``measured`` on the hardware named in the files, and the
+kernels have not been evaluated here.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ STATUSES: Mapping[str, Status] = {
     "COMPILE_ERROR": Status.COMPILE_ERROR,
     "TIMEOUT": Status.TIMEOUT,
 }
-"""Our word for each of flashinfer-bench's."""
+"""acceld's status for each of flashinfer-bench's."""
 METHOD = "flashinfer-bench"
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A definition on one workload, with its solutions' results."""
+    """A definition on one workload, with the results of its solutions."""
 
     workload: str
     hardware: str
@@ -41,18 +41,18 @@ class Imported:
 
     @property
     def chip(self) -> str:
-        """The hardware without the mark of a simulation."""
+        """Name of the hardware, without the mark of a simulation."""
         return self.hardware.removesuffix(SIMULATED)
 
     @property
     def backend(self) -> str:
-        """``simulator`` where nothing was measured."""
+        """Backend of the results; ``simulator`` if they were not measured."""
         return "simulator" if self.hardware.endswith(SIMULATED) else "imported"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel of NKIBench with the reference it is checked by."""
+    """A kernel of NKIBench with its reference."""
 
     name: str
     values: Mapping[str, int]
@@ -61,7 +61,7 @@ class Case:
 
 
 def cases(summary: Path) -> Iterator[Case]:
-    """Yield the cases of NKIBench's summary.json; paths in it are relative to it. UsageError if it is none."""
+    """Yield the cases of NKIBench's summary.json; paths in it are relative to it. UsageError for an invalid file."""
     found = _load(summary)
     if not isinstance(found, dict):
         raise UsageError(f"{summary} is not a summary of NKIBench", hint="it maps operators to their cases")
@@ -76,7 +76,9 @@ def cases(summary: Path) -> Iterator[Case]:
 
 
 def write_workload(case: Case, folder: Path) -> Path:
-    """Return a workload folder for a case: workload.toml, reference.py and the kernel. UsageError if there is one."""
+    """Write the workload folder of a case: workload.toml, reference.py and the kernel. Return its path. UsageError if
+    it exists.
+    """
     place = folder / case.name
     if place.exists():
         raise UsageError(f"{place} exists", hint="import into a new folder: --into DIR")
@@ -99,9 +101,9 @@ def write_workload(case: Case, folder: Path) -> Path:
 
 
 def flashinfer(folder: Path) -> list[Imported]:
-    """Return workloads with the results of their solutions, from a flashinfer-bench trace set or an export of ours.
+    """Return workloads with the results of their solutions, from a flashinfer-bench trace set or an export of acceld.
 
-    A definition that was tried on several sets of axes is several workloads, ``definition@uuid``.
+    A definition that was tried on several sets of axes becomes several workloads, ``definition@uuid``.
     """
     solutions: dict[str, Any] = {}
     for path in _files(folder, "solutions"):

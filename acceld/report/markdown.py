@@ -1,4 +1,4 @@
-"""A report for a pull request."""
+"""Write a report for a pull request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from acceld.report.page import headline
 
 
 def markdown(runs: Sequence[RunFacts]) -> str:
-    """Sections by run: result, figures, what won, the diff."""
+    """Return a section for each run: result, figures, winning rewrites, the diff."""
     parts: list[str] = []
     for facts in runs:
         o = facts.outcome

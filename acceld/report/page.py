@@ -1,4 +1,4 @@
-"""A report as one HTML file: no script, nothing fetched, light, dark and on paper."""
+"""Write a report as one HTML file: no script, nothing fetched; for light and dark screens and paper."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ line.twig { stroke: var(--line); } line.way { stroke: var(--main); stroke-width:
 
 
 def page(runs: Sequence[RunFacts], version: str) -> str:
-    """The whole document for one run or several."""
+    """Return the whole document for one run or several."""
     title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs"
     parts = [f"<h1>{escape(title)}</h1>"]
     parts += _several(runs) if len(runs) > 1 else []

@@ -1,4 +1,4 @@
-"""Curves as text, for terminals and logs. Pure."""
+"""Draw curves as text, for terminals and logs. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MARKS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def text_plot(curves: Mapping[str, Sequence[float]], *, x_title: str, width: int = 64, height: int = 14) -> str:
-    """Step curves over their positions (1, 2, 3 ...), each with a letter of its own; ``*`` where several meet.
+    """Draw step curves over their positions (1, 2, 3 ...), each with its own letter; ``*`` where several meet.
 
     The y axis begins at 1 and is a ratio, such as 1.25x. Empty without a point.
     """

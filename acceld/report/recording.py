@@ -1,4 +1,4 @@
-"""Writing what other projects found into the history, as finished runs that say where they come from."""
+"""Write other projects' results into the history, as finished runs that name their origin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ PROPOSER = "imported"
 
 
 async def record_results(store: Store, found: imports.Imported, origin: str) -> Mapping[str, Any]:
-    """A run whose baseline is the slowest kernel that passed; ``run``, ``workload`` and ``candidates`` of it."""
+    """Store a run whose baseline is the slowest kernel that passed. Return its ``run``, ``workload`` and
+    ``candidates``.
+    """
     spec = RunSpec(found.workload, chip=found.chip, api="imported", backend=found.backend, proposer=PROPOSER)
     run = await store.change(create_run, spec)
     await store.change(set_run_state, run.id, RunState.RUNNING)
@@ -35,7 +37,7 @@ async def record_results(store: Store, found: imports.Imported, origin: str) -> 
 
 
 async def record_checkpoint(store: Store, case: checkpoints.Checkpoint, chip: str, origin: str) -> Mapping[str, Any]:
-    """A run with AccelOpt's plans, attempts, kernels, beams and memory; its figures are ``measured``."""
+    """Store a run with AccelOpt's plans, attempts, kernels, beams and memory; its figures are ``measured``."""
     spec = RunSpec(case.name, chip=chip, api=checkpoints.API, backend=PROPOSER, proposer=PROPOSER)
     run = await store.change(create_run, spec)
     await store.change(set_run_state, run.id, RunState.RUNNING)
@@ -54,7 +56,7 @@ async def record_checkpoint(store: Store, case: checkpoints.Checkpoint, chip: st
 
 
 class _CheckpointWriter:
-    """Writes iterations one after another; kernels are found again by their text."""
+    """Write iterations one after another. Kernels are identified by their text."""
 
     def __init__(self, store: Store, run: int, spec: RunSpec) -> None:
         self._store, self._run, self._spec = store, run, spec
@@ -64,12 +66,12 @@ class _CheckpointWriter:
         self.candidates = 0
 
     async def write_baseline(self, case: checkpoints.Checkpoint) -> None:
-        """The kernel the search started from."""
+        """Write the kernel that the search started from."""
         evaluation = checkpoints.passed(case.baseline, case.baseline_us, {}, self._spec.chip)
         await self._write(Candidate(self._run, 0, case.baseline, None), evaluation)
 
     async def write_iteration(self, number: int, iteration: checkpoints.Iteration) -> None:
-        """Plans, answers and memory of one iteration, and the beam it came to."""
+        """Write plans, answers and memory of one iteration, and its final beam."""
         parents = {text: await self._parent(number, text, us) for text, us in iteration.parents.items()}
         await self._store.change(start_iteration, self._run, number, [parent.id for parent in parents.values()])
         plans: dict[tuple[str, int], Plan] = {}
@@ -99,7 +101,9 @@ class _CheckpointWriter:
             await self._store.change(select_beam, self._run, number, [one.id for one in kept[:width]], self._best.id)
 
     async def _parent(self, number: int, text: str, latency_us: float) -> Candidate:
-        """Return the candidate of a text; one that the checkpoint does not mention is from an iteration that is no longer stored."""
+        """Return the candidate with a text. One that the checkpoint does not mention is from an iteration that is no
+        longer stored.
+        """
         kernel = checkpoints.kernel_of(text)
         found = self._by_text.get(kernel.sha256)
         if found is None:
@@ -120,7 +124,7 @@ class _CheckpointWriter:
         return made
 
     async def _write_insight(self, number: int, rewrite: checkpoints.Rewrite) -> None:
-        """An entry of the memory, once: every iteration repeats those before it."""
+        """Write an entry of the memory once, because every iteration repeats the earlier ones."""
         if (rewrite.title, rewrite.fast) in self.reported:
             return
         self.reported.add((rewrite.title, rewrite.fast))
@@ -156,7 +160,7 @@ async def _write_evaluation(
 
 
 def _title(prose: str) -> str:
-    """Return the first line that says something."""
+    """Return the first line with content."""
     for line in prose.splitlines():
         text = line.replace("**", "").strip("#*- \t")
         if text:

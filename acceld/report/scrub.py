@@ -1,4 +1,4 @@
-"""Taking secrets and personal paths out of texts that leave the machine. Pure."""
+"""Remove secrets and personal paths from texts that leave the machine. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HIDDEN = "[removed]"
 
 
 def scrubbed(text: str) -> str:
-    """Return ``text`` with keys and tokens removed and home folders written ``~``."""
+    """Return ``text`` without keys and tokens, and with home folders written as ``~``."""
     text = SECRETS.sub(HIDDEN, text)
     text = NAMED.sub(lambda match: match[1] + HIDDEN, text)
     return HOMES.sub("~", text)

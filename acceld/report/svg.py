@@ -1,4 +1,4 @@
-"""The figures of a report as inline SVG that follows the page's colors. Pure."""
+"""Draw the figures of a report as inline SVG in the page's colors. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FONT = 'font-size="12"'
 
 
 def figure(body: Sequence[str], height: float, label: str) -> str:
-    """Return an SVG of the common width, named for readers that can not see it."""
+    """Return an SVG of the common width, with a label for screen readers."""
     inside = "\n".join(body)
     return (
         f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}" '
@@ -20,7 +20,7 @@ def figure(body: Sequence[str], height: float, label: str) -> str:
 
 
 def peak_bars(rows: Sequence[tuple[str, float | None, float | None]], unit: str = "% of peak") -> str:
-    """Before and after for each name, 0 to 100 percent."""
+    """Draw bars before and after for each name, from 0 to 100 percent."""
     left, right = 190, WIDTH - 60
     body = []
     for tick in range(0, 101, 25):
@@ -82,7 +82,7 @@ def steps(points: Sequence[tuple[float, float]], x_title: str, y_title: str, end
 
 
 def curves(named: Mapping[str, Sequence[float]], x_title: str, y_title: str) -> str:
-    """Several step curves over their positions (1, 2, 3 ...), with a legend; empty without a point."""
+    """Draw several step curves over their positions (1, 2, 3 ...), with a legend; empty without a point."""
     drawn = {name: values for name, values in named.items() if values}
     if not drawn:
         return ""
@@ -132,7 +132,7 @@ def shares(counts: Mapping[str, int]) -> str:
 
 
 def tree(nodes: Sequence[tuple[int, int | None, int, float | None]], best: int | None) -> str:
-    """Return candidates as dots, an iteration a column, speed-up upwards; failed ones stand on the bottom line.
+    """Draw candidates as dots: an iteration a column, speed-up upwards, failed ones on the bottom line.
 
     ``nodes`` are id, parent, iteration and speed-up (None if it did not pass).
     """

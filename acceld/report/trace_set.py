@@ -1,7 +1,7 @@
-"""A run's history as the folder that flashinfer-bench loads: definitions, workloads, solutions and traces. Pure.
+"""Write a run's history as a folder for flashinfer-bench: definitions, workloads, solutions and traces. Pure.
 
-Workloads that name a public definition (``[flashinfer]`` in workload.toml) bring it, with acceld's reference as its
-code; index arrays, which random numbers would not make valid, are written beside them as safetensors.
+Workloads that name a public definition (``[flashinfer]`` in workload.toml) are written, with acceld's reference as its
+code. Index arrays are stored as safetensors, because random numbers would not be valid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from acceld.workloads import Argument, Workload
 from acceld.workloads.inputs import draw
 
 SEED = 0
-"""Seed of the index arrays that are written."""
+"""Seed of the stored index arrays."""
 _SAFETENSORS = {"int32": "I32", "int64": "I64", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"}
 
 
@@ -43,7 +43,7 @@ def trace_set(materials: Iterable[Material], public: Mapping[str, Workload]) -> 
 
 
 def _declared(workload: Workload) -> dict[str, bytes]:
-    """Return the definition, the one workload and its index arrays."""
+    """Return the definition, the workload and its index arrays."""
     public = workload.definition
     assert public is not None
     files = {f"definitions/{public.op_type}/{public.name}.json": _json(definition_of(workload))}
@@ -84,7 +84,7 @@ def definition_of(workload: Workload) -> dict[str, Any]:
 
 
 def workload_record(workload: Workload) -> dict[str, Any]:
-    """Return the workload with its free axes bound, and where each input comes from."""
+    """Return the workload with its free axes bound, and the source of each input."""
     public = workload.definition
     assert public is not None
     stored = {one.name for one in _indices(workload)}
@@ -129,7 +129,7 @@ def _reference(workload: Workload) -> str:
 
 
 def _indices(workload: Workload) -> list[Argument]:
-    """Return the arguments of fixed whole numbers, such as indices; they must be stored, where others can be drawn at random."""
+    """Return the arguments of fixed whole numbers, such as indices. They must be stored; others can be drawn at random."""
     return [
         one
         for one in workload.arguments

@@ -1,1 +1,1 @@
-"""The search: loop, selection, memory, prompts, budget, strategies."""
+"""Search for faster kernels: loop, selection, memory, budget, strategies."""

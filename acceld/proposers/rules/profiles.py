@@ -1,4 +1,4 @@
-"""Figures of a profile by which rules rank: busy engines, spills, reloads."""
+"""Compute figures of a profile for ranking places: busy engines, spills, reloads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from acceld.model import Profile
 
 
 def busy_share(profile: Profile | None, engine: str) -> float:
-    """Return busy time of an engine as a share of the latency; 0 without a profile."""
+    """Return the busy time of an engine as a share of the latency; 0 without a profile."""
     if profile is None or not profile.latency_us:
         return 0.0
     return sum(us for name, us in profile.engines_us.items() if engine in name.lower()) / profile.latency_us
@@ -18,7 +18,7 @@ def spilled(profile: Profile | None) -> bool:
 
 
 def reloads(profile: Profile | None) -> bool:
-    """Return True if more is read from HBM than the kernel says: values did not stay on chip."""
+    """Return True if more is read from HBM than the kernel's loads say, because values did not stay on chip."""
     if profile is None:
         return False
     read, written = (profile.counters.get(name, 0) for name in ("hbm_read_bytes", "written_read_bytes"))

@@ -1,4 +1,4 @@
-"""The proposer that needs no model: plans are sites of rules, attempts are their variants."""
+"""Propose without a model: plans are places where rules apply, attempts are their variants."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Shapes = tuple[tuple[int, ...] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A site and its rule, as ``acceld suggest`` shows them."""
+    """A place and its rule, as ``acceld suggest`` shows them."""
 
     site: Site
     rule: Rule
 
 
 def suggestions(source: str, api: str, shapes: Shapes = (), profile: Profile | None = None) -> list[Suggestion]:
-    """Everything the rules would do to a kernel, best first.
+    """Return everything that the rules would change in a kernel, best first.
 
     ``shapes`` are those of the kernel's tensor arguments in order, None for scalars; without them less is proven.
     Raises RuleRefused if the source can not be read.
@@ -43,7 +43,7 @@ def suggestions(source: str, api: str, shapes: Shapes = (), profile: Profile | N
 
 
 def refusals(source: str, api: str, shapes: Shapes = ()) -> list[Suggestion]:
-    """Return places that look right for a rule and where it refuses; the site's precondition is the reason."""
+    """Return the places that match a rule's pattern and where it refuses; the place's precondition is the reason."""
     return _findings(source, api, shapes, None)[1]
 
 
@@ -109,7 +109,7 @@ class RulesProposer:
     ) -> None:
         """``shapes`` of the kernel's arguments; None takes them from the problem's argument lines.
 
-        With ``order_seed`` sites are taken in an order drawn from it instead of the most promising first.
+        With ``order_seed`` places are taken in a random order drawn from it, and not the most promising first.
         """
         self._order_seed = order_seed
         self._shapes = None if shapes is None else tuple(shapes)
@@ -117,13 +117,13 @@ class RulesProposer:
         self._found: dict[tuple[str, str, float | None], tuple[list[Suggestion], list[Suggestion]]] = {}
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Return rules only change kernels."""
+        """Return None, because rules only change kernels."""
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the plan for the best site that no earlier plan took, ``index`` places further on.
+        """Return the plan for a place, in order of promise: ``index`` places after those that earlier plans took.
 
-        After the sites come the places where rules refuse: their attempts give no code, and the reason.
+        After these come the places where rules refuse. Their attempts give no code, and the reason.
         """
         applicable, refused = await self._find(request.parent, request.problem)
         found = [*applicable, *refused]
@@ -148,7 +148,7 @@ class RulesProposer:
         )
 
     async def findings(self, parent: Candidate, problem: Problem) -> tuple[list[Site], list[Site]]:
-        """Return where rules apply to a kernel, best first, and where they refuse; nothing where it can not be read."""
+        """Return where rules apply to a kernel, best first, and where they refuse; nothing if it can not be read."""
         applicable, refused = await self._find(parent, problem)
         return [one.site for one in applicable], [one.site for one in refused]
 
@@ -167,7 +167,7 @@ class RulesProposer:
             return self._found[key]
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the plan's rule carried out in its variant number ``index``."""
+        """Return the result of the plan's rule in its variant number ``index``."""
         site = _site(request.plan)
         if request.index >= len(site.variants):
             return None
@@ -179,11 +179,11 @@ class RulesProposer:
         return Attempt(request.plan.id, request.index, text)
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Rules do not repair."""
+        """Return None, because rules do not repair."""
         return None
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Rules do not teach."""
+        """Return None, because rules do not teach."""
         return None
 
     def _shapes_of(self, arguments: Sequence[str]) -> Shapes:
@@ -191,7 +191,7 @@ class RulesProposer:
 
 
 class TunedRules(RulesProposer):
-    """Propose whole sequences of rewrites, the fastest ones that a tuner found; each plan has one attempt."""
+    """Propose whole sequences of rewrites, the fastest that a tuner found. Each plan has one attempt."""
 
     def __init__(
         self,
@@ -204,11 +204,11 @@ class TunedRules(RulesProposer):
         within_s: float | None = None,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        """``limit`` kernels are timed for each parent, by one of the tuner's strategies.
+        """Time ``limit`` kernels for each parent, by one of the tuner's strategies.
 
-        A parent gets at most ``most`` plans, all in one iteration; None for as many as were found.
-        ``within_s`` is the time that the run has from now on. Tuning a parent takes half of what is left of it at most,
-        so that what was found is still evaluated.
+        A parent gets at most ``most`` plans, all in one iteration; None allows as many as were found. ``within_s`` is
+        the run's time from now on. Tuning a parent takes at most half of the time left, so that its results can still
+        be evaluated.
         """
         super().__init__()
         self._time, self._strategy, self._limit, self._most, self._seed = time, strategy, limit, most, seed
@@ -217,9 +217,9 @@ class TunedRules(RulesProposer):
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the fastest sequence from the parent that no earlier plan took, ``index`` places further on.
+        """Return the plan for a sequence, fastest first: ``index`` places after those that earlier plans took.
 
-        One that is too slow for the beam is no plan.
+        A sequence that is too slow for the beam is not returned.
         """
         taken = {tuple(plan.data["steps"]) for plan in request.earlier if "steps" in plan.data}
         if self._most is not None and len(taken) + request.index >= self._most:
@@ -260,14 +260,14 @@ class TunedRules(RulesProposer):
         return [replace(one, moves=None) for one in tuner.fastest() if one.latency_us < root.latency_us]
 
     def _over(self) -> Callable[[], bool]:
-        """Return a function that says when half of the time left now has gone."""
+        """Return a function that tells whether half of the time left now has passed."""
         if self._ends is None:
             return lambda: False
         ends = (self._now() + self._ends) / 2
         return lambda: self._now() >= ends
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the plan's steps, one after the other."""
+        """Return the result of the plan's steps, one after the other."""
         if request.index > 0:
             return None
         kernel, shapes = request.parent.kernel, self._shapes_of(request.problem.arguments)

@@ -11,17 +11,16 @@ from acceld.errors import AcceldError
 from acceld.model import Profile
 
 Source = Any
-"""A kernel's source as the rules of its API read it: a ``KernelModule`` for NKI, a ``TritonModule`` for Triton, a
-``CModule`` for C."""
+"""A kernel's parsed source: a ``KernelModule`` for NKI, a ``TritonModule`` for Triton, a ``CModule`` for C."""
 
 
 class RuleRefused(AcceldError):
-    """A rule's precondition does not hold; the message says which, and where."""
+    """A rule's precondition does not hold. The message says which one, and where."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way of carrying a site's plan out: an attempt. ``parameters`` are JSON-able."""
+    """A way to carry out a place's plan, which becomes an attempt. ``parameters`` are JSON-able."""
 
     name: str
     parameters: Mapping[str, int | str] = field(default_factory=dict)
@@ -36,31 +35,33 @@ class Site:
     precondition: str
     """The proven precondition, in a sentence."""
     plan: str
-    """The change and its reason, in the words a planner would use."""
+    """The change and its reason, worded like a planner's."""
     variants: tuple[Variant, ...]
     benefit: float = 1.0
     """Expected effect for ranking: a rough share of the latency, 0 to 1."""
     gain_percent: tuple[float, float] = (0.0, 10.0)
     """Expected effect on the latency, as a range shown to people."""
     key: str = ""
-    """Tells sites of one rule on one line apart."""
+    """Distinguishes places of one rule on one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A site and how to carry it out; without ``rewrite`` a place that looks right and where the rule refuses."""
+    """A place and the function that rewrites it. Without ``rewrite``, a place that matches the pattern but where the
+    rule refuses.
+    """
 
     site: Site
     rewrite: Callable[[Variant], str] | None
-    """Gives the kernel's new source. May still raise RuleRefused."""
+    """Returns the kernel's new source. May still raise RuleRefused."""
 
 
 class Rule(ABC):
-    """A source-to-source rewrite with a hardware reason. Rules know kernels, never workloads."""
+    """A source-to-source rewrite with a hardware reason. Rules see kernels, never workloads."""
 
     name: str
     reason: str
-    """The documented behavior of the hardware behind it."""
+    """The documented behavior of the hardware that makes it useful."""
     source: str
     """The document that says so."""
     apis: frozenset[str]
@@ -69,7 +70,7 @@ class Rule(ABC):
 
     @abstractmethod
     def find(self, kernel: Source, profile: Profile | None) -> Iterator[Finding]:
-        """Yield where the rule applies in ``kernel``, preconditions proven, and where it refuses; each has its line and key."""
+        """Yield the places in ``kernel`` where the rule applies, with proven preconditions, and those where it refuses."""
 
     def found(
         self,
@@ -86,7 +87,7 @@ class Rule(ABC):
         return Finding(Site(self.name, line, precondition, plan, variants, benefit, gain_percent, key), rewrite)
 
     def refused(self, line: int, reason: str, wish: str, key: str = "") -> Finding:
-        """Return a place where ``wish`` would be done if it were not for ``reason``, which a person may want to know."""
+        """Return a place where ``wish`` is not done because of ``reason``."""
         plan = f"{wish}, if {reason} can be lifted."
         return Finding(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
 
@@ -95,7 +96,7 @@ class Rule(ABC):
         return [one.site for one in self.find(kernel, profile) if one.rewrite is not None]
 
     def refusals(self, kernel: Source) -> list[Site]:
-        """Return places that look right and where the rule refuses; the precondition says why."""
+        """Return the places that match the rule's pattern but where it refuses, with the reason as precondition."""
         return [one.site for one in self.find(kernel, None) if one.rewrite is None]
 
     def apply(self, kernel: Source, site: Site, variant: Variant) -> str:

@@ -16,7 +16,7 @@ def suggested(
 ) -> list[dict[str, Any]]:
     """Return each applicable site of each rule, with the diff of its first variant that can be carried out.
 
-    ``shapes`` are those of the arguments where a workload tells them, None for scalars: more can be proven then.
+    ``shapes`` are those of the arguments, if a workload gives them, None for scalars; with them more can be proven.
     """
     named = {rule.name: rule for rule in all_rules()}
     if only is not None and only not in named:

@@ -1,8 +1,8 @@
 """Tune sequences of rewrites by simulated latency alone, without data.
 
-A tuner goes from kernel to kernel by moves. It times thousands, each program once, and gives the fastest sequences; what
-they compute is checked afterwards, where they are candidates like any other. The strategies look ahead: a step that
-makes a kernel slower stays open, and is gone on from when its turn comes.
+A tuner goes from kernel to kernel by moves (rewrites). It times thousands of kernels, each program once, and returns
+the fastest sequences. Their results are checked later, when they are candidates like any other. The strategies look
+ahead: a step that makes a kernel slower is kept, and may be extended later.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _FRONT = 16
-"""Kernels whose moves are weighed against each other."""
+"""Number of kernels whose moves are compared."""
 _ROUND = 8
-"""Moves that are tried before they are weighed again."""
+"""Number of moves that are tried before they are compared again."""
 _POPULATION = 16
 _GENERATION = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One rewrite of one kernel."""
+    """A rewrite of a kernel."""
 
     step: str
-    """The same move on another kernel has the same text."""
+    """Text of the move; equal for the same move on another kernel."""
     rule: str
     benefit: float
     """Expected share of the latency, for ranking."""
     apply: Callable[[], str | None]
-    """Give the new kernel; None if the rule refuses after all."""
+    """Returns the new kernel; None if the rule refuses after all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Tuned:
     moves: Sequence[Move] | None = field(default=None, repr=False)
     """Its moves, best first; None until asked for."""
     tried: set[int] = field(default_factory=set, repr=False)
-    """Places in ``moves`` that were tried."""
+    """Positions in ``moves`` that were tried."""
 
     @property
     def latency_us(self) -> float:
@@ -61,18 +61,18 @@ class Tuned:
 
     @property
     def is_open(self) -> bool:
-        """True while there may be moves that were not tried."""
+        """True if some of its moves may not have been tried."""
         return self.moves is None or len(self.tried) < len(self.moves)
 
 
 Clock = Callable[[str], Awaitable[Timed | None]]
-"""Time a kernel; None if it can not be traced or breaks a rule of the chip."""
+"""Times a kernel; None if it can not be traced or breaks a rule of the chip."""
 Moves = Callable[[str], Sequence[Move]]
-"""Find the moves of a kernel, best first. Called in a thread."""
+"""Finds the moves of a kernel, best first. Called in a thread."""
 
 
 class Tuner:
-    """Time sequences of moves within a number of timed kernels."""
+    """Time sequences of moves, up to a number of kernels."""
 
     def __init__(
         self,
@@ -83,14 +83,14 @@ class Tuner:
         seed: int = 0,
         is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``limit``: kernels that may be timed; a kernel or program that was seen before costs nothing.
+        """Prepare the tuner. ``limit`` is the number of kernels to time; a known kernel or program does not count.
 
-        Nothing more is timed once ``is_over`` says so.
+        Nothing more is timed once ``is_over`` returns True.
         """
         self._clock, self._moves, self._is_over = clock, moves, is_over
         self.left = limit
         self.timed = 0
-        """Kernels timed so far, the root not."""
+        """Number of kernels timed so far, without the root."""
         self.rng = random.Random(seed)
         self.seen: dict[str, Tuned] = {}
         """The first kernel of each program."""
@@ -109,7 +109,9 @@ class Tuner:
         return one.moves
 
     async def time(self, tries: Sequence[tuple[Tuned, int]]) -> list[Tuned | None]:
-        """Try moves, by their place, as long as the limit allows; return each one's program where it is a new one."""
+        """Try moves, given by position, within the limit. Return for each the new kernel; None if its program is not
+        new.
+        """
         made = []
         found: list[Tuned | None] = [None] * len(tries)
         for number, (one, place) in enumerate(tries):
@@ -135,7 +137,7 @@ class Tuner:
         return self.seen.setdefault(one.timed.program_sha256, one)
 
     def fastest(self, count: int | None = None) -> list[Tuned]:
-        """Return the fastest kernels of different programs; fewer steps first where they tie."""
+        """Return the fastest kernels with different programs. Of equally fast ones, those with fewer steps come first."""
         return sorted(self.seen.values(), key=_rank)[:count]
 
 
@@ -144,10 +146,11 @@ def _rank(one: Tuned) -> tuple[float, int, str]:
 
 
 async def promise(tuner: Tuner, root: Tuned) -> None:
-    """Try the moves that promise the least latency, over the fastest kernels that have any left.
+    """Try the moves that promise the least latency, over the fastest kernels with untried moves.
 
-    A move promises its kernel's latency less the share that its rule expects. So one of little effect never keeps a kernel that is
-    slower, but from which much is expected, out of its turn. One kernel of each set of rules is gone on from at a time.
+    A move promises its kernel's latency less the share that its rule expects to save. So moves with little effect do
+    not displace a kernel that is slower but has a promising move. For each set of rules, one kernel at a time is
+    extended.
     """
     while tuner.left > 0:
         front = _front(tuner)
@@ -162,10 +165,10 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
 
 
 def _front(tuner: Tuner) -> list[Tuned]:
-    """Return the fastest open kernels of different rules.
+    """Return the fastest kernels with untried moves, one for each set of rules.
 
-    The same rules at other places or in another order give near-ties, which would leave no room for a kernel that is slower now and
-    open to a step that pays.
+    The same rules at other places or in another order give nearly equal kernels. They would leave no room for a kernel
+    that is slower now but one step from a large gain.
     """
     found: dict[frozenset[str], Tuned] = {}
     for one in tuner.fastest():
@@ -175,7 +178,7 @@ def _front(tuner: Tuner) -> list[Tuned]:
 
 
 async def evolve(tuner: Tuner, root: Tuned) -> None:
-    """Change kernels drawn from the fastest by one to three moves, or by the steps of another."""
+    """Change kernels drawn from the fastest, by one to three moves or by the steps of another kernel."""
     idle = 0
     while tuner.left > 0 and idle < 4:
         population = tuner.fastest(_POPULATION)
@@ -192,9 +195,9 @@ async def evolve(tuner: Tuner, root: Tuned) -> None:
 
 
 async def _one_step(tuner: Tuner, lines: Sequence[tuple[Tuned, Sequence[str]]]) -> list[tuple[Tuned, Sequence[str]]]:
-    """Take each line's first wish, all at the same time, and return the lines that go on.
+    """Take the first wish of each sequence, all at the same time, and return the sequences that continue.
 
-    A wish is a step; an empty one is any move. One that is not to be had is passed over.
+    A wish is a step; an empty one means any move. A wish that is not available is skipped.
     """
     tries: list[tuple[Tuned, int]] = []
     taken: list[Sequence[str]] = []

@@ -28,7 +28,9 @@ from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
 
 _PARTS = (("hi", "hi"), ("hi", "lo"), ("lo", "hi"))
-"""Parts of stationary and moving operand in each product; low times low is below float32's rounding of the sum."""
+"""Parts of the stationary and the moving operand in each product. The product of both low parts is below float32's
+rounding of the sum.
+"""
 _STACKED = (("hi", "hi"), ("hi", "lo"))
 _HALF = 64
 _FLAGS = frozenset(("is_stationary_onezero", "is_moving_onezero", "is_transpose", "mask"))
@@ -36,7 +38,7 @@ _OF_CURRENT = frozenset(("dst", "accumulate"))
 
 
 class SplitProducts(Rule):
-    """Three products of bfloat16 parts in place of one of float32 operands."""
+    """Replace a product of float32 operands by three products of bfloat16 parts."""
 
     name = "split_products"
     reason = (
@@ -48,7 +50,7 @@ class SplitProducts(Rule):
     change_class = "mixed"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield all products of the kernel together, since parts are made once for all that read them."""
+        """Yield one place for all products of the kernel, since parts are made once for all their readers."""
         products = [one for one in kernel.statements if _is_product(kernel, one)]
         if not products:
             return
@@ -90,7 +92,7 @@ def _operands(product: Statement) -> tuple[Access, Access]:
 
 
 def _is_product(kernel: KernelModule, one: Statement) -> bool:
-    """Return True if a statement is a product whose operands are both where the tensor engine wants them."""
+    """Return True if a statement is a product whose operands are both in SBUF."""
     if one.kind != "op" or one.op not in ("matmul", "nc_matmul"):
         return False
     wanted = {"x", "y"} if one.op == "matmul" else {"stationary", "moving"}
@@ -138,14 +140,14 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
 
 
 def _every_iteration(product: Statement, target: Access, declaration: Statement) -> bool:
-    """Return True if each iteration between declaration and product writes a place of its own."""
+    """Return True if each iteration between declaration and product writes its own place."""
     outside: list[Loop] = around(declaration)
     variables = {loop.variable for loop in around(product) if loop not in outside}
     return target.variables is not None and variables <= target.variables
 
 
 def _can_stack(kernel: KernelModule, product: Statement) -> bool:
-    """Return True if operands of half the partitions leave room for two parts, one below the other."""
+    """Return True if the operands have half the partitions, so that two parts fit, one below the other."""
     for access in _operands(product):
         buffer = kernel.buffers.get(access.name)
         found = all_accesses(kernel, access.name)
@@ -161,7 +163,7 @@ def _can_stack(kernel: KernelModule, product: Statement) -> bool:
 
 
 def _on_all(kernel: KernelModule, access: Access, place: int, axes: int) -> bool:
-    """Return True if an access covers every partition of a buffer of half the partitions, and says so plainly."""
+    """Return True if an access provably covers every partition of a buffer with half the partitions."""
     if access.dims is None or len(access.dims) != axes:
         return access.dims is None and kernel.api == "nki"
     rows = access.dims[place]
@@ -180,10 +182,10 @@ def _on_rows(kernel: KernelModule, access: Access, name: str, first: int, last: 
 
 
 def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant) -> str:
-    """Return parts behind everything that writes an operand, and two or three products in place of each.
+    """Return the source with parts made after each writer of an operand, and two or three products in place of each.
 
-    Stacked, a high and a low part of the stationary operand lie one below the other, and twice the high part of the moving
-    one: one product of all partitions is the sum of two.
+    When stacked, a high and a low part of the stationary operand lie one below the other, and the high part of the
+    moving one is there twice. Then one product over all partitions is the sum of two.
     """
     stacked = bool(variant.parameters.get("stacked"))
     sides = {_operands(product)[0].name: "stationary" for product in products}
@@ -225,7 +227,7 @@ def _product(
     stacked: bool,
     adds: bool,
 ) -> str:
-    """Return the product of one part of each operand, added to the sum; of both parts at once where they are stacked.
+    """Return the product of one part of each operand, added to the sum; of both parts at once if they are stacked.
 
     ``adds``: it follows another product of the same operands.
     """
@@ -276,7 +278,7 @@ def _base(access: Access) -> cst.BaseExpression:
 
 
 def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edits: Edits, stacked: str) -> None:
-    """Buffers of both parts; ``stacked`` is the side of a product whose high part has twice the partitions."""
+    """Declare the buffers of both parts. ``stacked`` is the side of a product whose high part has twice the partitions."""
     declaration, axis = kernel.buffers[name].declaration, kernel.buffers[name].partition_axis
     given = {
         key: kernel.text(value) for key, value in declaration.args.items() if key not in ("dtype", "name", "shape")
@@ -296,7 +298,9 @@ def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edit
 
 
 def _last_writers(kernel: KernelModule, name: str, products: Sequence[Statement]) -> list[Statement]:
-    """Return writers of a buffer, without those that another one in the same loop body overwrites before a product."""
+    """Return the writers of a buffer whose values reach a product, without those overwritten earlier in the same loop
+    body.
+    """
     writers = kernel.writers(name)
     reads = [product.start for product in products if name in {access.name for access in _operands(product)}]
     return [
@@ -320,9 +324,11 @@ def _whole(writer: Statement) -> bool:
 def _make_parts(
     kernel: KernelModule, writer: Statement, parts: _Parts, language: str, edits: Edits, stacked: str, *, moved: bool
 ) -> None:
-    """Both parts of what a statement writes; in place of a copy out of PSUM where only products read it.
+    """Make both parts of the value that a statement writes. If only products read a copy out of PSUM, the parts replace
+    it.
 
-    Stacked, the lower partitions of the high part hold a stationary operand's low part, a moving one's high part again.
+    When stacked, the lower partitions of the high part hold a stationary operand's low part, or a moving one's high
+    part again.
     """
     assert writer.target is not None
     name = writer.target.name

@@ -30,7 +30,7 @@ from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
 
 
 class SwapOperands(Rule):
-    """``out.T = moving.T @ stationary``: the result of products that is transposed before its next use."""
+    """Swap the operands of products whose result is transposed before its next use: ``out.T = moving.T @ stationary``."""
 
     name = "swap_operands"
     reason = (
@@ -43,7 +43,7 @@ class SwapOperands(Rule):
     change_class = "mixed"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every transpose of what products and element-wise work on them made."""
+        """Yield every transpose of a result of products and element-wise work on them."""
         for turn in kernel.statements:
             swap = operand_swap(kernel, turn)
             if swap is None:
@@ -82,7 +82,7 @@ def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[cst.BaseExp
 
 
 def _exchanged(kernel: KernelModule, swap: OperandSwap, product: Product) -> dict[str, str]:
-    """Return both operands: a block of the moving one, and the stationary ones of a group of places side by side."""
+    """Return the new operands: a block of the moving one, and the stationary ones of a group of places side by side."""
     variable, place = product.slot.variable, _index(product.stationary, product.place)
     columns = _range_text(kernel, product.stationary, BLOCK)
     wide_columns = _range_text(kernel, product.moving, BLOCK * swap.blocks)
@@ -105,7 +105,7 @@ def _last_index(access: Access, columns: str, without: str = "") -> str:
 
 
 def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: Edits) -> None:
-    """The tiles of a group of places side by side, everywhere but in the products."""
+    """Put the tiles of a group of places side by side, except in the products."""
     name, blocks = product.stationary.name, swap.blocks
     declared = kernel.buffers[name]
     shape = declared.declaration.args["shape"]
@@ -170,7 +170,7 @@ def _iteration(kernel: KernelModule, swap: OperandSwap, access: Access) -> dict[
 
 
 def _shares_loops(kernel: KernelModule, swap: OperandSwap, reader: Statement, iteration: Mapping[str, str]) -> bool:
-    """Return True if ``reader`` stands in every loop that selects the transposed tile, or that makes it anew."""
+    """Return True if ``reader`` is in every loop that selects the transposed tile, or that makes it anew."""
     loops, reading = around(swap.copy), around(reader)
     needed = [
         loop for loop in loops if loop.variable in (swap.source.variables or ()) and loop.variable not in iteration
@@ -188,7 +188,7 @@ def _renamed(access: Access, values: Mapping[str, str]) -> dict[cst.CSTNode, str
 
 
 def _superfluous(swap: OperandSwap) -> list[Item]:
-    """Transpose and copy, with the loops around them that hold nothing else."""
+    """Return the transpose and the copy, with the loops around them that contain nothing else."""
     gone: list[Item] = [swap.turn, swap.copy]
     while (loop := gone[0].parent) is not None and all(
         item in gone or (isinstance(item, Statement) and item.kind == "marker") for item in loop.items

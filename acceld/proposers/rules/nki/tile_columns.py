@@ -33,7 +33,7 @@ _LEAST_COLUMNS = 1024
 
 
 class TileColumns(Rule):
-    """A loop body that works column by column on wide tiles, in a loop over pieces of the columns."""
+    """Split a loop body on wide tiles into a loop over pieces of the columns."""
 
     name = "tile_columns"
     reason = (
@@ -45,7 +45,7 @@ class TileColumns(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every innermost loop on wide tiles whose work can go by pieces."""
+        """Yield every innermost loop on wide tiles that can be split into pieces."""
         for loop in kernel.loops:
             wide = _wide(kernel, loop)
             if isinstance(wide, str):
@@ -70,7 +70,7 @@ class TileColumns(Rule):
 
 
 def _widths(columns: int) -> list[int]:
-    """Return widths of pieces worth trying, those near the least that pays for its fixed costs first."""
+    """Return the widths of pieces to try, first those near the least that pays for its fixed costs."""
     fitting = [width for width in range(512, columns // 2 + 1, 64) if columns % width == 0]
     return sorted(fitting, key=lambda width: abs(width - _LEAST_COLUMNS))[:5]
 
@@ -80,13 +80,13 @@ class _Wide:
     loop: Loop
     columns: int
     before: tuple[Statement, ...]
-    """Return the statements that do not depend on the columns; they stay before the pieces."""
+    """Statements that do not depend on the columns; they stay before the pieces."""
     body: tuple[Statement, ...]
     scans: tuple[Statement, ...]
 
 
 def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
-    """Return the loop's work by columns; a reason where it can not be split, empty where the loop is too narrow to split."""
+    """Return the loop's work by columns; the reason if it can not be split; empty if it is too narrow to split."""
     statements = [item for item in loop.items if isinstance(item, Statement)]
     if len(statements) < len(loop.items) or loop.kind == "range":
         return ""
@@ -145,7 +145,7 @@ def _shape(kernel: KernelModule, one: Statement) -> tuple[int, ...] | None:
 
 
 def _broadcast_shape(one: Statement) -> cst.BaseExpression | None:
-    """Return the shape that ``x.broadcast_to(shape)`` is given."""
+    """Return the argument of ``x.broadcast_to(shape)``."""
     small = one.small
     call = small.value if isinstance(small, cst.Assign) else None
     return call.args[0].value if isinstance(call, cst.Call) and len(call.args) == 1 else None
@@ -156,7 +156,7 @@ def _on_columns(kernel: KernelModule, one: Statement, columns: int) -> bool:
 
 
 def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str]) -> str:
-    """Return the reason why a statement is not work on each of ``columns`` columns alone; empty if it is."""
+    """Return the reason why a statement does not work on each of ``columns`` columns separately; empty if it does."""
     if one.op == "tensor_tensor_scan" and kernel.number(one.args.get("initial")) is None:
         return "the scan does not begin with a number"
     if one.op == "accumulate" and set(one.reads) != {"x"}:
@@ -196,7 +196,9 @@ def _covers(access: Access, columns: int) -> bool:
 
 
 def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
-    """Return the loop's body in a loop over pieces, what does not depend on columns before it."""
+    """Return the source with the loop's body in a loop over pieces. Statements that do not depend on columns come
+    before it.
+    """
     width, loop, language = int(variant.parameters["columns"]), wide.loop, prefix(kernel, "language")
     piece = kernel.fresh(f"{loop.variable}_piece")
     outer = loop.items[0].indent

@@ -1,4 +1,4 @@
-"""Constants of a kernel that are the width of its tiles and nothing else."""
+"""Find constants of a kernel that are only the width of its tiles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOT_BY_ELEMENT = frozenset("matmul nc_matmul nc_transpose tensor_reduce tensor_
 
 @dataclass(frozen=True)
 class TileWidth:
-    """``width = 512`` in a kernel that goes through ``length`` columns by it: ``range(0, length, width)``."""
+    """A constant such as ``width = 512`` by which a kernel steps over ``length`` columns: ``range(0, length, width)``."""
 
     name: str
     value: cst.Integer
@@ -28,7 +28,7 @@ class TileWidth:
 
 
 def tile_widths(kernel: KernelModule) -> list[TileWidth]:
-    """Return every name that is one loop's step, and otherwise only the extent of ranges and of tiles."""
+    """Return every name that is one loop's step, and otherwise only an extent of ranges and tiles."""
     if any(statement.op in _NOT_BY_ELEMENT for statement in kernel.statements):
         return []
     found = []

@@ -1,4 +1,4 @@
-"""Transposes that a matrix product hides are made explicit, once, before the loop that repeats them."""
+"""Make transposes that a matrix product hides explicit, once, before the loop that repeats them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class _Hidden:
     outermost: Loop
     """The outermost loop that repeats the same transposes."""
     indices: tuple[Loop, ...]
-    """Loops inside it that the operand depends on."""
+    """Loops inside it on which the operand depends."""
     rows: int
     depth: int
     repeats: int
 
 
 class TransposeOnce(Rule):
-    """``nl.matmul(x, y)`` with ``x`` the same in every iteration of a loop: transpose ``x`` before the loop."""
+    """Transpose ``x`` before the loop, for ``nl.matmul(x, y)`` with ``x`` the same in every iteration."""
 
     name = "transpose_once"
     reason = (
@@ -104,7 +104,7 @@ def _operand_names(kernel: KernelModule, node: cst.BaseExpression) -> list[Acces
 
 
 def _hoisted(kernel: KernelModule, hidden: _Hidden, _: Variant) -> str:
-    """Return a transposed copy before the loop, and transpose_x=True in it."""
+    """Return the source with a transposed copy before the loop, and transpose_x=True in it."""
     language, isa = prefix(kernel, "language"), prefix(kernel, "isa")
     name = kernel.fresh(f"{hidden.operand.name}_t")
     trips = "".join(f"{loop.trips}, " for loop in hidden.indices)

@@ -27,7 +27,7 @@ _TARGET_BYTES = 96 * 1024
 
 
 class WidenTiles(Rule):
-    """Several iterations of an element-wise loop in one, on a tile as many times as wide."""
+    """Join several iterations of an element-wise loop on a wider tile."""
 
     name = "widen_tiles"
     reason = (
@@ -98,7 +98,7 @@ def _with_larger_width(kernel: KernelModule, width: TileWidth, variant: Variant)
 
 
 def _factors(steps: ColumnSteps) -> list[int]:
-    """Return how many steps may become one, the three best first: near 2048 columns, in tiles that leave room in SBUF."""
+    """Return how many steps may become one, the best three first: near 2048 columns, in tiles that leave room in SBUF."""
     widest = _PSUM_WIDTH if steps.psum else _WIDEST
     most = max(2, _TARGET_BYTES // (4 * steps.columns * steps.instructions))
     factors = [

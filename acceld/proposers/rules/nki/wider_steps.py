@@ -1,4 +1,4 @@
-"""The text of a loop over columns that takes several steps at once."""
+"""Write a loop over columns that takes several steps at once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from acceld.proposers.rules.nki.source.syntax import Dim, Statement
 def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
     """Return the source with ``factor`` steps in one; ``factor`` divides the loop's iterations.
 
-    ``x[p, 512 * c + f]`` becomes ``x[p, 1024 * c + f_1024]`` and ``half[c, p, f]`` becomes ``half[c, p, f_1024]``;
-    where one step is left, the loop and its variable disappear.
+    ``x[p, 512 * c + f]`` becomes ``x[p, 1024 * c + f_1024]`` and ``half[c, p, f]`` becomes ``half[c, p, f_1024]``; if
+    one step is left, the loop and its variable disappear.
     """
     edits, ranges = Edits(kernel.source), _Ranges(kernel, steps.columns, steps.columns * factor)
     for access in steps.accesses:
@@ -34,9 +34,9 @@ def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
 
 
 def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: bool, slot: bool) -> str | None:
-    """Return the start of a wider index, or all of it where it is not a slice; None if it stays as it is.
+    """Return the start of a wider slice, or the whole index if it is not a slice; None if it stays the same.
 
-    Columns are the ``last`` index: as many partitions as a step has columns stay as many.
+    Columns are the ``last`` index. An index over partitions stays the same, even if a step has as many columns.
     """
     assert dim.form is not None
     variable = steps.loop.variable
@@ -55,7 +55,7 @@ def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: 
 
 
 def _index(kernel: KernelModule, element: cst.SubscriptElement, start: str, columns: int) -> str:
-    """Return the index as it was written: a slice, ``nl.ds(start, size)``, or an expression."""
+    """Return the index in its original form: a slice, ``nl.ds(start, size)``, or an expression."""
     if isinstance(element.slice, cst.Slice):
         return f"{start}:{columns}" if start == "0" else f"{start}:{start} + {columns}"
     assert isinstance(element.slice, cst.Index)
@@ -66,7 +66,7 @@ def _index(kernel: KernelModule, element: cst.SubscriptElement, start: str, colu
 
 
 def _declare(kernel: KernelModule, steps: ColumnSteps, name: str, factor: int, edits: Edits) -> None:
-    """A buffer with wider tiles, and fewer of them."""
+    """Declare a buffer with wider tiles, and fewer of them."""
     shape = kernel.buffers[name].declaration.args["shape"]
     assert isinstance(shape, cst.Tuple | cst.List)
     extents = [element.value for element in shape.elements]
@@ -91,12 +91,12 @@ def _with_fewer_iterations(kernel: KernelModule, steps: ColumnSteps, factor: int
 
 
 class _Ranges:
-    """Texts of index ranges, as they are and wider; a named one gets a wider one with a name of its own beside it."""
+    """Texts of index ranges, unchanged and wider. A named range gets a wider one with its own name."""
 
     def __init__(self, kernel: KernelModule, old_columns: int, columns: int) -> None:
         self._kernel, self._old_columns, self._columns = kernel, old_columns, columns
         self.new_lines: list[tuple[int, str]] = []
-        """Definitions of new names, and where they go."""
+        """Definitions of new names, with their positions."""
         self._names: dict[Symbol, str] = {}
         for name in kernel.aliases:
             form = kernel.affine(cst.Name(name))
@@ -108,7 +108,7 @@ class _Ranges:
         return {symbol: self._names.get(symbol, _text(symbol)) for symbol in form.ranges}
 
     def wider(self, form: Affine) -> dict[Symbol, str]:
-        """Return texts of the ranges in ``form``, the one over the columns of a step wider."""
+        """Return the texts of the ranges in ``form``, with the range over a step's columns made wider."""
         texts = self.as_they_are(form)
         for symbol in form.ranges:
             if symbol.extent == self._old_columns and symbol.in_columns:

@@ -1,4 +1,4 @@
-"""Text that rules put into kernels: operations in either API, index expressions, loops."""
+"""Write the text that rules put into kernels: operations in either API, index expressions, loops."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def prefix(kernel: KernelModule, module: str) -> str:
 def operation(
     kernel: KernelModule, statement: Statement, name: str, arguments: Mapping[str, str], *, module: str = "isa"
 ) -> str:
-    """Return a statement that does ``name`` into what ``statement`` writes, with its mask and dtype."""
+    """Return a statement for the operation ``name`` that writes the target of ``statement``, with its mask and dtype."""
     assert statement.target is not None
     target = kernel.text(statement.target.node)
     given = {key: value for key, value in arguments.items() if value}
@@ -57,7 +57,7 @@ def _listed(arguments: Mapping[str, str]) -> str:
 
 
 def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[Statement, str]) -> str:
-    """Return the source without the statements ``gone`` and with the texts of ``changed``; unused buffers go too."""
+    """Return the source without the statements ``gone``, with the new texts of ``changed``, and without unused buffers."""
     edits = Edits(kernel.source)
     for statement in gone:
         edits.delete_lines(statement.start, statement.end)
@@ -67,7 +67,7 @@ def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[S
 
 
 def without_unused_buffers(source: str, kernel: KernelModule) -> str:
-    """Return ``source`` without on-chip buffers that were used before and are not any more."""
+    """Return ``source`` without on-chip buffers that were used before and are no longer used."""
     if not _names_once(source) & kernel.buffers.keys():
         return source
     new = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
@@ -85,8 +85,8 @@ def without_unused_buffers(source: str, kernel: KernelModule) -> str:
 
 
 def _names_once(source: str) -> set[str]:
-    """Return the names that stand once in a source. RuleRefused if it does not parse."""
-    # Reading it with libcst takes a hundred times as long, and most rewrites leave no buffer unused.
+    """Return the names that occur once in a source. RuleRefused if it does not parse."""
+    # Parsing with libcst takes a hundred times as long, and most rewrites leave no buffer unused.
     try:
         tree = parse(source)
     except SyntaxError as error:
@@ -123,9 +123,9 @@ def emitted(
     renames: Mapping[str, str] | None = None,
     around: str | None = None,
 ) -> str:
-    """Return the source lines of ``items`` at ``indent``, names replaced as ``renames`` says.
+    """Return the source lines of ``items`` at ``indent``, with names replaced by ``renames``.
 
-    ``around`` is the variable of the loop they will stand in, where that is another than they stand in now.
+    ``around`` is the variable of their new loop, if that differs from the present one.
     """
     pieces: list[str] = []
     for item in items:
@@ -166,7 +166,7 @@ def filled_before(kernel: KernelModule, outer: Loop, loops: Sequence[Loop], decl
 
 
 def header(kernel: KernelModule, loop: Loop, renames: Mapping[str, str] | None = None) -> str:
-    """``for v in nl.affine_range(n):``"""
+    """Return a loop's header, such as ``for v in nl.affine_range(n):``."""
     variable = (renames or {}).get(loop.variable, loop.variable)
     return f"for {variable} in {kernel.text(loop.node.iter)}:"
 
@@ -187,7 +187,7 @@ def renamed(kernel: KernelModule, statement: Statement, renames: Mapping[str, st
 
 @lru_cache(maxsize=8192)
 def keywords(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
-    """Return the names below ``node`` that stand for arguments and attributes."""
+    """Return the names below ``node`` that are keyword arguments or attributes."""
     found: set[cst.CSTNode] = set()
 
     def walk(one: cst.CSTNode) -> None:
@@ -208,7 +208,7 @@ def depends_on(statement: Statement, variables: frozenset[str]) -> bool:
 
 
 def named_inside(node: cst.CSTNode, loop: Loop) -> bool:
-    """Return True if an index name in ``node`` is defined inside ``loop``, so that ``node`` means nothing before it."""
+    """Return True if an index name in ``node`` is defined inside ``loop``, so that ``node`` is not valid before it."""
     defined = set()
     for statement in loop.statements():
         small = statement.small
@@ -218,10 +218,10 @@ def named_inside(node: cst.CSTNode, loop: Loop) -> bool:
 
 
 def written(items: Sequence[Item]) -> set[str]:
-    """Return names that ``items`` write."""
+    """Return the names that ``items`` write."""
     return {s.target.name for s in flatten(items) if s.target is not None and s.kind in ("op", "other")}
 
 
 def read(items: Sequence[Item]) -> set[str]:
-    """Return names that ``items`` read."""
+    """Return the names that ``items`` read."""
     return {access.name for s in flatten(items) for access in s.mentions}

@@ -1,4 +1,4 @@
-"""Meaning of a kernel's expressions: whole numbers, index forms, accesses of tiles and tensors."""
+"""Read a kernel's expressions: whole numbers, index forms, accesses of tiles and tensors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from acceld.proposers.rules.nki.source.syntax import NO_TILES, TILE_SIZES, Acces
 
 
 class ExpressionReader(SourceText):
-    """Expressions in terms of the names that are known so far: after ``f = nl.arange(512)[None, :]`` and in a loop over
-    ``c``, the index ``512 * c + f`` is the affine form of ``c`` and of a range of 512 along the columns.
+    """Read expressions with the names known so far.
+
+    After ``f = nl.arange(512)[None, :]``, and in a loop over ``c``, the index ``512 * c + f`` is the affine form of
+    ``c`` and of a range of 512 along the columns.
     """
 
     def __init__(self, source: str, module: cst.Module) -> None:
@@ -27,7 +29,7 @@ class ExpressionReader(SourceText):
         """Extents that a shape was unpacked to."""
         self.buffers: dict[str, Buffer] = {}
         self.ambiguous: set[str] = set()
-        """Names that may stand for more than one thing."""
+        """Names with more than one possible meaning."""
         self.loop_variables: set[str] = set()
 
     @cached_property
@@ -40,11 +42,13 @@ class ExpressionReader(SourceText):
         return self.module.code_for_node(node)
 
     def callee(self, call: cst.Call) -> str:
-        """Return ``exp`` of ``nl.exp(...)``."""
+        """Return the function's own name: ``exp`` for ``nl.exp(...)``."""
         return self.text(call.func).rsplit(".", 1)[-1]
 
     def known_shape(self, value: cst.BaseExpression) -> tuple[int | None, ...] | None:
-        """Return the shape that ``(128, n)`` or ``x.shape`` is; None for an extent, or all of it, that is not known."""
+        """Return the shape of an expression such as ``(128, n)`` or ``x.shape``; None for unknown extents, or an
+        unknown shape.
+        """
         if isinstance(value, cst.Tuple | cst.List):
             return tuple(self.constant(element.value) for element in value.elements)
         if isinstance(value, cst.Attribute) and value.attr.value == "shape" and isinstance(value.value, cst.Name):
@@ -55,12 +59,14 @@ class ExpressionReader(SourceText):
         return None
 
     def constant(self, node: cst.BaseExpression) -> int | None:
-        """The whole number ``node`` is, if it is one here."""
+        """Return the value of ``node`` if it is a whole number; None otherwise."""
         form = self.affine(node)
         return form.constant if form is not None and not form.terms else None
 
     def number(self, node: cst.BaseExpression | None) -> float | None:
-        """The number ``node`` is, also through arithmetic and ``np.float32``-like casts; None otherwise."""
+        """Return the value of ``node`` if it is a number, also through arithmetic and casts such as ``np.float32``;
+        None otherwise.
+        """
         if node is None:
             return None
         if isinstance(node, cst.Integer | cst.Float):
@@ -136,7 +142,7 @@ class ExpressionReader(SourceText):
         return Affine.of(Symbol(f"({left.constant}+{left.terms}){sign}{divisor}", variable))
 
     def _extent(self, node: cst.Subscript) -> Affine | None:
-        """``x.shape[1]`` of a tensor whose shape is known."""
+        """Return the extent of ``x.shape[1]`` for a tensor with a known shape; None otherwise."""
         shape = self.known_shape(node.value)
         if shape is None or len(node.slice) != 1 or not isinstance(node.slice[0].slice, cst.Index):
             return None
@@ -154,7 +160,9 @@ class ExpressionReader(SourceText):
         return Affine.of(Symbol.over(extent, places[0], len(node.slice)))
 
     def access(self, node: cst.BaseExpression) -> Access | None:
-        """Return ``node`` as a name or a subscripted name that is a tile or a tensor; None for numbers and indices."""
+        """Return ``node`` as an access if it is a tile or a tensor, with or without an index; None for numbers and
+        indices.
+        """
         if isinstance(node, cst.Name):
             name = node.value
             known = name in self.aliases or name in self.constants or name in self.loop_variables

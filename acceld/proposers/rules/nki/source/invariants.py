@@ -1,4 +1,4 @@
-"""Loop-invariant work, proven by dependences and by the places that accesses reach."""
+"""Find loop-invariant work, proven by dependences and by the elements that accesses reach."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _MOVES = ("load", "dma_copy", "store", "memset")
 
 @dataclass
 class Invariants:
-    """Work of ``loop`` that could be done once, before it."""
+    """The work of ``loop`` that could be done once, before it."""
 
     loop: Loop
     statements: list[Statement] = field(default_factory=list)
     """Statements that can move, in order. They read nothing that the rest of the loop writes."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Buffers they write that lose the index which is the loop's variable, and its position."""
+    """Buffers of moved statements that lose the index over the loop's variable, and its position."""
     reasons: dict[Statement, str] = field(default_factory=dict)
-    """Statements that do not use the loop's variable and still have to stay, and why."""
+    """Statements that do not use the loop's variable but have to stay, with the reason."""
 
 
 def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
-    """Return statements in ``loop`` whose values and places do not depend on its variable.
+    """Return the statements in ``loop`` whose values and positions do not depend on its variable.
 
-    An index that is just the loop's variable, in a buffer used nowhere else, is no dependence: the buffer can do
-    without it.
+    An index that is just the loop's variable, in a buffer used nowhere else, does not count as a dependence, because
+    the buffer does not need that dimension.
     """
     found = Invariants(loop)
     ops = [statement for statement in loop.statements() if statement.kind == "op"]
@@ -64,7 +64,9 @@ def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
 
 
 def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[str, int]) -> str | None:
-    """Return the reason why a statement has to stay in the loop, looking at it alone; empty if it is the loop's own work."""
+    """Return the reason why a statement by itself has to stay in the loop; empty if it uses the loop's variable; None
+    if it may move.
+    """
     target = statement.target
     where = f"line {statement.line}:"
     if target is None or statement.op == "store" or kernel.space_of(target.name) == "hbm":
@@ -99,7 +101,7 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
 def _held(
     kernel: KernelModule, loop: Loop, statement: Statement, held: set[str], stay: dict[Statement, str]
 ) -> str | None:
-    """Return the reason why a statement has to stay because others do."""
+    """Return the reason why a statement has to stay because others do; None if it may move."""
     assert statement.target is not None
     name, where = statement.target.name, f"line {statement.line}:"
     if held & {access.name for access in statement.mentions}:
@@ -118,7 +120,9 @@ def _held(
 
 
 def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
-    """Return statements in ``loop`` that compute or load the same values in every iteration, wherever they put them."""
+    """Return the statements in ``loop`` that compute or load the same values in every iteration, wherever they write
+    them.
+    """
     same: set[Statement] = set()
     written = {s.target.name for s in loop.statements() if s.target is not None and s.kind in ("op", "other")}
     for statement in loop.statements():

@@ -1,4 +1,4 @@
-"""Facts about loop nests: the statements in each loop, comments, sizes of tiles, indices that can be dropped."""
+"""Compute facts about loop nests: the statements in each loop, comments, sizes of tiles, indices that can be dropped."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def around(item: Item) -> list[Loop]:
 
 
 def inside(item: Item, loop: Loop) -> bool:
-    """Return True if ``item`` stands in ``loop``, at any depth."""
+    """Return True if ``item`` is inside ``loop``, at any depth."""
     return loop in around(item)
 
 
 def substance(items: Sequence[Item]) -> bool:
-    """Return True if there is more than markers in ``items``."""
+    """Return True if ``items`` contain more than markers."""
     return any(substance(item.items) if isinstance(item, Loop) else item.kind != "marker" for item in items)
 
 
 def first_line(kernel: KernelModule, item: Item) -> int:
-    """Return the offset of the line ``item`` starts on, or of the comment lines right above it, which belong to it."""
+    """Return the offset of an item's first line, or of the comment lines right above it, which belong to it."""
     start = kernel.line_start(item.start)
     for line in reversed(leading_comments(item)):
         if line is None:
@@ -53,7 +53,7 @@ def accesses(statement: Statement) -> list[Access]:
 
 
 def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Access]] | None:
-    """Return every access of ``name`` with its statement; None if the name also occurs in another way."""
+    """Return every access of ``name`` with its statement; None if the name also occurs in another form."""
     found: dict[int, tuple[Statement, Access]] = {}
     for statement in kernel.statements:
         for access in accesses(statement):
@@ -65,9 +65,10 @@ def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Acces
 
 
 def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
-    """Return the position of the index that is ``loop``'s variable in every access of a buffer declared before the loop.
+    """Return the position of the index that is ``loop``'s variable in every access of a buffer declared before the
+    loop.
 
-    None if some access has another index there, stands outside of the loop, or may be by another name.
+    None if an access has another index there, is outside of the loop, or may use another name.
     """
     buffer = kernel.buffers.get(name)
     if buffer is None or name in kernel.ambiguous or kernel.space_of(name) == "hbm":
@@ -101,13 +102,13 @@ def _content(element: cst.SubscriptElement | cst.BaseElement) -> cst.CSTNode:
 
 
 def tile_bytes(kernel: KernelModule, access: Access) -> int | None:
-    """Return bytes a partition of one tile; None if its shape is not known."""
+    """Return the bytes a partition of one tile; None if its shape is unknown."""
     shape = kernel.extents(access)
     return None if shape is None else prod(shape[1:]) * ELEMENT_BYTES
 
 
 def kept_bytes(kernel: KernelModule, found: Iterable[tuple[Statement, Access]], loop: Loop) -> int | None:
-    """Return bytes a partition of all tiles these accesses touch in one iteration of ``loop``; None if not known."""
+    """Return the bytes a partition of all tiles that the accesses touch in one iteration of ``loop``; None if unknown."""
     largest: dict[str, int] = {}
     for statement, access in found:
         size = tile_bytes(kernel, access)

@@ -34,7 +34,7 @@ from acceld.proposers.rules.records import RuleRefused
 
 
 class SourceReader(ExpressionReader):
-    """A kernel's source, read. Raises RuleRefused if there is no kernel function or the source does not parse.
+    """A parsed kernel. Raises RuleRefused if there is no kernel function or the source does not parse.
 
     ``shapes`` gives shapes of tensor arguments by parameter position, so that ``x.shape`` can be understood.
     """
@@ -72,7 +72,7 @@ class SourceReader(ExpressionReader):
         )
 
     def line(self, node: cst.CSTNode) -> int:
-        """Return the line ``node`` starts on, from 1."""
+        """Return the first line of ``node``, from 1."""
         return int(self._positions[node].start.line)
 
     def _body(self, body: cst.BaseSuite, parent: Loop | None) -> list[Item]:
@@ -127,7 +127,7 @@ class SourceReader(ExpressionReader):
         if statement.kind == "other":
             statement.mentions = self._mentioned(node)
             if statement.target is None:
-                # It may bind, alias or change any of these: nothing is proven about them.
+                # The statement may bind, alias or change any of these names, so nothing is proven about them.
                 self.ambiguous |= {access.name for access in statement.mentions}
         return statement
 
@@ -156,7 +156,7 @@ class SourceReader(ExpressionReader):
             self._reads(statement)
 
     def _addition(self, statement: Statement, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
-        """``target += value``"""
+        """Read ``target += value``."""
         statement.augmented = True
         statement.target = self.access(target)
         if isinstance(value, cst.Call):

@@ -1,4 +1,4 @@
-"""Facts that rules need of a kernel's source: writers and readers of each tile, places and shapes."""
+"""Compute facts about a kernel's source for rules: writers and readers of each tile, positions and shapes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.proposers.rules.nki.source.syntax import BINARY, Access, Binary, Loo
 
 
 class KernelModule(SourceReader):
-    """A kernel's source, read. Raises RuleRefused if there is no kernel function or the source does not parse.
+    """A parsed kernel. Raises RuleRefused if there is no kernel function or the source does not parse.
 
     ``shapes`` gives shapes of the arguments by position, None for scalars, so that ``x.shape`` can be understood.
     """
@@ -55,8 +55,8 @@ class KernelModule(SourceReader):
         return self._readers.get(name, [])
 
     def producer(self, reader: Statement, access: Access) -> Statement | None:
-        """Return the one statement that made exactly the elements ``access`` reads, in the same loop body and before
-        it.
+        """Return the one statement that made exactly the elements that ``access`` reads, earlier in the same loop body;
+        None if there is none.
         """
         if access.name in self.ambiguous:
             return None
@@ -71,7 +71,7 @@ class KernelModule(SourceReader):
         return writer
 
     def only_reader(self, writer: Statement, reader: Statement) -> bool:
-        """Return True if ``reader`` is the one statement that reads what ``writer`` writes."""
+        """Return True if ``reader`` alone reads the result of ``writer``."""
         return writer.target is not None and self.readers(writer.target.name) == [reader]
 
     def space_of(self, name: str) -> str:
@@ -87,7 +87,7 @@ class KernelModule(SourceReader):
         return spaces.pop() if len(spaces) == 1 else ""
 
     def is_zero(self, node: cst.BaseExpression | None) -> bool:
-        """Return True if an operand is nothing, a zero, or a tile filled with zeros."""
+        """Return True if an operand is missing, a zero, or a tile filled with zeros."""
         if node is None or (isinstance(node, cst.Name) and node.value == "None") or self.number(node) == 0:
             return True
         access = self.access(node)
@@ -102,7 +102,7 @@ class KernelModule(SourceReader):
         return "" if node is None else self.text(node)
 
     def extents(self, access: Access) -> tuple[int, ...] | None:
-        """Return the shape of the tile an access covers, partitions first; None if it is not known."""
+        """Return the shape of the tile that an access covers, partitions first; None if unknown."""
         if access.dims is not None:
             widths = [dim.width for dim in access.dims]
             if any(dim.full for dim in access.dims):
@@ -126,7 +126,7 @@ class KernelModule(SourceReader):
         return None if whole is None or None in whole else tuple(extent for extent in whole if extent is not None)
 
     def _whole(self, name: str) -> tuple[int | None, ...] | None:
-        """Return the shape of everything called ``name``."""
+        """Return the full shape of the buffer called ``name``."""
         if name in self.parameters:
             return self.shapes.get(name)
         if name in self.buffers:
@@ -178,5 +178,5 @@ class KernelModule(SourceReader):
         return "" if node is None or self.text(node) == "None" else self.text(node)
 
     def opname(self, node: cst.BaseExpression | None) -> str:
-        """Return ``multiply`` for ``nl.multiply`` or ``np.multiply``; empty if there is none."""
+        """Return an operator's own name: ``multiply`` for ``nl.multiply`` or ``np.multiply``; empty if there is none."""
         return "" if node is None else self.text(node).rsplit(".", 1)[-1]

@@ -1,4 +1,4 @@
-"""A loop's variable written as group and member, where a loop becomes two."""
+"""Split a loop in two, with its variable written as group and member."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from acceld.proposers.rules.records import RuleRefused
 
 @dataclass(frozen=True)
 class Split:
-    """``variable`` = ``size * group + member``."""
+    """The split of a variable: ``variable`` = ``size * group + member``."""
 
     variable: str
     group: str
@@ -27,7 +27,7 @@ class Split:
         return f"{self.size} * {self.group} + {self.member}"
 
     def quotient(self, divisor: int) -> str | None:
-        """``variable // divisor`` where one of the two divides the other."""
+        """Return ``variable // divisor`` as text, if one of size and divisor divides the other; else None."""
         if self.size == divisor:
             return self.group
         if self.size % divisor == 0:
@@ -35,7 +35,7 @@ class Split:
         return f"{self.group} // {divisor // self.size}" if divisor % self.size == 0 else None
 
     def remainder(self, divisor: int) -> str | None:
-        """``variable % divisor`` where one of the two divides the other."""
+        """Return ``variable % divisor`` as text, if one of size and divisor divides the other; else None."""
         if self.size == divisor:
             return self.member
         if self.size % divisor == 0:
@@ -46,7 +46,7 @@ class Split:
 
 
 def substitute(kernel: KernelModule, inner: Loop, split: Split, edits: Edits) -> None:
-    """Write the inner variable as group and member, wherever it stands in the inner loop's body."""
+    """Replace the inner variable by group and member in the inner loop's body."""
 
     def walk(node: cst.CSTNode, parent: cst.CSTNode | None) -> None:
         if isinstance(node, cst.BinaryOperation) and isinstance(node.left, cst.Name):
@@ -74,7 +74,7 @@ def substitute(kernel: KernelModule, inner: Loop, split: Split, edits: Edits) ->
 
 
 def _put(kernel: KernelModule, node: cst.BaseExpression, parent: cst.CSTNode | None, text: str, edits: Edits) -> None:
-    """Replace a node, in parentheses where it is part of more than a sum."""
+    """Replace a node. The new text gets parentheses unless it is part of a sum."""
     sum_of = isinstance(parent, cst.BinaryOperation) and isinstance(parent.operator, cst.Add)
     alone = not isinstance(parent, cst.BinaryOperation | cst.UnaryOperation | cst.Attribute | cst.Subscript)
     plain = text.isidentifier() or sum_of or alone

@@ -1,4 +1,4 @@
-"""Records of a kernel's source: loops, statements, accesses, buffers."""
+"""Define the records of a kernel's source: loops, statements, accesses, buffers."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ TILE_SIZES = {"pmax": 128, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512,
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One index of an access: an affine form; ``extent`` is set where it is a slice rather than a grid index."""
+    """One index of an access as an affine form. ``extent`` is set for a slice, and None for a grid index."""
 
     form: Affine | None
     extent: int | None = None
     text: str = ""
     full: bool = False
-    """``:``; ``extent`` may be unknown then."""
+    """True for ``:``, whose ``extent`` may be unknown."""
 
     @property
     def width(self) -> int | None:
@@ -82,7 +82,7 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A buffer or tile as it stands in an expression; ``dims`` None means all of it."""
+    """A use of a buffer or tile in an expression. ``dims`` is None if all of it is used."""
 
     name: str
     dims: tuple[Dim, ...] | None
@@ -99,7 +99,7 @@ class Access:
         return frozenset(found)
 
     def same_as(self, other: Access) -> bool:
-        """Return True if both name the same elements of the same buffer, provably."""
+        """Return True if both provably name the same elements of the same buffer."""
         if self.name != other.name or (self.dims is None) != (other.dims is None):
             return False
         if self.dims is None or other.dims is None:
@@ -112,14 +112,14 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """``left op right``, element by element; ``left`` and ``right`` are names of arguments."""
+    """An element-wise operation ``left op right``. ``left`` and ``right`` are names of arguments."""
 
     op: str
     left: str
     right: str
 
     def other(self, argument: str) -> str | None:
-        """Return the operand beside ``argument``; None if that is not an operand."""
+        """Return the operand other than ``argument``; None if that is not an operand."""
         return {self.left: self.right, self.right: self.left}.get(argument)
 
 
@@ -173,7 +173,7 @@ class Statement:
 
     @property
     def small(self) -> cst.BaseSmallStatement | None:
-        """The one small statement of the line; None for a block or several."""
+        """The only small statement of the line; None for a block or several statements."""
         node = self.node
         return node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
 
@@ -189,7 +189,7 @@ Item = Loop | Statement
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A declared tensor. ``shape`` holds None for extents that are not known here."""
+    """A declared tensor. ``shape`` has None for unknown extents."""
 
     name: str
     shape: tuple[int | None, ...]
@@ -210,7 +210,7 @@ def flatten(items: Sequence[Item]) -> Iterator[Statement]:
 @lru_cache(maxsize=8192)
 def names_in(node: cst.CSTNode) -> tuple[cst.Name, ...]:
     """Return every name below ``node``."""
-    # Nodes are compared by identity and never change; walking one is slow, and rules ask for the same ones often.
+    # Nodes are compared by identity and never change. Walking one is slow, and rules ask for the same nodes often.
     found: list[cst.Name] = []
 
     def walk(one: cst.CSTNode) -> None:
@@ -224,8 +224,8 @@ def names_in(node: cst.CSTNode) -> tuple[cst.Name, ...]:
 
 
 def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yield the nodes right below ``node``, but for whitespace, commas and brackets, in the order of its fields."""
-    # ``CSTNode.children`` rebuilds the node to find them, which takes ten times as long.
+    """Yield the children of ``node`` in the order of its fields, without whitespace, commas and brackets."""
+    # ``CSTNode.children`` rebuilds the node, which takes ten times as long.
     for name in _fields_of(type(node)):
         value = getattr(node, name)
         for child in value if isinstance(value, tuple | list) else (value,):
