@@ -29,6 +29,8 @@ and ``abs_min`` return the operand of the greater or smaller magnitude with its 
 UNARY_ALU_OPS = frozenset({"rsqrt", "abs", "square", "relu"})
 LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4, "square": 4, "relu": 4}
 """ALU functions that the first NeuronCores lack, with the first NeuronCore that has them."""
+SCALAR_ENGINE_ALU = frozenset({(), ("multiply",), ("add",), ("multiply", "add")})
+"""ALU functions of a tensor_scalar on NeuronCore-v3's scalar engine, in order (nisa.tensor_scalar)."""
 
 RANDOM = frozenset({"dropout", "random", "random_state_store"})
 """Operations whose results differ each time."""

@@ -6,7 +6,7 @@ from math import prod
 
 from acceld.nki.ir.def_use import reduce_loops
 from acceld.nki.ir.numerics import BITWISE, PACKED_DTYPES
-from acceld.nki.ir.operations import INTEGER_DTYPES, LATE_ALU_OPS, OPS, Kind, Memory, Trait, having
+from acceld.nki.ir.operations import INTEGER_DTYPES, LATE_ALU_OPS, OPS, SCALAR_ENGINE_ALU, Kind, Memory, Trait, having
 from acceld.nki.ir.program import Access, Engine, Instruction, Loop, Space
 from acceld.nki.ir.spaces import free_elements, iteration_space
 from acceld.nki.verify.findings import Report
@@ -109,6 +109,15 @@ class Operands(Checker):
                 f"the scalar engine of {self.rules.chip.name} has no tensor_scalar",
                 "use nisa.activation, or leave the engine open",
             )
+        if op == "tensor_scalar" and engine is Engine.SCALAR and self.rules.chip.generation == 3:
+            functions = tuple(name for name in names if name != "bypass")
+            if functions not in SCALAR_ENGINE_ALU:
+                self._add(
+                    "engine",
+                    instruction,
+                    f"the scalar engine of {self.rules.chip.name} has no tensor_scalar with {' and '.join(functions)}",
+                    "it multiplies, adds, or multiplies and then adds; use the vector engine",
+                )
         if engine in (Engine.SCALAR, Engine.GPSIMD) and any(name in BITWISE for name in names):
             self._add("engine", instruction, f"{names[0]} runs on the vector engine only", "use the vector engine")
         if engine is Engine.VECTOR and "power" in names:

@@ -356,6 +356,7 @@ CURRENT = (
     Pair("alu_op", "nisa.tensor_tensor(r, a, b, nl.subtract)", "nisa.tensor_tensor(r, a, b, np.hypot)"),
     Pair("activation_function", "nisa.activation(r, nl.tanh, a)", "nisa.activation(r, np.hypot, a)"),
     Pair("engine", "nisa.tensor_tensor(r, a, b, nl.add, engine=nisa.vector_engine)", "nisa.tensor_tensor(r, a, b, nl.add, engine=nisa.scalar_engine)"),
+    Pair("engine", "nisa.tensor_scalar(r, a, nl.multiply, 2.0, op1=nl.add, operand1=1.0, engine=nisa.scalar_engine)", "nisa.tensor_scalar(r, a, nl.maximum, 2.0, engine=nisa.scalar_engine)"),
     Pair("engine", "nisa.tensor_copy(r, a, engine=nisa.scalar_engine)", "nisa.tensor_copy(r, a, engine=nisa.tensor_engine)"),
     Pair("start_partition", "nisa.tensor_copy(r[0:32], a[32:64])", "nisa.tensor_copy(r[0:32], a[16:48])"),
     Pair("start_partition", "nisa.tensor_copy(r[0:64], a[64:128])", "nisa.tensor_copy(r[0:64], a[32:96])"),

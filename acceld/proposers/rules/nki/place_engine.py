@@ -7,6 +7,7 @@ from functools import partial
 
 from acceld.chips import CHIPS
 from acceld.model import Profile
+from acceld.nki.ir.operations import SCALAR_ENGINE_ALU
 from acceld.proposers.rules.nki.source.building import operation, prefix, replaced
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import Statement
@@ -93,9 +94,11 @@ def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile 
     ):
         return ()
     if statement.op == "tensor_scalar":
-        # The scalar engine has the instruction from NeuronCore-v3 on.
+        # The scalar engine has the instruction from NeuronCore-v3 on, for few functions.
         old = profile is not None and profile.chip in CHIPS and CHIPS[profile.chip].generation < 3
-        return ("gpsimd",) if old else ("gpsimd", "scalar")
+        functions = [kernel.text_of(statement, name).rpartition(".")[2] for name in ("op0", "op1")]
+        fits = tuple(filter(None, functions)) in SCALAR_ENGINE_ALU
+        return ("gpsimd", "scalar") if fits and not old else ("gpsimd",)
     pair = kernel.binary(statement)
     if pair is None or pair.op not in _BOTH or not {pair.left, pair.right} <= set(statement.reads):
         return ()
