@@ -1,7 +1,7 @@
-"""Backends, and the APIs and chips that each takes.
+"""List the backends, and the APIs and chips of each.
 
-The simulator is always there. Each package in ``acceld/devices`` adds a :class:`Device`, and so does each entry point in
-the group ``acceld.backends``: whoever deletes a device's folder has removed the device.
+The simulator always exists. Each package in ``acceld/devices`` adds a :class:`Device`, and so does each entry point in
+the group ``acceld.backends``. Deleting a device's folder removes the device.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from acceld.model import Source
 
 SIMULATOR = "simulator"
 DEVICES = "acceld.devices"
-"""The package whose packages are the devices that acceld brings."""
+"""The package that contains acceld's own devices."""
 
 
 def _devices() -> Iterator[Device]:
-    """Yield the devices of acceld, then those of installed packages whose backends have names of their own."""
+    """Yield the devices of acceld, then those of installed packages whose backends have new names."""
     taken = {SIMULATOR}
     for package in plugins.packages_below(DEVICES):
         device: Device = import_module(package).DEVICE
@@ -56,7 +56,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
 DEVICE_OF: Mapping[str, Device] = MappingProxyType(
     {target.backend: device for device in ALL_DEVICES for target in device.targets}
 )
-"""The device behind each backend but the simulator."""
+"""The device behind each backend, except the simulator."""
 
 APIS = tuple(dict.fromkeys(api for target in TARGETS.values() for api in target.apis))
 SIMULATED_CHIPS = tuple(sorted({chip for chips in TARGETS[SIMULATOR].chips.values() for chip in chips}))
@@ -81,7 +81,7 @@ def choose(
     offered: Collection[str] = (),
     runs_on: Collection[str] = (),
 ) -> Choice:
-    """Choose a target: what was asked for, then the default where it fits, else the first that does.
+    """Choose a target: the requested one, then the default if it fits, else the first that fits.
 
     ``offered`` are the APIs that there is a kernel for, ``runs_on`` the chips that the kernel is for; any where empty.
     A default that measures is not left for a simulation while another backend can measure.

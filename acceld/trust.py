@@ -1,6 +1,6 @@
-"""Folders whose acceld.toml may set keys that can send data elsewhere or run commands.
+"""Manage the folders whose acceld.toml may set keys that can send data elsewhere or run commands.
 
-Trust holds for the file as it was read: when its bytes change (a ``git pull``), it has to be given again.
+Trust is for the file's content. When its bytes change (for example by a ``git pull``), it has to be given again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def trust_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def trusted_folders(environ: Mapping[str, str] | None = None) -> frozenset[Path]:
-    """Return folders whose acceld.toml is as it was when it was trusted."""
+    """Return the folders whose acceld.toml is unchanged since it was trusted."""
     return frozenset(Path(folder) for folder, digest in _read(trust_file(environ)).items() if _digest(folder) == digest)
 
 
 def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """Trust the acceld.toml in ``folder`` as it is now; its path. UsageError if there is none."""
+    """Trust the present acceld.toml in ``folder``, and return its path. UsageError if there is none."""
     folder = folder.resolve()
     digest = _digest(folder)
     if digest is None:
@@ -40,7 +40,7 @@ def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
 
 
 def distrust(folder: Path, environ: Mapping[str, str] | None = None) -> bool:
-    """Take trust back; whether there was any."""
+    """Remove the trust in a folder. Return True if there was any."""
     known = _read(trust_file(environ))
     found = known.pop(str(folder.resolve()), None) is not None
     _write(trust_file(environ), known)

@@ -1,1 +1,1 @@
-"""The database: one file, one writer, typed rows."""
+"""Store the history in one database file with one writer and typed rows."""

@@ -1,8 +1,8 @@
-"""Connections: one that writes and owns checkpoints, and any number that only read.
+"""Open connections: one that writes and checkpoints, and any number that only read.
 
-SQLite from 3.7.0 to 3.51.2 can corrupt a database when two connections write or checkpoint the same write-ahead log
-at once. So exactly one read-write connection exists (a lock beside the file makes sure), and readers open the file
-with ``mode=ro``, which never checkpoints.
+SQLite from 3.7.0 to 3.51.2 can corrupt a database when two connections write or checkpoint the same write-ahead log at
+once. So exactly one read-write connection exists, which a lock beside the file ensures. Readers open the file with
+``mode=ro``, which never checkpoints.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from acceld.errors import StoreError
 BUSY_TIMEOUT_MS = 5000
 JOURNAL_LIMIT_BYTES = 64 << 20
 APPLICATION_ID = 0x61636C64
-"""``acld``: lets ``file`` and :func:`check_version` tell acceld's databases from others."""
+"""``acld``: identifies acceld's databases to ``file`` and :func:`check_version`."""
 NEWEST_SCHEMA = 6
-"""The newest schema this acceld knows: the number of its migrations."""
+"""The newest schema version of this acceld: the number of its migrations."""
 READER_LIMIT_S = 5.0
-"""No reader holds a snapshot longer: an old snapshot keeps the write-ahead log from being reset."""
+"""Limit in seconds on a reader's snapshot, because an old snapshot keeps the write-ahead log from being reset."""
 
 
 class WriterLock:
-    """The right to write one database, held as long as this object is open."""
+    """The right to write one database, held while this object is open."""
 
     def __init__(self, path: Path) -> None:
         place = path.with_name(path.name + ".lock")
@@ -47,7 +47,7 @@ class WriterLock:
             raise _cannot_write(path, error) from error
 
     def release(self) -> None:
-        """Give the right up."""
+        """Release the right."""
         os.close(self._descriptor)
 
 
@@ -59,7 +59,7 @@ def _cannot_write(path: Path, error: OSError) -> StoreError:
 
 
 def refuse_emptied(path: Path) -> None:
-    """Raise StoreError for a file without a byte beside copies of it: to begin anew there would look like a loss."""
+    """Raise StoreError for an empty file with copies beside it, because a new database there would hide a loss."""
     copies = path.parent / "backups"
     if path.exists() and not path.stat().st_size and not _logged(path) and any(copies.glob("*.db")):
         raise StoreError(
@@ -75,9 +75,10 @@ def _logged(path: Path) -> bool:
 
 
 def refuse_damaged(path: Path) -> None:
-    """Raise StoreError if the log that a killed process left does not fit the file: one was put in its place, or torn.
+    """Raise StoreError if the log that a killed process left does not fit the file: the file was replaced, or the log
+    is torn.
 
-    Looked at read-only, because a writer that closes would write the log into the file.
+    The check is read-only, because a writer that closes would write the log into the file.
     """
     if not _logged(path):
         return
@@ -93,7 +94,7 @@ def refuse_damaged(path: Path) -> None:
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """The one read-write connection. StoreError if the file can not be opened or is not a database."""
+    """Return the only read-write connection. StoreError if the file can not be opened or is not a database."""
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
         os.chmod(path, 0o600)
@@ -118,7 +119,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def check_version(connection: sqlite3.Connection, path: Path, newest: int = NEWEST_SCHEMA) -> int:
-    """Return the file's schema version. Raises StoreError for a newer one than ``newest`` and for somebody else's
+    """Return the file's schema version. StoreError for a version newer than ``newest``, and for another program's
     database.
     """
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -135,15 +136,13 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = NEWE
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Return a connection that can only read. StoreError if there is no database, or one that this acceld can not
-    read.
-    """
+    """Return a connection that can only read. StoreError if there is no database, or this acceld can not read it."""
     if not path.exists():
         raise StoreError(f"there is no database at {path}", hint="Nothing has run here yet: acceld optimize WORKLOAD.")
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
     wal = path.with_name(path.name + "-wal")
     if not os.access(path.parent, os.W_OK) and not wal.exists():
-        address += "&immutable=1"  # a read-only folder without a log: nobody can be writing it
+        address += "&immutable=1"  # a read-only folder without a log: nothing can be writing it
     try:
         connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
         connection.row_factory = sqlite3.Row
@@ -173,6 +172,6 @@ def damage(path: Path, error: sqlite3.Error) -> StoreError | None:
 
 
 def opening_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """Return the error for a failed opening, with what to do."""
+    """Return the error for a failed opening, with advice."""
     hint = "Check the folder's permissions and free space."
     return damage(path, error) or StoreError(f"can not open {path}: {error}", hint=hint)

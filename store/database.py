@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 
 class Store:
-    """One open database."""
+    """An open database."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: WriterLock, writer_options: Any) -> None:
         self.path = path
         self.migrated_from: Path | None = None
-        """The copy made before the file was brought to a newer schema, if that was needed."""
+        """Path of the copy made before a migration; None if none was needed."""
         self._connection = connection
         self._lock = lock
         self._readers = Readers(path)
@@ -54,10 +54,11 @@ class Store:
         reserve_bytes: int = 0,
         redact: Callable[[str], str] | None = None,
     ) -> Store:
-        """Open (or make) the database and bring it to this acceld's schema. Blocks; call it off the event loop.
+        """Open (or create) the database, and migrate it to this acceld's schema. Blocks; call it off the event loop.
 
-        ``reserve_bytes`` of disk are kept beside it, to be given up when the disk is full. ``redact`` is applied to
-        every text that is written. StoreError if it can not be opened, is newer, or is written by another process.
+        ``reserve_bytes`` of disk are reserved beside it, and freed when the disk is full. ``redact`` is applied to
+        every text that is written. StoreError if the file can not be opened, is newer, or is written by another
+        process.
         """
         path = Path(path).absolute()
         refuse_emptied(path)
@@ -81,11 +82,11 @@ class Store:
         return store
 
     async def close(self) -> None:
-        """Commit what waits, end subscriptions, close."""
+        """Commit waiting changes, end subscriptions, and close."""
         await asyncio.to_thread(self.close_now)
 
     def close_now(self) -> None:
-        """As :meth:`close`, blocking, for use without an event loop."""
+        """Close as :meth:`close` does, blocking, for use without an event loop."""
         self.writer.close()
         self.hub.close()
         self._readers.close()
@@ -93,7 +94,7 @@ class Store:
         self._lock.release()
 
     async def change(self, function: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run ``function(transaction, ...)`` as one transaction; its result, after the commit."""
+        """Run ``function(transaction, ...)`` as one transaction. Return its result after the commit."""
         result: T = await self.writer.submit(lambda tx: function(tx, *args, **kwargs))
         return result
 
@@ -107,11 +108,11 @@ class Store:
         return await self.read(load_events, after, None, limit)
 
     def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
-        """As :meth:`subscribe`, those that are there at once together."""
+        """Yield events as :meth:`subscribe` does, in batches."""
         return self.hub.pages(after_seq)
 
     async def subscribe(self, after_seq: int) -> AsyncIterator[Event]:
-        """Yield every event after ``after_seq``, in order and without a gap: those that exist, then each new one."""
+        """Yield every event after ``after_seq``, in order and without a gap: the existing ones, then each new one."""
         async for page in self.hub.pages(after_seq):
             for event in page:
                 yield event

@@ -1,4 +1,4 @@
-"""Errors of the store beyond :class:`acceld.errors.StoreError`."""
+"""Define errors of the store in addition to :class:`acceld.errors.StoreError`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ WHERE_LISTED = {
 
 
 class NotFoundError(StoreError):
-    """There is no such run, candidate, insight, evaluation or call."""
+    """The run, candidate, insight, evaluation or call does not exist."""
 
     exit_code = UsageError.exit_code
 
 
 def unknown(kind: str, number: int) -> NotFoundError:
-    """Return the error for an id that nothing has; ``kind`` as in WHERE_LISTED."""
+    """Return the error for an unknown id; ``kind`` as in WHERE_LISTED."""
     letter = "" if kind == "call" else kind[0]
     return NotFoundError(f"there is no {kind} {letter}{number}", hint=WHERE_LISTED[kind])

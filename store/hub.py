@@ -1,7 +1,7 @@
-"""Committed events, to everybody who listens.
+"""Send committed events to all subscribers.
 
-The newest events stay in memory; a subscriber holds nothing but the number of the last event it was given, and reads
-older ones from the database. So a slow subscriber costs no memory and misses nothing.
+The newest events stay in memory. A subscriber holds only the number of its last event, and reads older ones from the
+database. So a slow subscriber costs no memory and misses nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAGE = 200
 
 
 class Hub:
-    """Publishes from the writer's thread to subscribers on the event loop."""
+    """Publish from the writer's thread to subscribers on the event loop."""
 
     def __init__(self, read: Callable[[int, int], Awaitable[list[Event]]], last_seq: int) -> None:
         self._read = read
@@ -37,18 +37,18 @@ class Hub:
 
     @property
     def subscribers(self) -> int:
-        """Return the number of current listeners."""
+        """Number of current subscribers."""
         return len(self._wakers)
 
     def publish(self, events: list[Event]) -> None:
-        """Called after a commit, from the writer's thread; ``events`` are in order of seq."""
+        """Publish events, in order of seq. Called by the writer's thread after a commit."""
         with self._lock:
             self._recent.extend(events)
             self._last_seq = events[-1].seq
         self._wake()
 
     def close(self) -> None:
-        """End every subscription after what it still has to be given."""
+        """End every subscription after its remaining events."""
         self._closed = True
         self._wake()
 
@@ -56,12 +56,12 @@ class Hub:
         with self._lock:
             wakers = list(self._wakers.items())
         for waker, loop in wakers:
-            with suppress(RuntimeError):  # that loop has ended, and its subscriber with it
+            with suppress(RuntimeError):  # the subscriber's loop has ended
                 loop.call_soon_threadsafe(waker.set)
 
     async def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
-        """Yield every event after ``after_seq``: first those that exist, then each as it is committed, in order, no
-        gap.
+        """Yield every event after ``after_seq`` in order, without a gap: the existing ones, then each as it is
+        committed.
         """
         waker = asyncio.Event()
         with self._lock:
@@ -85,7 +85,7 @@ class Hub:
                 self._wakers.pop(waker, None)
 
     def _from_memory(self, seq: int) -> list[Event] | None:
-        """At most a page of events after ``seq``; None if they are no longer in memory."""
+        """Return at most a page of events after ``seq``; None if they are no longer in memory."""
         with self._lock:
             if seq >= self._last_seq:
                 return []

@@ -1,4 +1,4 @@
-"""Looking after the file: size, check, copy, shrink, and forgetting old runs."""
+"""Maintain the file: size, check, copy, shrink, delete old runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CheckReport:
 
 
 def check(path: Path, quick: bool = False) -> CheckReport:
-    """Integrity, references, totals, gaps in the events. StoreError if there is no database."""
+    """Check integrity, references, totals, and gaps in the events. StoreError if there is no database."""
     started = time.monotonic()
     connection = connect_reader(path)
     try:
@@ -81,12 +81,12 @@ def check(path: Path, quick: bool = False) -> CheckReport:
 
 
 def size_bytes(path: Path) -> int:
-    """Size of the database with its write-ahead log."""
+    """Return the size of the database with its write-ahead log."""
     return sum(part.stat().st_size for part in (path, path.with_name(path.name + "-wal")) if part.exists())
 
 
 def backup(path: Path, target: Path) -> int:
-    """Return a consistent, checked copy in one file, made while the daemon writes; its size in bytes. Does not
+    """Write a consistent, checked copy in one file, also while the daemon writes. Return its size in bytes. Does not
     overwrite.
     """
     if target.exists():
@@ -97,10 +97,10 @@ def backup(path: Path, target: Path) -> int:
 
 
 def restore(path: Path, copy: Path) -> Path | None:
-    """Put a copy in the database's place; the folder where what was there is kept, None if nothing was.
+    """Put a copy in the database's place. Return the folder with the former file; None if there was none.
 
-    A log that a killed daemon left belongs to the old file, and would damage the copy: it goes with it. StoreError for
-    a copy that is not whole, and while a daemon writes.
+    A log left by a killed daemon belongs to the former file and would damage the copy, so it is moved too. StoreError
+    for an incomplete copy, and while a daemon writes.
     """
     problems = check(copy).problems
     if problems:
@@ -118,7 +118,7 @@ def restore(path: Path, copy: Path) -> Path | None:
 
 @contextlib.contextmanager
 def _copy(path: Path, part: Path) -> Iterator[Path]:
-    """A checked copy of a database in ``part``, which is removed if it is still there afterwards."""
+    """Give a checked copy of a database in ``part``, which is removed after the block if it still exists."""
     hint = "Is there space, and may you write there?"
     connection = connect_reader(path)
     try:
@@ -126,10 +126,10 @@ def _copy(path: Path, part: Path) -> Iterator[Path]:
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         copy = sqlite3.connect(part)
         try:
-            connection.backup(copy, pages=-1)  # one step: a stepped copy starts again with every commit
+            connection.backup(copy, pages=-1)  # one step: a copy in steps starts again with every commit
             copy.execute(
                 "PRAGMA journal_mode = DELETE"
-            )  # no log beside it: it can be read where nothing may be written
+            )  # without a log beside it, the copy can be read in read-only places
             found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
         finally:
             copy.close()
@@ -150,7 +150,7 @@ def _copy(path: Path, part: Path) -> Iterator[Path]:
 
 
 def _put_aside(path: Path) -> Path | None:
-    """Keep the database, which stays in place too, and move its log; the folder that holds both."""
+    """Copy the database, which stays in place, and move its log. Return the folder that holds both."""
     parts = [one for one in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))) if one.exists()]
     if not parts:
         return None
@@ -166,7 +166,7 @@ def _put_aside(path: Path) -> Path | None:
 
 
 def _rename(part: Path, target: Path) -> None:
-    """Durably: first the bytes, then the name."""
+    """Rename durably: first the bytes are synced, then the name."""
     _sync(part)
     part.rename(target)
     _sync(target.parent)
@@ -181,7 +181,7 @@ def _sync(path: Path) -> None:
 
 
 def vacuum(path: Path) -> None:
-    """Give free pages back to the file system. StoreError while a daemon writes, or where space is short."""
+    """Return free pages to the file system. StoreError while a daemon writes, or if space is short."""
     lock = WriterLock(path)
     try:
         connection = connect_writer(path)
@@ -213,7 +213,7 @@ def old_runs(path: Path, ended_before: float) -> dict[str, int]:
 
 
 def forget_runs(tx: Transaction, ended_before: float) -> dict[str, int]:
-    """Delete runs that ended before a time (epoch seconds), keeping insights; counts of what went."""
+    """Delete the runs that ended before a time (epoch seconds), but keep insights. Return the counts of deleted rows."""
     tx.execute("PRAGMA defer_foreign_keys = ON")
     old = [
         row["id"]

@@ -1,4 +1,4 @@
-"""Reading: a few threads with a read-only connection each, beside a running daemon or without one."""
+"""Read with a few threads, each with a read-only connection, with or without a running daemon."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 THREADS = 3
 PROGRESS_STEPS = 10_000
-"""Virtual machine steps of SQLite between two looks at the clock."""
+"""Virtual machine steps of SQLite between two checks of the clock."""
 
 
 class Readers:
-    """Read-only connections, one a thread. No read holds a snapshot for longer than ``READER_LIMIT_S``."""
+    """Hold read-only connections, one a thread. No read holds a snapshot longer than ``READER_LIMIT_S``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class Readers:
 
 
 class HistoryFile:
-    """A database without its daemon, as the history server reads it: it may change, but not through us."""
+    """A database without its daemon, for the history server. It may change, but not through this object."""
 
     POLL_S = 0.5
 
@@ -78,9 +78,7 @@ class HistoryFile:
         return await self._readers.read(function, *args, **kwargs)
 
     async def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
-        """Yield every event after ``after_seq``, those that are there at once together; looks for new ones twice a
-        second.
-        """
+        """Yield every event after ``after_seq``, in batches. Checks for new ones twice a second."""
         while True:
             page = await self.read(records.load_events, after_seq, None, PAGE)
             if page:

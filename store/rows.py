@@ -1,6 +1,6 @@
-"""Records to rows and back. Every record that is written reads back equal (a property test).
+"""Convert records to rows and back. Every record that is written reads back equal (a property test).
 
-Numbers that are not finite become NULL in JSON; a ``rel_l2`` of NaN is stored as NULL and reads back as NaN.
+Numbers that are not finite become NULL in JSON. A ``rel_l2`` of NaN is stored as NULL and reads back as NaN.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Row = sqlite3.Row
 
 
 def dump(value: Any) -> str:
-    """Compact JSON that SQLite's json functions accept."""
+    """Return compact JSON that SQLite's json functions accept."""
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=_plain)
     except ValueError:
@@ -46,7 +46,7 @@ def dump(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert what JSON does not know: mappings, sets and paths."""
+    """Convert values that JSON lacks: mappings, sets and paths."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, set | frozenset):
@@ -67,18 +67,18 @@ def _finite(value: Any) -> Any:
 
 
 def load(text: str | None) -> Any:
-    """Return the inverse of :func:`dump`."""
+    """Return the value from the result of :func:`dump`."""
     return None if text is None else json.loads(text)
 
 
 def mapping(text: str | None) -> dict[str, Any]:
-    """Return a JSON object; an empty one where there is none."""
+    """Return a JSON object; empty if there is no text."""
     value: dict[str, Any] = load(text) or {}
     return value
 
 
 def text_value(text: str) -> str | bytes:
-    """Return ``text`` as SQLite can hold it: lone surrogates are kept as bytes."""
+    """Return ``text`` in a form that SQLite can hold: one with lone surrogates becomes bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -87,7 +87,7 @@ def text_value(text: str) -> str | bytes:
 
 
 def text_of(value: str | bytes) -> str:
-    """Return the inverse of :func:`text_value`."""
+    """Return the text from the result of :func:`text_value`."""
     return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
 
 
@@ -97,7 +97,7 @@ def clean(text: str) -> str:
 
 
 def run_of(row: Row, root: Kernel | None) -> Run:
-    """A row of ``runs`` as a record."""
+    """Return a row of ``runs`` as a record."""
     search = SearchParameters(**load(row["search"]))
     spec = RunSpec(
         workload=row["workload"],
@@ -152,7 +152,7 @@ def attempt_of(row: Row, text: str | None) -> Attempt:
 
 
 def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
-    """Return a row with the columns of ``sources`` and ``filename``, ``trusted``."""
+    """Return a row with the columns of ``sources`` and ``filename``, ``trusted`` as a record."""
     return Kernel(
         text=text,
         api=row["api"],
@@ -277,5 +277,5 @@ def event_of(row: Row) -> Event:
 
 
 def search_values(search: SearchParameters) -> str:
-    """Search parameters as JSON."""
+    """Return search parameters as JSON."""
     return dump(asdict(search))

@@ -1,7 +1,8 @@
-"""Suites: many kernels optimized under one budget, which goes where the expected gain is greatest. Pure, but for reading files.
+"""Optimize many kernels under one budget, which goes where the expected gain is greatest. Pure, except for reading
+files.
 
-A suite is searched in slices, each a run of one kernel that goes on from its best so far. Every kernel gets a first slice;
-after that the next one goes to the kernel that gained most a second in its last, until nothing gains any more.
+A suite is searched in slices. A slice is a run of one kernel from its best version so far. Every kernel gets a first
+slice. Then the next slice goes to the kernel that gained most per second in its last one, until nothing gains any more.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from acceld.errors import UsageError
 from acceld.workloads import Workload
 
 LEAST_GAIN = 1.005
-"""A slice that gains less has found nothing."""
+"""Gain below which a slice counts as having found nothing."""
 _RESAMPLED = 2000
 
 
@@ -29,7 +30,7 @@ class Entry:
     workload: str
     """A name or a folder."""
     root: Path | None = None
-    """The kernel to start from; None: the workload's baseline."""
+    """The kernel to start from; None means the workload's baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class Suite:
 
 
 def read_suite(path: Path) -> Suite:
-    """Read a suite: ``name`` and a ``[[kernel]]`` with ``workload`` and perhaps ``root`` for each. UsageError where it is none.
+    """Read a suite: ``name`` and a ``[[kernel]]`` with ``workload``, and optionally ``root``, for each. UsageError for
+    an invalid file.
 
     Folders and roots are relative to the file.
     """
@@ -74,7 +76,9 @@ def family(name: str, workloads: Mapping[str, Workload]) -> Suite:
 
 
 def kernels_in(folder: Path, names: Sequence[str]) -> dict[str, Path]:
-    """Return the kernel file of each workload: the longest name that a file's name is or begins with, before ``_``."""
+    """Return the kernel file of each workload, by name. A file's name is a workload's name, or begins with it and
+    ``_``; the longest match counts.
+    """
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("*.py")):
         fitting = [name for name in names if path.stem == name or path.stem.startswith(f"{name}_")]
@@ -96,13 +100,13 @@ class Slice:
 
     @property
     def gain(self) -> float:
-        """Speed-up over the suite's own kernel."""
+        """Speed-up over the suite's first kernel."""
         return self.before_us / self.after_us
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The outcome of an entry. Percents are of the paper's peak."""
+    """The result of an entry. Percentages are of the paper's peak."""
 
     workload: str
     before_us: float | None
@@ -112,7 +116,7 @@ class Row:
     elapsed_s: float
     runs: tuple[int, ...]
     competitor_us: float | None = None
-    """Somebody else's kernel, evaluated by the same gate."""
+    """Latency of a competitor's kernel, evaluated by the same gate."""
     note: str = ""
 
     @property
@@ -122,9 +126,9 @@ class Row:
 
 
 def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str]) -> str | None:
-    """Return the entry that the next slice goes to; None if no slice is worth it.
+    """Return the entry for the next slice; None if no slice is worthwhile.
 
-    One without a slice comes first, in order; then the one whose last slice gained most a second.
+    An entry without a slice comes first, in order; then the one whose last slice gained most per second.
     """
     for name in open_entries:
         if not done.get(name):

@@ -1,4 +1,4 @@
-"""Runs the optimization memory for one run: shows insights, has the summarizer write new ones, and records their outcomes."""
+"""Use the optimization memory in one run: show insights, let the summarizer write new ones, and record their outcomes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acceld.store.reads.records import load_insights, load_plans, summarized_pai
 
 
 async def withdraw(store: Store, candidate: int) -> list[int]:
-    """Withdraw every insight that a candidate taught; their ids."""
+    """Withdraw every insight that a candidate taught. Return their ids."""
     withdrawn = memory.taught_by(candidate, await store.read(load_insights))
     for insight in withdrawn:
         await store.change(change_insight, insight.id, "withdrawn")
@@ -25,7 +25,7 @@ async def withdraw(store: Store, candidate: int) -> list[int]:
 
 
 class MemoryTeacher:
-    """Chooses what planners are shown, and has the summarizer distil new insights from rewrites."""
+    """Choose the insights for planners, and let the summarizer distil new ones from rewrites."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class MemoryTeacher:
         self._seed = seed
         self._repeated = 0.0
         self.merged = 0
-        """Insights that were too alike an older one to be kept."""
+        """Insights that were not kept because they repeat an older one."""
 
     async def shown(self, iteration: int, parents: Sequence[Candidate] = ()) -> tuple[Insight, ...]:
-        """Return the insights for this iteration's planners; titles of unverified ones say so."""
+        """Return the insights for this iteration's planners. Unverified ones are marked in their titles."""
         if self._settings.policy == "off":
             return ()
         known = await self._store.read(load_insights)
@@ -76,7 +76,7 @@ class MemoryTeacher:
         candidates: Sequence[Candidate],
         certify: Callable[[Candidate], Awaitable[Candidate]],
     ) -> None:
-        """Credit the iteration's plans, then have the summarizer write what its rewrites teach."""
+        """Credit the iteration's plans, then let the summarizer write insights from its rewrites."""
         plans = {plan.id: plan for plan in await self._store.read(load_plans, self._run)}
         self._repeated = memory.repeated([plan for plan in plans.values() if plan.iteration == iteration])
         await self._credit(iteration, candidates, plans)
@@ -108,7 +108,7 @@ class MemoryTeacher:
             known.insert(0, await self._store.change(write_insight, replace(insight, novelty=fresh)))
 
     async def withdraw(self, candidate: int) -> list[int]:
-        """A candidate was found suspect: withdraw what it taught; the insights' ids."""
+        """Withdraw the insights that a suspect candidate taught. Return their ids."""
         return await withdraw(self._store, candidate)
 
     def _untaught(
@@ -118,7 +118,9 @@ class MemoryTeacher:
         known: Sequence[Insight],
         asked: set[tuple[int, int]],
     ) -> tuple[list[RewritePair], list[RewritePair]]:
-        """Return pairs that would teach and were not summarized before, whatever came of it: no answer is bought twice."""
+        """Return the pairs that could teach and were never summarized, whatever the result was, so that no answer is
+        bought twice.
+        """
         taught = {(insight.slow_candidate, insight.fast_candidate) for insight in known} | asked
         positive, negative = memory.rewrites(candidates, plans, self._settings)
         return (
@@ -131,7 +133,7 @@ class MemoryTeacher:
         offered: tuple[list[RewritePair], list[RewritePair]],
         certify: Callable[[Candidate], Awaitable[Candidate]],
     ) -> list[RewritePair]:
-        """Pairs both ends of which pass the strict gate, within the quota."""
+        """Return the pairs whose two ends pass the strict gate, within the quota."""
         strict: dict[int, Candidate] = {}
 
         async def passes(candidate: Candidate) -> bool:
@@ -173,7 +175,7 @@ class MemoryTeacher:
                 await self._store.change(credit_plan, plan_id, ratio > self._settings.t_pos, ratio or None, cited)
 
     def _labelled(self, insight: Insight, pair: RewritePair, iteration: int) -> Insight:
-        """Return the insight with where it comes from and where it holds."""
+        """Return the insight with its origin and its scope."""
         evaluation = pair.fast.evaluation
         profile = evaluation.profile if evaluation else None
         slow = pair.slow.evaluation.profile if pair.slow.evaluation else None

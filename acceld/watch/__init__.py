@@ -1,1 +1,1 @@
-"""Watch mode: report within seconds what a save of a kernel file changes; search again only when asked."""
+"""Watch kernel files: report within seconds what a save changes, and search again only when asked."""

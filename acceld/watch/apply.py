@@ -1,7 +1,6 @@
-"""Writing a better kernel over the file it came from: only where callers can use it the same way, with a backup, never over edits.
+"""Write a better kernel over the file it came from: only a drop-in, with a backup, and never over edits.
 
-The order for everyone who writes: :func:`seen` what is there, :func:`check_drop_in`, a judgement of the new text by whoever
-can make one, :func:`apply`.
+Every writer does this in order: :func:`seen`, :func:`check_drop_in`, an evaluation of the new text, :func:`apply`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ NO_KERNEL = "the file has no kernel of that name"
 
 
 def seen(path: Path) -> str:
-    """Return the sha256 of a file as it is now. UsageError if there is none."""
+    """Return the sha256 of a file's present content. UsageError if there is none."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError as error:
@@ -31,7 +30,7 @@ def seen(path: Path) -> str:
 
 
 def check_drop_in(path: Path, kernel: Kernel) -> None:
-    """Raise UsageError if callers of the file could not use ``kernel`` in its place the same way."""
+    """Raise UsageError if ``kernel`` is not a drop-in for the file, because its callers would have to change."""
     own = Path(kernel.filename).suffix or (".c" if kernel.api == "c" else ".py")
     if path.suffix != own:
         raise UsageError(f"{path} is no {own} file, as the kernel is", hint="to write a new file: -o FILE")
@@ -48,8 +47,10 @@ def check_drop_in(path: Path, kernel: Kernel) -> None:
 
 
 def apply(path: Path, text: str, expected_sha256: str) -> Path:
-    """Replace ``path`` by ``text``; returns the backup. UsageError if the file is no longer what it was made from."""
-    path = path.resolve()  # where it is a link, what it points to is written
+    """Replace the content of ``path`` by ``text``, and return the backup's path. UsageError if the file has changed
+    since ``expected_sha256``.
+    """
+    path = path.resolve()  # for a link, the file that it points to is written
     if seen(path) != expected_sha256:
         raise UsageError(
             f"{path} has changed since it was read; nothing was written",
@@ -70,10 +71,11 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
 
 
 def python_differences(old: str, new: str, entry: str) -> list[str]:
-    """Return what the old file offers and the new one does not, in words; empty for a drop-in. SyntaxError for no Python.
+    """Return what the old file offers and the new one does not, as text; empty for a drop-in. SyntaxError if one is not
+    Python.
 
-    Counted are name, decorators and arguments of the kernel, everything imported at the top level (from where, under
-    which name), and the names defined there that do not begin with an underscore. The new file may import and define more.
+    Compared are name, decorators and arguments of the kernel, all imports at the top level (their source and name), and
+    public names defined there. The new file may import and define more.
     """
     before, after = signature(old, entry), signature(new, entry)
     if not before:
@@ -90,7 +92,7 @@ def python_differences(old: str, new: str, entry: str) -> list[str]:
 
 
 def c_differences(old: str, new: str, entry: str) -> list[str]:
-    """Return the differences that matter to callers of a C kernel: its parameters and the included headers."""
+    """Return the differences that matter to callers of a C kernel: its parameters and its included headers."""
     name = entry or "kernel"
     before, after = _declaration(old, name), _declaration(new, name)
     if not before:
@@ -103,7 +105,7 @@ def c_differences(old: str, new: str, entry: str) -> list[str]:
 
 
 def _imported(text: str) -> Iterator[tuple[str, str]]:
-    """Yield names bound by imports at the top level, with what they stand for."""
+    """Yield the names that imports bind at the top level, with the imported objects."""
     for node in ast.parse(text).body:
         if isinstance(node, ast.Import):
             for one in node.names:
@@ -127,7 +129,7 @@ def _defined(text: str) -> set[str]:
 
 
 def _declaration(text: str, name: str) -> str:
-    """Return the result and parameters of a C function as tokens, without ``restrict``, which callers do not see."""
+    """Return result and parameters of a C function as tokens, without ``restrict``, which callers do not see."""
     found = re.search(rf"([\w \t*]+?)\b{re.escape(name)}\s*\(([^)]*)\)\s*\{{", without_comments(text))
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""Differences between two profiles of a kernel: exact counts first, then the model's figures. Pure."""
+"""Compare two profiles of a kernel: exact counts first, then the model's figures. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Delta:
 
     @property
     def text(self) -> str:
-        """``read from HBM 32.0 MB -> 16.0 MB (-50 %)``."""
+        """The change as text: ``read from HBM 32.0 MB -> 16.0 MB (-50 %)``."""
         title, before, after, change = self.columns
         return f"{title} {before} -> {after}" + (f" ({change})" if change else "")
 
@@ -65,13 +65,13 @@ def title_of(name: str) -> str:
 
 
 def new_notes(before: Profile | None, after: Profile) -> Sequence[str]:
-    """Return warnings the change brought, such as a spill with its line."""
+    """Return the new warnings, such as a spill with its line."""
     known = set(before.notes) if before else set()
     return [note for note in after.notes if note not in known]
 
 
 def size(value: float) -> str:
-    """``16.0 MB``."""
+    """Format a number of bytes: ``16.0 MB``."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if value >= factor:
             return f"{value / factor:.1f} {unit}"
@@ -79,10 +79,10 @@ def size(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """``65,536``."""
+    """Format a count: ``65,536``."""
     return f"{value:,.0f}"
 
 
 def engine(value: float) -> str:
-    """Return a time in microseconds."""
+    """Format a time in microseconds."""
     return figures.duration(value)

@@ -1,7 +1,7 @@
-"""Saves of a set of files, whatever way an editor writes them.
+"""Notice saves of a set of files, however an editor writes them.
 
-Folders are watched, not files: an atomic save replaces the file, and a watch on the file itself goes deaf. Changes
-are gathered until it has been quiet for ``quiet_s`` (a formatter comes after the editor), at most ``longest_s``.
+Folders are watched, not files: an atomic save replaces the file, and a watch on the old file sees nothing more. Changes
+are collected until there were none for ``quiet_s`` (a formatter runs after the editor), at most ``longest_s``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from watchfiles import DefaultFilter, awatch
 
 APPEARS_S = 1.0
-"""Time a file may be missing or empty in the middle of a save."""
+"""Seconds that a file may be missing or empty during a save."""
 LOOK_S = 0.05
 FOLDER_S = 0.5
-"""Interval of checks that the watched folders are still the same, in seconds."""
+"""Seconds between checks that the watched folders are still the same."""
 EMPTY = hashlib.sha256(b"").hexdigest()
 MANY = 20
-"""More files at once than this are no save but a checkout."""
+"""More files at once than this are a checkout, and not a save."""
 
 
 class SavedFiles:
@@ -36,7 +36,7 @@ class SavedFiles:
         self.watch(files)
 
     def watch(self, files: Iterable[Path]) -> None:
-        """Watch these from now on; what is new starts with the content it has."""
+        """Watch these files from now on. New ones start with their present content."""
         wanted = {file.resolve() for file in files}
         folders = {file.parent for file in self._files}
         for file in wanted - self._files:
@@ -46,11 +46,11 @@ class SavedFiles:
             self._folders_changed.set()
 
     def wrote(self, file: Path) -> None:
-        """The file has content of our own, which is no save."""
+        """Record that acceld itself wrote the file, which is not a save."""
         self._seen[file.resolve()] = digest(file)
 
     async def batches(self) -> AsyncIterator[frozenset[Path]]:
-        """Yield each batch of files whose bytes differ from when they were last yielded."""
+        """Yield each batch of files whose bytes have changed since they were last yielded."""
         changes: asyncio.Queue[set[Path]] = asyncio.Queue()
         notifier = asyncio.create_task(self._notify(changes))
         try:
@@ -80,7 +80,7 @@ class SavedFiles:
             self._folders_changed.clear()
             folders = {file.parent for file in self._files}
             watched = {folder: known for folder in folders if (known := _identity(folder)) is not None}
-            changes.put_nowait({file for file in self._files if file.is_file()})  # saved while nobody watched
+            changes.put_nowait({file for file in self._files if file.is_file()})  # saved while nothing was watched
             looking = asyncio.create_task(self._look(folders, watched))
             try:
                 async for found in awatch(
@@ -101,13 +101,13 @@ class SavedFiles:
                 return
 
     async def _look(self, folders: set[Path], watched: Mapping[Path, tuple[int, int]]) -> None:
-        """Watch anew when a folder is replaced by another one of its name: a watch follows the old one."""
+        """Watch a folder again when another folder replaces it, because a watch follows the old one."""
         while all(_identity(folder) == watched.get(folder) for folder in folders):  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(FOLDER_S)
         self._folders_changed.set()
 
     async def _changed(self, file: Path) -> bool:
-        """Return True if the content is new; waits a moment for a file that is on its way."""
+        """Return True if the content is new. Waits a moment for a file that is being written."""
         now = digest(file)
         for _ in range(round(APPEARS_S / LOOK_S)):
             if now not in ("", EMPTY):

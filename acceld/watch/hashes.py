@@ -1,7 +1,7 @@
-"""Three hashes of a kernel file: its bytes, what it means, and what callers see. Pure.
+"""Compute three hashes of a kernel file: its bytes, its meaning, and its interface. Pure.
 
-The canonical hash leaves out comments, formatting, docstrings and the names of locals; a save that keeps it costs
-nothing. Where a file asks for names at run time (``locals``, ``eval``) the names are kept.
+The canonical hash leaves out comments, formatting, docstrings and the names of locals. A save that keeps it needs no
+evaluation. If a file asks for names at run time (``locals``, ``eval``), the names are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 ASKS_FOR_NAMES = frozenset({"locals", "vars", "eval", "exec", "globals", "dir"})
 C_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-"""A comment of C, or a string, in which there is none."""
+"""Matches a comment of C, or a string, which can not contain a comment."""
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -28,10 +28,10 @@ class Hashes:
 
 
 def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, python: bool = True) -> Hashes:
-    """Return the hashes of a kernel with its import closure; ``contract`` is the text it is evaluated by.
+    """Return the hashes of a kernel with its import closure. ``contract`` is the text of its workload.
 
-    Of a kernel in C (not ``python``) only comments and spacing are left out.
-    SyntaxError if ``text`` is no Python; a module of the closure that is none counts by its bytes.
+    For a kernel in C (not ``python``) only comments and spacing are left out. SyntaxError if ``text`` is not Python; a
+    module of the closure that is not Python counts by its bytes.
     """
     if not python:
         meaning_of_c = " ".join(without_comments(text).split())
@@ -61,7 +61,7 @@ def canonical(text: str) -> str:
 
 
 def signature(text: str, entry: str) -> str:
-    """Return name, decorators and arguments of the entry (or of every top-level function), as text."""
+    """Return name, decorators and arguments of the entry (or of every top-level function) as text."""
     found = []
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and entry in ("", node.name):
@@ -89,7 +89,7 @@ def _drop_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef 
 
 
 def _own(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Iterator[ast.AST]:
-    """Yield nodes of a function that belong to its own scope; nested scopes themselves, not what is in them."""
+    """Yield the nodes of a function's own scope, including nested scopes but not their content."""
     waiting: list[ast.AST] = list(function.body) if not isinstance(function, ast.Lambda) else [function.body]
     waiting.reverse()
     while waiting:
@@ -102,7 +102,7 @@ def _own(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Itera
 def _rename(
     function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, outer: Mapping[str, str], depth: int = 0
 ) -> None:
-    """Name the locals of a function, and of those inside it, by order of appearance."""
+    """Rename the locals of a function, and of nested functions, by order of appearance."""
     arguments = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
     nodes = list(_own(function))
     kept = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}

@@ -1,4 +1,4 @@
-"""Decide if a save starts a search: never by itself in ``ask``, within caps in ``auto``. Pure."""
+"""Decide whether a save starts a search: never by itself in ``ask``, within caps in ``auto``. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COOL_DOWN_S = 10.0
 
 @dataclass(slots=True)
 class Policy:
-    """``mode`` is ask, auto or off; the caps hold for ``auto`` and for what a person asks for alike."""
+    """The policy: ``mode`` is ask, auto or off. The caps hold for ``auto``, and for searches that a person asks for."""
 
     mode: str = "ask"
     runs_per_hour: int = 6
@@ -20,7 +20,7 @@ class Policy:
     _starts: deque[float] = field(default_factory=deque)
 
     def refusal(self, now: float) -> str:
-        """Return why no search may start now; empty if one may."""
+        """Return the reason why no search may start now; empty if one may."""
         while self._starts and now - self._starts[0] > HOUR_S:
             self._starts.popleft()
         if self.mode == "off":
@@ -35,5 +35,5 @@ class Policy:
         return ""
 
     def started(self, now: float) -> None:
-        """A search was started."""
+        """Record that a search was started."""
         self._starts.append(now)

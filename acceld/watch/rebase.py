@@ -1,4 +1,4 @@
-"""Carrying an earlier win over to an edited file: the change that made it faster, applied to the new text."""
+"""Apply an earlier win to an edited file: the change that made the old text faster, on the new text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rebased(base: str, best: str, edited: str) -> str | None:
     for tag, start, end, new_start, new_end in reversed(changes):
         if tag == "equal":
             continue
-        # Every line that goes, and the one the change stands before, must still be there, side by side.
+        # Every removed line, and the line after the change, must still be there, side by side.
         touched = [place.get(line) for line in range(start, end + (end == start))]
         if None in touched or [line - touched[0] for line in touched] != list(range(len(touched))):  # type: ignore[operator]
             return None

@@ -1,7 +1,7 @@
-"""The files that say how searches go: acceld.toml, prompts and workloads. Which they are, and whether they can be used.
+"""Find and validate the settings files: acceld.toml, prompts and workloads.
 
-Each is validated whole: acceld.toml with every other source of configuration, a prompt with all others of its library,
-a workload with its reference. What can not be used changes nothing.
+Each is validated as a whole: acceld.toml with every other source of configuration, a prompt with all others of its
+library, a workload with its reference. An invalid file changes nothing.
 """
 
 from __future__ import annotations
@@ -19,36 +19,38 @@ from acceld.workloads import load_workload
 from acceld.workloads.discovery import workload_folders
 
 RESTART = ("evaluate.", "devices.", "daemon.", "paths.workloads")
-"""Beginnings of the keys that a daemon reads only when it starts."""
+"""Prefixes of the keys that a daemon reads only when it starts."""
 AT_ONCE = ("budget.day_usd", "budget.daemon_usd", "budget.allow_unknown_price", "hooks.", "paths.prompts")
-"""Beginnings of the keys that hold at once; the others are read when something begins: a run, a console, a watch."""
+"""Prefixes of the keys that take effect at once. The others take effect when something begins: a run, a console, a
+watch.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one thing that was saved."""
+    """The result of validating one saved file."""
 
     path: Path
     text: str
     good: bool
     config: config.Config | None = None
-    """The new configuration, where acceld.toml was saved and is valid."""
+    """The new configuration, if acceld.toml was saved and is valid."""
     configured: frozenset[str] = frozenset()
-    """The dotted keys of it that somebody has set."""
+    """The dotted keys that it sets."""
     prompts: PromptLibrary | None = None
-    """The new prompts, where a prompt was saved and all are valid."""
+    """The new prompts, if a prompt was saved and all are valid."""
 
 
 @dataclass(slots=True)
 class SettingsFiles:
-    """The settings of one folder as they are in use."""
+    """The settings files of one folder, with the settings in use."""
 
     folder: Path
     settings: config.Config
     _workloads: Mapping[Path, Path] = field(default_factory=dict)
 
     def files(self) -> set[Path]:
-        """Return the files to watch; one in a folder that exists may still be missing."""
+        """Return the files to watch. A file may still be missing if its folder exists."""
         own = config.project_file(self.folder) or self.folder / config.FILE_NAME
         places = {path.resolve() for path in (own, config.user_file(os.environ)) if path is not None}
         prompts = {path.resolve() for folder in self._prompt_folders() for path in folder.glob("*/*.md")}
@@ -61,7 +63,7 @@ class SettingsFiles:
         return {path for path in (*places, *prompts, *self._workloads) if path.parent.is_dir()}
 
     def check(self, saved: Iterable[Path]) -> list[Finding]:
-        """Validate files of :meth:`files` that were saved."""
+        """Validate saved files, which are some of :meth:`files`."""
         found: dict[object, Finding] = {}
         for path in sorted(saved):
             if path.name == config.FILE_NAME:
@@ -110,6 +112,6 @@ def _workload(path: Path, folder: Path) -> Finding:
 
 
 def changed_keys(old: config.Config, new: config.Config) -> list[str]:
-    """Return dotted keys with other values."""
+    """Return the dotted keys whose values differ."""
     before, after = config.dotted(asdict(old)), config.dotted(asdict(new))
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))

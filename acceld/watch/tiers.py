@@ -1,4 +1,6 @@
-"""The tiers of a save: first the checks that need no chip, then those on the chip. Each result is reported at once."""
+"""Evaluate a save in tiers: first the checks that need no chip, then those on the chip. Each result is reported at
+once.
+"""
 
 from __future__ import annotations
 
@@ -18,40 +20,40 @@ from acceld.watch.hashes import Hashes
 
 SHOWN_DELTAS = 6
 SAME = 0.005
-"""Latencies whose ratio is this close to one are reported as equal."""
+"""Latencies whose ratio differs from one by less are reported as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing a save led to. ``stage`` names it for programs."""
+    """A result of a save. ``stage`` names it for programs."""
 
     path: Path
     stage: str
     text: str
     good: bool | None = None
-    """True and False are news; None is neither."""
+    """True for good news, False for bad news, None for neither."""
     seconds: float = 0.0
-    """Since the save was noticed."""
+    """Seconds since the save was noticed."""
     generation: int = 0
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Evaluate(Protocol):
-    """Evaluates a version of a watched kernel before everything else; a bad kernel is a value."""
+    """Evaluates a version of a watched kernel ahead of all other requests. A bad kernel is a value."""
 
     async def __call__(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation: ...
 
 
 @dataclass
 class Watched:
-    """One kernel file and what was last known of it."""
+    """A kernel file and its latest results."""
 
     path: Path
     api: str
     workload: str = ""
     workload_folder: str = ""
     contract: tuple[Path, ...] = ()
-    """Reference and workload files: a change there is a new interface."""
+    """Reference and workload files. A change there is a new interface."""
     entry: str = ""
     hashes: Hashes | None = None
     last: Evaluation | None = None
@@ -70,20 +72,20 @@ class Watched:
 
 
 Report = Callable[..., None]
-"""``tell(stage, text, good=None, **figures)``."""
+"""Called as ``tell(stage, text, good=None, **figures)``."""
 
 
 class Tiers:
-    """Evaluates one save, tier by tier.
+    """Evaluate one save, tier by tier.
 
-    ``device`` evaluates where latencies are measured; without ``simulated`` nothing is predicted before it.
+    ``device`` evaluates on hardware that measures. Without ``simulated``, nothing is predicted first.
     """
 
     def __init__(self, predict: Evaluate, device: Evaluate | None = None, *, simulated: bool = True) -> None:
         self._predictor, self._device, self._simulated = predict, device, simulated
 
     async def evaluated(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:
-        """Return the last result that was come to; None if it is not legal, or nothing could evaluate it."""
+        """Return the last result; None if the kernel is not legal, or nothing could evaluate it."""
         found = await self._predict(watched, kernel, report) if self._simulated else None
         if self._device is None or (self._simulated and found is None):
             return found
@@ -94,7 +96,9 @@ class Tiers:
         return await (self._device or self._predictor)(watched, kernel, Gate.SEARCH)
 
     async def _predict(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:
-        """Return the tiers that need no chip: legality, changes, prediction, correctness. None if it is not legal."""
+        """Run the tiers that need no chip: legality, changes, prediction, correctness. Return the result; None if the
+        kernel is not legal.
+        """
         timed = await self._predictor(watched, kernel, Gate.TIMING)
         if timed.profile is None:
             _report_failure(timed, report)
@@ -111,7 +115,7 @@ class Tiers:
     async def _measure(
         self, watched: Watched, kernel: Kernel, predicted: Evaluation | None, report: Report
     ) -> Evaluation | None:
-        """Return the tiers on the chip: compiled, right there, measured. None if the device can not be used."""
+        """Run the tiers on the chip: compile, check, measure. Return the result; None if the device can not be used."""
         assert self._device is not None
         if predicted is not None and predicted.status not in (Status.PASSED, Status.UNSUPPORTED):
             return predicted
@@ -181,7 +185,7 @@ class Tiers:
         watched.last = timed
 
     async def _committed(self, watched: Watched) -> Evaluation | None:
-        """Return the timing of the version in git HEAD, timed once for each commit; None without a commit."""
+        """Return the timing of the version in git HEAD, done once for each commit; None without a commit."""
         words = ["git", "-C", str(watched.path.parent), "show", f"HEAD:./{watched.path.name}"]
         try:
             shown = await asyncio.to_thread(subprocess.run, words, capture_output=True, timeout=5, check=False)
@@ -202,7 +206,7 @@ class Tiers:
 
 
 def noise_percent(one: Evaluation, other: Evaluation) -> float:
-    """Return the band inside which two measurements are a tie: both intervals, and at least what is shown as the same."""
+    """Return the band inside which two measurements tie: both intervals, and at least the difference shown as equal."""
     return max(100 * SAME, sum(each.profile.interval_percent or 0.0 for each in (one, other) if each.profile))
 
 
@@ -216,7 +220,9 @@ def gain(before: Evaluation, after: Evaluation) -> float | None:
 
 
 def disagreement(predicted: Evaluation | None, measured: Evaluation) -> float:
-    """By how many percent the prediction misses the measurement where that is beyond its own band; else 0."""
+    """Return the percentage by which the prediction misses the measurement, if that is beyond the prediction's band;
+    else 0.
+    """
     if predicted is None or predicted.profile is None or not predicted.latency_us or not measured.latency_us:
         return 0.0
     band = predicted.profile.interval_percent
@@ -235,7 +241,9 @@ def _report_failure(found: Evaluation, report: Report) -> None:
 
 
 def memory_text(profile: Profile) -> str:
-    """Return the shares of SBUF and PSUM that a program uses at most, such as ``SBUF 41 %, PSUM 25 %``; empty where unknown."""
+    """Return the greatest shares of SBUF and PSUM that a program uses, such as ``SBUF 41 %, PSUM 25 %``; empty if
+    unknown.
+    """
     chip, counters = CHIPS.get(profile.chip), profile.counters
     if chip is None or "sbuf_peak_bytes_per_partition" not in counters:
         return ""
@@ -245,7 +253,7 @@ def memory_text(profile: Profile) -> str:
 
 
 def latency_text(evaluation: Evaluation) -> str:
-    """Return the latency with its label and interval, or the status where there is none."""
+    """Return the latency with its label and interval; the status if there is no latency."""
     profile = evaluation.profile
     if profile is None:
         return evaluation.status.value

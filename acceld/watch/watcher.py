@@ -1,4 +1,4 @@
-"""Work after a save, tier by tier, the cheap ones first; each result is reported as soon as it is known."""
+"""Evaluate saves tier by tier, cheap tiers first, and report each result at once."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from acceld.watch.tiers import Evaluate, Step, Tiers, Watched, gain, latency_tex
 
 
 class Optimizer(Protocol):
-    """Starts searches. AcceldError if it can not."""
+    """Interface that starts searches. AcceldError if that fails."""
 
     def reachable(self) -> bool:
         """Return True if a search could be started now."""
         ...
 
     async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
-        """The run that was started."""
+        """Start a search, and return its run's id."""
         ...
 
     async def cancel(self, run: int) -> None:
@@ -39,7 +39,7 @@ class Optimizer(Protocol):
 
 
 class Watcher:
-    """Watches kernel files and reports what each save changes."""
+    """Watch kernel files, and report what each save changes."""
 
     def __init__(
         self,
@@ -54,7 +54,9 @@ class Watcher:
         device: Evaluate | None = None,
         simulated: bool = True,
     ) -> None:
-        """``device`` evaluates where latencies are measured; without ``simulated`` nothing is predicted before it."""
+        """Prepare the watcher. ``device`` evaluates on hardware that measures; without ``simulated`` nothing is
+        predicted first.
+        """
         self.files = {watched.path.resolve(): watched for watched in files}
         self.paused = False
         self._report = report
@@ -65,11 +67,11 @@ class Watcher:
         self._tasks: dict[Path, asyncio.Task[None]] = {}
         self._closures: dict[Path, set[Path]] = {}
         self._by_many = False
-        """Paused because too many files changed at once, not by a person: the next save ends it."""
+        """True if too many files changed at once and paused the watch. The next save ends such a pause."""
         self._saved = SavedFiles(self._all_files(), quiet_s=quiet_s)
 
     async def run(self) -> None:
-        """Evaluate what is there, then follow saves until cancelled."""
+        """Evaluate the present files, then follow saves until cancelled."""
         try:
             self.start()
             async for batch in self._saved.batches():
@@ -80,7 +82,7 @@ class Watcher:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def start(self) -> None:
-        """Evaluate every file as it is."""
+        """Evaluate every file in its present state."""
         for watched in self.files.values():
             self._start(watched)
 
@@ -89,11 +91,11 @@ class Watcher:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def wrote(self, path: Path) -> None:
-        """A file was written by acceld itself."""
+        """Record that acceld itself wrote a file."""
         self._saved.wrote(path)
 
     async def optimize(self, watched: Watched) -> None:
-        """Start a search from the file as it is, within the caps."""
+        """Start a search from the file's present text, within the caps."""
         refusal = self._policy.refusal(time.monotonic())
         if self._optimizer is None or watched.kernel is None:
             refusal = refusal or "no daemon to search with"
@@ -152,7 +154,7 @@ class Watcher:
                 self._start(watched)
 
     def _start(self, watched: Watched) -> None:
-        """Evaluate the newest state; what an older one was waiting for is dropped."""
+        """Evaluate the newest state, and cancel what an older one still waits for."""
         running = self._tasks.get(watched.path)
         if running is not None and not running.done():
             running.cancel()

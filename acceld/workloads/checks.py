@@ -36,7 +36,7 @@ _FACTOR = 4.0
 
 @dataclass(frozen=True, slots=True)
 class MetamorphicPair:
-    """Related inputs, and what the first run's outputs (in the reference's layout) become under the relation."""
+    """Related inputs, and the first run's outputs (in the reference's layout) as the relation changes them."""
 
     inputs: list[Any]
     expected: Callable[[Arrays], list[NDArray[Any]]]
@@ -45,7 +45,7 @@ class MetamorphicPair:
 def metamorphic_pair(
     workload: Workload, check: Metamorphic, inputs: Sequence[Any], rng: np.random.Generator
 ) -> MetamorphicPair:
-    """Return inputs that ``check`` derives from ``inputs``, and the relation that the two outputs must have."""
+    """Return the inputs that ``check`` derives from ``inputs``, and the required relation of the two outputs."""
     import numpy as np
 
     changed = list(inputs)

@@ -1,4 +1,4 @@
-"""Finds workload folders: those of acceld and those a person added."""
+"""Find workload folders: acceld's own and those that a person added."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from acceld.workloads.records import Workload
 
 
 def workload_folders(extra_folders: Iterable[Path | str] = ()) -> dict[str, Path]:
-    """Return the folders that hold a workload.toml, by folder name, without reading them; later folders win.
+    """Return the folders with a workload.toml, by folder name, without reading them. Later folders win.
 
-    Those of acceld come first, then those of installed packages.
+    First come those of acceld, then those of installed packages.
 
     An extra folder may be a workload, a family or a tree of families.
     """

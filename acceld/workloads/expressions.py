@@ -1,4 +1,4 @@
-"""Arithmetic over a workload's symbols, as used for shapes and declared work: ``2*M*N*K``."""
+"""Evaluate arithmetic over a workload's symbols, for shapes and declared work: ``2*M*N*K``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LARGEST = 1 << 62
 
 
 def evaluate(expression: str | int, values: Mapping[str, int]) -> int:
-    """Return the whole number ``expression`` stands for, with ``+ - * // **`` and the symbols in ``values``.
+    """Return the value of ``expression`` as a whole number, with ``+ - * // **`` and the symbols in ``values``.
 
     Raises ValueError with a reason for unknown symbols, other syntax, or a result that is not a whole number.
     """

@@ -1,4 +1,4 @@
-"""Input makers: a workload's own distribution and seven derived from it."""
+"""Make inputs: a workload's own distribution and seven derived from it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _own(workload: Workload, seed: int) -> Sequence[Any]:
         for a in workload.arguments:
             drawn[a.name] = a.value if a.is_scalar else draw(a, rng, drawn)
         return list(drawn.values())
-    before = np.random.get_state()  # the published inputs come from the global generator
+    before = np.random.get_state()  # the published inputs come from numpy's global generator
     try:
         np.random.seed(seed % 2**32)
         inputs = list(reference.get_inputs())
@@ -115,7 +115,10 @@ def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any
 
 
 def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator) -> NDArray[Any]:
-    """Return drawn in parts, which gives the numbers that one draw gives: weights of a GiB would take eight as float64."""
+    """Return the array, drawn in parts to save memory: weights of a GiB would take eight as float64.
+
+    The numbers are those of a single draw.
+    """
     import numpy as np
 
     made = np.empty(math.prod(argument.shape), numpy_dtype(argument.dtype))
@@ -127,7 +130,7 @@ def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator)
 
 
 def _distinct(argument: Argument, below: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Return whole numbers below ``below``, none twice, in any order."""
+    """Return distinct whole numbers below ``below``, in random order."""
     count = math.prod(argument.shape)
     if count > below:
         raise WorkloadError(f"argument {argument.name} wants {count} distinct numbers below {below}")
@@ -137,7 +140,7 @@ def _distinct(argument: Argument, below: int, rng: np.random.Generator) -> NDArr
 def _ends_of_parts(
     argument: Argument, how: Distribution, rng: np.random.Generator, earlier: Mapping[str, Any]
 ) -> NDArray[Any]:
-    """0, then where each part ends; the last end is ``how.high``."""
+    """Return 0 and then the end of each part; the last end is ``how.high``."""
     import numpy as np
 
     parts = argument.shape[0] - 1
@@ -152,7 +155,7 @@ def _ends_of_parts(
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return numpy's dtype for a dtype name, from ml_dtypes where numpy has none."""
+    """Return numpy's dtype for a name, from ml_dtypes if numpy has none."""
     import ml_dtypes
     import numpy as np
 
@@ -187,7 +190,9 @@ def _row_scaled(array: NDArray[Any], argument: Argument, rng: np.random.Generato
 
 
 def _special(array: NDArray[Any], argument: Argument, rng: np.random.Generator) -> NDArray[Any]:
-    """One element in 64 becomes 0, -0, the smallest normal float32, one, or a value near 80 (exp's range)."""
+    """Set one element in 64 to 0, -0, the smallest normal float32, one, or a value near 80 (exp's range). Return the
+    array.
+    """
     import numpy as np
 
     values = np.array([0.0, -0.0, 2.0**-126, -(2.0**-126), 1.0, -1.0, 80.0, -80.0], array.dtype)

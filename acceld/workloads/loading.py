@@ -1,4 +1,4 @@
-"""workload.toml -> Workload, with errors that name file, key and the nearest known key."""
+"""Load workload.toml, with errors that name file, key and the nearest known key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from acceld.workloads.records import (
 
 FILE = "workload.toml"
 INDEX_KINDS = ("permutation", "indptr")
-"""Distributions of indices: no derived distribution changes them."""
+"""Distributions of index arrays, which no derived distribution changes."""
 _TOP = (
     "name family description precision tolerance tags values arguments outputs distributions work baselines "
     "variants anchors metamorphic nan reference kernel sample hidden shapes weight flashinfer"
@@ -39,7 +39,7 @@ _TOP = (
 
 
 class _Table:
-    """One table of the file: typed reads, and an error for every key nobody asked for."""
+    """A table of the file: typed reads, and an error for every key that was not read."""
 
     def __init__(self, path: Path, where: str, data: object) -> None:
         self.path, self.where = path, where
@@ -52,7 +52,7 @@ class _Table:
         return WorkloadError(f"{self.path}: {place}{key} {problem}", hint=hint)
 
     def only(self, known: Iterable[str]) -> None:
-        """Refuse keys that are not ``known``."""
+        """Refuse all keys except ``known``."""
         known = list(known)
         for key in self.data:
             if key not in known:
@@ -117,7 +117,7 @@ class _Table:
         return shape
 
     def axes(self, key: str) -> tuple[str, ...]:
-        """Return the extents of a shape as the file writes them."""
+        """Return the extents of a shape in the file's own notation."""
         value = self.data.get(key)
         return tuple(map(str, value)) if isinstance(value, list) else ()
 
@@ -133,7 +133,7 @@ class _Table:
 def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) -> Workload:
     """Return the workload in ``folder``. Raises WorkloadError naming the file, the key and the nearest known key.
 
-    ``instead`` are other values for some of its symbols; the workload then has other shapes and another hash.
+    ``instead`` gives some symbols other values; the workload then has other shapes and another hash.
     """
     folder = Path(folder)
     path = folder / FILE

@@ -1,4 +1,4 @@
-"""The numpy reference of a workload; used where no candidate code runs."""
+"""Load and run the numpy reference of a workload, where no candidate code runs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _FUNCTIONS = ("get_inputs", "forward", "transform_to_nki_inputs", "transform_nki
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The functions of a reference file; only ``forward`` must be there."""
+    """The functions of a reference file. Only ``forward`` is required."""
 
     forward: Callable[..., Any]
     get_inputs: Callable[[], Sequence[Any]] | None
     to_kernel: Callable[[Sequence[Any]], Sequence[Any]] | None
     from_kernel: Callable[[Any, Any], Any] | None
     forward_torch: Callable[..., Any] | None = None
-    """``forward`` on tensors of torch, for a reference that runs on a GPU."""
+    """``forward`` on torch tensors, for a reference that runs on a GPU."""
 
 
 def load_reference(path: Path) -> Reference:
@@ -53,7 +53,7 @@ def _module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # a reference is a person's file: whatever it raises is reported with its name
+    except Exception as error:  # a reference is a person's file: any error is reported with its name
         raise WorkloadError(f"{path}: importing it raised {type(error).__name__}: {error}") from error
     return module
 
@@ -66,7 +66,8 @@ def reference_of(workload: Workload) -> Reference:
 
 
 def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool = True) -> list[NDArray[Any]]:
-    """Return the reference's outputs for ``inputs``, in its own layout; in float64 throughout where ``float64``.
+    """Return the reference's outputs for ``inputs``, in its own layout; with ``float64``, computed in float64
+    throughout.
 
     Raises WorkloadError if the reference raises or returns other shapes than the workload declares.
     """
@@ -77,7 +78,7 @@ def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool =
         result = reference_of(workload).forward(*given)
     except WorkloadError:
         raise
-    except Exception as error:  # as above: a person's code
+    except Exception as error:  # as above, a person's code
         raise WorkloadError(f"{workload.reference}: forward raised {type(error).__name__}: {error}") from error
     outputs = [np.asarray(one) for one in (result if isinstance(result, tuple | list) else (result,))]
     shapes, declared = [o.shape for o in outputs], [o.shape for o in workload.outputs]

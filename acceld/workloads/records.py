@@ -1,4 +1,4 @@
-"""Frozen records of a workload."""
+"""Define the records of a workload, all frozen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BASELINE_FILES: Mapping[str, str] = {
     "c": "kernel.c",
     "numpy": "kernel_numpy.py",
 }
-"""APIs a baseline may be written for, with the customary file name of each."""
+"""APIs of baselines, with the usual file name of each."""
 
 DTYPE_BYTES: Mapping[str, int] = {
     "float32": 4,
@@ -47,19 +47,19 @@ DISTRIBUTIONS: Mapping[str, str] = {
 
 
 class Precision(StrEnum):
-    """Arithmetic that a candidate may use where the workload's type is float32."""
+    """Arithmetic that a candidate may use if the workload's type is float32."""
 
     FP32_STRICT = "fp32_strict"
     """Every product and sum in float32."""
     SPLIT_OK = "split_ok"
-    """Splitting an operand into narrower parts that together carry float32 accuracy is allowed."""
+    """An operand may be split into narrower parts that together carry float32 accuracy."""
     ANY_WITHIN_TOLERANCE = "any_within_tolerance"
     """Anything that passes the tolerance on every distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """Shape and dtype of an array in the kernel's layout, as a tracer needs them."""
+    """Shape and dtype of an array in the kernel's layout."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -88,11 +88,11 @@ class Distribution:
     low: float = 0.0
     high: float = 1.0
     absolute: bool = False
-    """Elements are never negative; derived distributions keep to that."""
+    """True if elements are never negative. Derived distributions keep that."""
     fixed: bool = False
-    """Derived distributions leave the array alone (an index, a mask)."""
+    """True if derived distributions leave the array unchanged (an index, a mask)."""
     over: str = ""
-    """For ``indptr``: an earlier argument of that kind."""
+    """For ``indptr``: an earlier argument of the same kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class Argument:
     distribution: Distribution | None = None
     value: float | int | bool | None = None
     kernel_shape: tuple[int, ...] = ()
-    """Shape the kernel sees; the same elements in the same order as ``shape``."""
+    """Shape in the kernel's layout, with the same elements in the same order as ``shape``."""
     axes: tuple[str, ...] = ()
-    """Each extent of ``shape`` as the file writes it: a symbol, an expression or a number."""
+    """Each extent of ``shape`` in the file's notation: a symbol, an expression or a number."""
 
     def __post_init__(self) -> None:
         if (self.value is None) == (self.distribution is None):
@@ -115,20 +115,20 @@ class Argument:
 
     @property
     def is_scalar(self) -> bool:
-        """Return True if the argument is a number rather than an array."""
+        """True if the argument is a number and not an array."""
         return self.value is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One result: the reference's shape, and the shape the kernel returns it in."""
+    """A result: the reference's shape, and the shape in which the kernel returns it."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     kernel_shape: tuple[int, ...]
     axes: tuple[str, ...] = ()
-    """Each extent of ``shape`` as the file writes it."""
+    """Each extent of ``shape`` in the file's notation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class DeclaredWork:
 
 @dataclass(frozen=True, slots=True)
 class DistributionState:
-    """State of a distribution: candidates are checked on it or not; ``reason`` says why not."""
+    """Use of a distribution: candidates are checked on it, or not for the given ``reason``."""
 
     declared: bool
     reason: str = ""
@@ -173,7 +173,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Another correct kernel of the workload, kept to compare with: not a baseline, never the root of a search."""
+    """Another correct kernel of the workload, to compare with. It is neither a baseline nor the root of a search."""
 
     name: str
     api: str
@@ -183,19 +183,19 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class WeightedShape:
-    """Another shape that a kernel is for, as values of the symbols, and what it counts."""
+    """Another shape that a kernel is for, as values of the symbols, and its weight."""
 
     values: Mapping[str, int]
     weight: float = 1.0
 
     @property
     def text(self) -> str:
-        """Return the values as people read them."""
+        """The values as text for people."""
         return shape_text(self.values)
 
 
 def shape_text(values: Mapping[str, int]) -> str:
-    """Return the values of symbols as people read them."""
+    """Return the values of symbols as text for people."""
     return ", ".join(f"{name}={extent}" for name, extent in values.items())
 
 
@@ -235,29 +235,29 @@ class Workload:
     tags: frozenset[str]
     metamorphic: tuple[Metamorphic, ...]
     reference: Path | None
-    """The file of the numpy reference; None if the baseline's own float64 execution is the oracle."""
+    """File of the numpy reference; None if the baseline's own float64 execution takes its place."""
     hash: str
     """sha256 over workload.toml and the reference."""
     entry: str | None = None
     grid: tuple[int, ...] = ()
     lnc: int = 1
     chips: tuple[str, ...] = ()
-    """Chips that its kernels are for; any chip of their API where empty."""
+    """Chips of its kernels; empty means any chip of their API."""
     mutates: tuple[str, ...] = ()
     sample: Path | None = None
-    """An .npz file that holds the arrays by argument name, instead of drawn ones."""
+    """An .npz file with the arrays by argument name, used in place of drawn ones."""
     reshaped: bool = False
-    """Loaded with other values of the symbols than its file's: inputs are drawn, and laid out as declared."""
+    """True if loaded with other values of the symbols. Inputs are then drawn, in the declared layout."""
     hidden: tuple[Mapping[str, int], ...] = ()
-    """Other values of the symbols, for shapes on which a kernel must be right too; it is never timed on them."""
+    """Other values of the symbols: shapes on which a kernel must be right too, without being timed."""
     shapes: tuple[WeightedShape, ...] = ()
-    """Other shapes that a kernel is for: it is judged and timed on all, its latency is their weighted geometric mean."""
+    """Other shapes that a kernel is for. It is checked and timed on all; its latency is their weighted geometric mean."""
     weight: float = 1.0
-    """Weight of the workload's own shape in that mean; only used where there are ``shapes``."""
+    """Weight of the workload's own shape in that mean; only used with ``shapes``."""
     nan: bool = False
-    """An input that is not a number makes the same outputs not a number as in the reference."""
+    """True if outputs must be NaN exactly where the reference's are, for inputs with NaN."""
     definition: Definition | None = None
-    """The workload's definition in flashinfer-bench, where it has one."""
+    """The workload's definition in flashinfer-bench, if it has one."""
 
     @property
     def dtype(self) -> str:
@@ -272,5 +272,5 @@ class Workload:
         raise KeyError(name)
 
     def kernel_arguments(self) -> tuple[ArraySpec | float | int | bool, ...]:
-        """Return the arguments of the kernel: arrays in the kernel's layout, scalars as they are."""
+        """Return the arguments of the kernel: arrays in the kernel's layout, and scalars."""
         return tuple(a.value if a.value is not None else ArraySpec(a.kernel_shape, a.dtype) for a in self.arguments)

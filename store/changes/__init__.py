@@ -1,1 +1,1 @@
-"""Changes: functions of a transaction, which write rows and the event that reports them."""
+"""Change the database: functions of a transaction that write rows and the event that reports them."""

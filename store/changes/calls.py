@@ -1,4 +1,4 @@
-"""Changes to model calls: the intent before a call is made, the outcome before its answer is used."""
+"""Write model calls: the intent before a call is made, the outcome before its answer is used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acceld.store.writer import Transaction
 
 @dataclass(frozen=True, slots=True)
 class NewCall:
-    """A call about to be made. ``key`` is the identity of the question."""
+    """A call that is about to be made. ``key`` is the identity of the question."""
 
     key: str
     role: str
@@ -47,7 +47,7 @@ class CallResult:
     """``input_tokens``, ``cached_tokens``, ``cache_written_tokens``, ``output_tokens``, ``reasoning_tokens``."""
     cost_usd: float | None = None
     price: Mapping[str, Any] | None = None
-    """The price that was used, as it was then."""
+    """The price as it was at the time of the call."""
     answer: str = ""
     reasoning: str = ""
     answered_by: str = ""
@@ -58,17 +58,19 @@ class CallResult:
     retries: int = 0
     error: str = ""
     estimated: bool = False
-    """The cost is what was reserved, not what was billed."""
+    """True if the cost is the reserved amount, and not a billed one."""
 
 
 BATCH = "llm_batch"
-"""Kind of a journal entry that is a batch: ``intent``, ``sent`` (with the provider's id), ``done``."""
+"""Kind of a batch's journal entry. Its states are ``intent``, ``sent`` (with the provider's id) and ``done``."""
 
 _TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")
 
 
 def begin_call(tx: Transaction, call: NewCall) -> int:
-    """Write the intent; the call's id. A call under way to the same question (in a batch) is taken up."""
+    """Store the intent, and return the call's id. If a call to the same question is under way in a batch, that one is
+    continued.
+    """
     open_row = tx.one("SELECT id FROM llm_calls WHERE key = ? AND outcome IS NULL", (call.key,))
     if open_row is not None:
         return int(open_row["id"])
@@ -97,12 +99,12 @@ def begin_call(tx: Transaction, call: NewCall) -> int:
 
 
 def call_sent(tx: Transaction, number: int) -> None:
-    """Write that a call's first request goes out now: from here on it may have to be paid for."""
+    """Record that a call's first request is sent now, and may be billed from here on."""
     tx.update("llm_calls", number, sent_at=tx.at)
 
 
 def end_call(tx: Transaction, number: int, result: CallResult) -> None:
-    """Write the outcome; StoreError for a call that already has one."""
+    """Store the outcome. StoreError for a call that already has one."""
     row = tx.one("SELECT outcome FROM llm_calls WHERE id = ?", (number,))
     if row is None or row["outcome"] is not None:
         raise StoreError(f"call {number} is not under way")
@@ -155,7 +157,7 @@ class BatchEntry:
 
 
 def begin_batch(tx: Transaction, model: str, token: str, keys: Sequence[str], began_at: float) -> None:
-    """A batch of calls is about to be sent; ``token`` is our name of it, ``keys`` are the calls'."""
+    """Store a batch of calls before it is sent. ``token`` is our own id of it, ``keys`` are the calls'."""
     data = {"model": model, "keys": list(keys), "began_at": began_at}
     values = {"kind": BATCH, "key": token, "state": "intent", "data": dump(data), "created_at": tx.at}
     tx.insert("journal", values)
@@ -173,7 +175,7 @@ def batch_collected(tx: Transaction, token: str) -> None:
 
 
 def open_batches(connection: sqlite3.Connection, model: str | None = None) -> list[BatchEntry]:
-    """Return batches whose calls have not all been answered, of one model or of all, oldest first."""
+    """Return the batches with unanswered calls, of one model or of all, oldest first."""
     found = connection.execute(
         "SELECT * FROM journal WHERE kind = ? AND state <> 'done' AND (? IS NULL OR json_extract(data, '$.model') = ?) "
         "ORDER BY id",
@@ -197,7 +199,7 @@ def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
 
 
 def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
-    """End a call that nobody waits for any more: it cost what was reserved for it, or nothing where it was never sent."""
+    """End a call that nobody waits for any more. Its cost is the reserved amount, or nothing if it was never sent."""
     row = tx.one("SELECT reserved_usd, sent_at FROM llm_calls WHERE id = ?", (number,))
     cost = row["reserved_usd"] if row else None
     if row and row["sent_at"] is None:

@@ -1,4 +1,4 @@
-"""Changes to the optimization memory."""
+"""Write the optimization memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHANGES = {
 
 
 def write_insight(tx: Transaction, insight: Insight) -> Insight:
-    """Return the insight with its id."""
+    """Store an insight, and return it with its id."""
     values = {key: clean(value) if isinstance(value, str) else value for key, value in insight_values(insight).items()}
     number = tx.insert("insights", values | {"created_at": tx.at, "changed_at": tx.at})
     if insight.run:
@@ -38,7 +38,7 @@ def write_insight(tx: Transaction, insight: Insight) -> Insight:
 
 
 def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -> None:
-    """Pin, mute, withdraw, edit or delete an insight: ``what`` is a key of ``CHANGES``, ``values`` its columns."""
+    """Pin, mute, withdraw, edit or delete an insight. ``what`` is a key of ``CHANGES``, ``values`` its columns."""
     allowed = CHANGES.get(what)
     if allowed is None:
         raise StoreError(f"an insight can not be {what}", hint=f"One of {', '.join(CHANGES)}.")
@@ -60,7 +60,7 @@ def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -
 
 
 def credit_plan(tx: Transaction, plan: int, won: bool, speedup: float | None, cited: Sequence[int]) -> None:
-    """Book a plan's outcome, once, on those of the insights it was shown that it says led to it."""
+    """Record a plan's outcome, once, on those insights shown to it that it cites."""
     outcome, column = ("win", "wins") if won else ("loss", "losses")
     for row in tx.execute("SELECT insight FROM insight_uses WHERE plan = ? AND outcome IS NULL", (plan,)).fetchall():
         if row["insight"] not in cited:

@@ -1,4 +1,4 @@
-"""Totals kept in the same transaction as the rows they count, so that history is fast at any size.
+"""Update totals in the same transaction as the rows they count, so that history is fast at any size.
 
 ``EXPECTED`` holds the query that recomputes each total; ``acceld db check`` compares.
 """
@@ -15,7 +15,7 @@ MICRO = 1_000_000
 
 
 def add(tx: Transaction, table: str, key: Mapping[str, Any], amounts: Mapping[str, Any]) -> None:
-    """Add ``amounts`` to the row of ``table`` with ``key``, which comes to be where it is not there."""
+    """Add ``amounts`` to the row of ``table`` with ``key``, which is created if it is missing."""
     names = (*key, *amounts)
     sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in amounts)
     tx.execute(
@@ -31,7 +31,7 @@ def is_win(row: Mapping[str, Any] | sqlite3.Row) -> bool:
 
 
 def candidate_changed(tx: Transaction, old: sqlite3.Row, new: sqlite3.Row, rule: str, workload: str) -> None:
-    """A candidate has another result than before. Baselines are not counted."""
+    """Update the totals after a change of a candidate's result. Baselines are not counted."""
     if new["parent"] is None:
         return
     run = {"run": new["run"]}
@@ -49,7 +49,7 @@ def candidate_changed(tx: Transaction, old: sqlite3.Row, new: sqlite3.Row, rule:
 
 
 def evaluation_written(tx: Transaction, row: Mapping[str, Any], evaluation: int) -> None:
-    """A new row of ``evaluations``."""
+    """Update the totals after a new row of ``evaluations``."""
     passed, latency = int(row["status"] == "passed"), row["latency_us"]
     tx.execute(
         "INSERT INTO evaluation_keys (key, workload, chip, evaluations, passed, least_latency_us, "
@@ -72,7 +72,7 @@ def evaluation_written(tx: Transaction, row: Mapping[str, Any], evaluation: int)
 
 
 def call_ended(tx: Transaction, row: sqlite3.Row) -> None:
-    """A row of ``llm_calls`` has its outcome."""
+    """Update the totals after a row of ``llm_calls`` got its outcome."""
     failed, unpriced = int(row["outcome"] != "answered"), int(row["cost_usd"] is None)
     tokens = {name: row[name] or 0 for name in ("input_tokens", "cached_tokens", "output_tokens")}
     cost = micro(row["cost_usd"])
@@ -144,7 +144,7 @@ EXPECTED: dict[str, str] = {
           min(latency_us) AS least_latency_us, max(latency_us) AS greatest_latency_us, max(id) AS last_evaluation
         FROM evaluations GROUP BY key""",
 }
-"""Table to the query that says what it must hold; a trailing space distinguishes two queries for one table."""
+"""By table, the query that computes its expected content. A trailing space distinguishes two queries for one table."""
 
 KEYS: dict[str, tuple[str, ...]] = {
     "run_statuses": ("run", "status"),

@@ -1,4 +1,4 @@
-"""Changes to runs, iterations, beams and steering. Each function is one transaction's work with its events."""
+"""Write runs, iterations, beams and steering. Each function is one transaction's work with its events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from acceld.store.writer import Transaction
 
 
 def create_run(tx: Transaction, spec: RunSpec) -> Run:
-    """A run that waits for its turn."""
+    """Create a run that waits for its turn, and return it."""
     root = spec.root
     run = tx.insert(
         "runs",
@@ -72,7 +72,7 @@ def create_run(tx: Transaction, spec: RunSpec) -> Run:
 
 
 def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any]) -> None:
-    """Keep what is known of a workload, for the views."""
+    """Store a workload's definition, for the views."""
     tx.execute(
         "INSERT INTO workloads (name, definition, registered_at) VALUES (?, ?, ?) "
         "ON CONFLICT (name) DO UPDATE SET definition = excluded.definition",
@@ -83,7 +83,7 @@ def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any])
 def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "", exit_code: int = 0) -> None:
     """Write a run's state; repeating it changes nothing.
 
-    ``exit_code`` is what commands that wait for a failed run end with, 1 where the failure has none of its own.
+    ``exit_code`` is that of commands that wait for a failed run; 1 if the failure has none of its own.
     """
     row = tx.one("SELECT state, message, started_at FROM runs WHERE id = ?", (run,))
     if row is None:
@@ -131,7 +131,7 @@ def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], 
 
 
 def set_best(tx: Transaction, run: int, candidate: int) -> None:
-    """A run has a new best candidate."""
+    """Store a run's new best candidate."""
     row = tx.one(
         "SELECT c.latency_us, c.speedup, c.parent, e.percent_of_peak, e.percent_of_attainable, f.source FROM candidates c "
         "LEFT JOIN evaluations e ON e.id = c.evaluation LEFT JOIN profiles f ON f.evaluation = c.evaluation "
@@ -165,7 +165,9 @@ def set_best(tx: Transaction, run: int, candidate: int) -> None:
 
 
 def write_steering(tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], by: str) -> int:
-    """Record what a person asks of a run; its id. The daemon applies it and says so with :func:`settle_steering`."""
+    """Store a person's request to a run, and return its id. The daemon reports its outcome with
+    :func:`settle_steering`.
+    """
     if tx.one("SELECT 1 FROM runs WHERE id = ?", (run,)) is None:
         raise unknown("run", run)
     return tx.insert(
@@ -185,24 +187,24 @@ def settle_steering(tx: Transaction, steering: int, result: str) -> None:
 
 
 def write_notice(tx: Transaction, run: int | None, level: str, text: str, hint: str = "") -> int:
-    """Add a notice for people; return the event's number."""
+    """Add a notice for people. Return the event's number."""
     return tx.event(Notice(level=level, text=text, hint=hint), run).seq
 
 
 def write_event(tx: Transaction, data: EventData, run: int | None = None) -> int:
-    """Write an event that no row goes with (device states, budget levels, saved files); its number."""
+    """Write an event that has no row of its own (device states, budget levels, saved files). Return its number."""
     return tx.event(data, run).seq
 
 
 def add_note(tx: Transaction, subject: str, text: str, by: str) -> int:
-    """Return a person's note on ``r12``, ``c345`` or ``i38``."""
+    """Store a person's note on ``r12``, ``c345`` or ``i38``, and return its id."""
     return tx.insert("notes", {"subject": subject, "text": clean(text), "by": clean(by), "created_at": tx.at})
 
 
 def intend_effect(tx: Transaction, kind: str, key: str, run: int | None, data: Mapping[str, Any]) -> tuple[int, Any]:
-    """Write a side effect down before it is made. Its id, and the result where it has already been done.
+    """Record a side effect before it happens. Return its id, and its result if it has already been done.
 
-    The same ``kind`` and ``key`` are the same effect: one without a result is tried again, and counted.
+    The same ``kind`` and ``key`` mean the same effect. One without a result is tried again, and counted.
     """
     row = tx.one("SELECT id, state, result FROM journal WHERE kind = ? AND key = ?", (kind, key))
     if row is None:
@@ -215,7 +217,7 @@ def intend_effect(tx: Transaction, kind: str, key: str, run: int | None, data: M
 
 
 def settle_effect(tx: Transaction, entry: int, result: Any) -> None:
-    """A side effect has been made."""
+    """Record that a side effect has been done."""
     tx.update("journal", entry, state="done", result=dump(result), ended_at=tx.at)
 
 
@@ -224,9 +226,9 @@ class Spent:
     """Cost and time of one finished iteration."""
 
     cost_usd: float | None
-    """Models' calls; None if a price is unknown."""
+    """Cost of models' calls; None if a price is unknown."""
     evaluation_s: float
-    """Seconds that candidates were on devices."""
+    """Seconds of candidates on devices."""
     speedup: float
     """Speed-up of the best so far over the baseline."""
 
@@ -248,10 +250,10 @@ def spending(connection: sqlite3.Connection, run: int) -> list[Spent]:
 
 
 def recover_runs(tx: Transaction, reason: str) -> list[int]:
-    """After a stop without goodbye: what was under way is marked, runs to go on with are returned.
+    """Mark interrupted work after an unclean end, and return the runs to continue.
 
-    Calls in flight become ``interrupted``; their cost is taken to be what was reserved for them. Those in a batch of
-    a run that goes on stay open: its answers are fetched.
+    Calls in flight become ``interrupted``; their cost is assumed to be the reserved amount. Calls in a batch of a
+    continued run stay open, and its answers are fetched.
     """
     batched = {key for batch in open_batches(tx.connection) for key in batch.keys}
     for row in tx.execute(
@@ -267,7 +269,7 @@ def recover_runs(tx: Transaction, reason: str) -> list[int]:
 
 
 def keep_host(tx: Transaction, facts: Mapping[str, Any], usd_per_hour: float | None) -> None:
-    """Store what a host of the fleet is and what an hour of it costs."""
+    """Store the facts of a fleet's host, and its price of an hour."""
     columns = ("name", "instance_type", "chip", "sdk", "driver")
     values = [*(clean(str(facts[column])) for column in columns), facts["slots"], usd_per_hour, tx.at]
     tx.execute("INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)

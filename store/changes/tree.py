@@ -1,4 +1,4 @@
-"""Changes to a run's tree: plans, attempts, candidates and their evaluations."""
+"""Write a run's tree: plans, attempts, candidates and their evaluations."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from acceld.store.writer import Transaction
 
 
 def keep_text(tx: Transaction, text: str) -> str:
-    """Store a text once; its hash."""
+    """Store a text once. Return its hash."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     tx.execute("INSERT INTO texts (sha256, text) VALUES (?, ?) ON CONFLICT DO NOTHING", (digest, text_value(text)))
     return digest
 
 
 def keep_source(tx: Transaction, kernel: Kernel) -> str:
-    """Store a kernel's source once; its hash."""
+    """Store a kernel's source once. Return its hash."""
     digest = kernel.sha256
     if tx.one("SELECT 1 FROM sources WHERE sha256 = ?", (digest,)) is None:
         tx.insert(
@@ -50,7 +50,7 @@ def keep_source(tx: Transaction, kernel: Kernel) -> str:
 
 
 def write_plan(tx: Transaction, plan: Plan) -> Plan:
-    """Return the plan with its id; one that is already there is returned as it is."""
+    """Store a plan, and return it with its id. An existing one is returned unchanged."""
     row = tx.one(
         "SELECT id FROM plans WHERE run = ? AND iteration = ? AND parent = ? AND number = ?",
         (plan.run, plan.iteration, plan.parent, plan.index),
@@ -96,7 +96,7 @@ def write_plan(tx: Transaction, plan: Plan) -> Plan:
 
 
 def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
-    """Return the attempt with its id; one that is already there is returned as it is."""
+    """Store an attempt, and return it with its id. An existing one is returned unchanged."""
     plan = tx.one("SELECT run FROM plans WHERE id = ?", (attempt.plan,))
     if plan is None:
         raise NotFoundError(f"there is no plan {attempt.plan}")
@@ -126,7 +126,9 @@ def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
 
 
 def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
-    """Return the candidate with its id, waiting to be evaluated; the one of the same attempt is returned as it is."""
+    """Store a candidate that waits for evaluation, and return it with its id. That of the same attempt is returned
+    unchanged.
+    """
     if candidate.attempt is not None:
         row = tx.one("SELECT id FROM candidates WHERE attempt = ?", (candidate.attempt,))
         if row is not None:
@@ -171,7 +173,7 @@ def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
 
 
 def mark_started(tx: Transaction, candidate: int, device: str) -> None:
-    """A candidate is being evaluated on ``device``."""
+    """Record that a candidate is being evaluated on ``device``."""
     row = tx.one("SELECT run FROM candidates WHERE id = ?", (candidate,))
     if row is None:
         raise unknown("candidate", candidate)
@@ -182,9 +184,10 @@ def mark_started(tx: Transaction, candidate: int, device: str) -> None:
 def write_evaluation(
     tx: Transaction, candidate: Candidate, evaluation: Evaluation, workload: str, backend: str, chip: str, key: str
 ) -> Candidate:
-    """Return the candidate with this as its evaluation.
+    """Store an evaluation, and return the candidate with it.
 
-    A result that was only looked up (``reused``) is linked where the same key has been evaluated, not stored again.
+    A result that was only looked up (``reused``) is linked to the earlier evaluation of the same key, and not stored
+    again.
     """
     old = tx.one("SELECT * FROM candidates WHERE id = ?", (candidate.id,))
     if old is None:
@@ -245,7 +248,7 @@ def write_evaluation(
 
 
 def _compare_again(tx: Transaction, run: int, baseline_us: float | None) -> None:
-    """Hold everything in a run against a baseline that was evaluated once more."""
+    """Update all speed-ups of a run for a new latency of its baseline."""
     for table, column, key in (
         ("candidates", "latency_us", "run"),
         ("iterations", "best_latency_us", "run"),
@@ -258,7 +261,7 @@ def _compare_again(tx: Transaction, run: int, baseline_us: float | None) -> None
 
 
 def keep_evaluation(tx: Transaction, evaluation: Evaluation, workload: str, backend: str, chip: str, key: str) -> int:
-    """Store an evaluation that belongs to no candidate; its id."""
+    """Store an evaluation that belongs to no candidate. Return its id."""
     return _insert(tx, evaluation, workload, backend, chip, key)
 
 
@@ -340,10 +343,10 @@ def _insert_profile(tx: Transaction, evaluation: int, profile: Profile) -> None:
 
 
 def finite(value: float | None) -> float | None:
-    """Return a number that JSON and people can read, or None."""
+    """Return the number if it is finite, else None."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def ratio(slow_us: float | None, fast_us: float | None) -> float | None:
-    """Speed-up, where both latencies are known."""
+    """Return the speed-up if both latencies are known, else None."""
     return slow_us / fast_us if slow_us and fast_us else None

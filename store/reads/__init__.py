@@ -1,1 +1,1 @@
-"""Reads: functions of a read-only connection."""
+"""Read the database: functions of a read-only connection."""

@@ -1,6 +1,6 @@
-"""Questions over all runs: the saved ones, runs by a condition, and plain SQL under a time limit.
+"""Query all runs: saved queries, runs by a condition, and plain SQL under a time limit.
 
-The saved queries read kept totals, never the candidates themselves, so that they stay fast at any size.
+Saved queries read stored totals and never the candidates, so that they are fast at any size.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from acceld.store.reader import PROGRESS_STEPS
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and rows, as plain values."""
+    """Columns and rows as plain values."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     truncated: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return jSON-able form."""
+        """Return the table as JSON-able data."""
         return {"columns": list(self.columns), "rows": [list(row) for row in self.rows], "truncated": self.truncated}
 
 
@@ -89,7 +89,7 @@ SAVED: dict[str, tuple[str, str]] = {
 
 
 def saved(connection: sqlite3.Connection, name: str, limit: int = 200) -> Table:
-    """Return one of the saved queries. UsageError for another name."""
+    """Return the result of a saved query. UsageError for an unknown name."""
     if name not in SAVED:
         raise UsageError(
             f"there is no saved query {name!r}. {did_you_mean(name, SAVED)}".rstrip(),
@@ -106,8 +106,8 @@ def query(
     limit: int = 1000,
     time_limit_s: float = 5.0,
 ) -> Table:
-    """Run one statement that reads. UsageError for one that is wrong, writes or answers too much, DeadlineError for one that
-    takes longer.
+    """Run one statement that reads. UsageError if it is invalid, writes, or returns too much; DeadlineError if it takes
+    too long.
 
     ``connection`` must be read-only, which stops every statement that would write.
     """
@@ -159,7 +159,7 @@ def query(
 
 
 def _bounded(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
-    """Return up to ``most`` rows. UsageError if they hold more than an answer may."""
+    """Return up to ``most`` rows. UsageError if they hold more bytes than an answer may."""
     found: list[tuple[Any, ...]] = []
     room_bytes = _ANSWER_BYTES
     for row in cursor:
@@ -174,7 +174,9 @@ def _bounded(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
 
 
 def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each table and view, the views first; not what SQLite and full-text search keep for themselves."""
+    """Return the columns of each table and view, views first, without the internal tables of SQLite and full-text
+    search.
+    """
     found = connection.execute(
         "SELECT m.name, p.name FROM sqlite_schema m JOIN pragma_table_info(m.name) p "
         "WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
@@ -188,7 +190,7 @@ def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 
 def _nearest(connection: sqlite3.Connection, message: str) -> str:
-    """Return what was probably meant by a table or column that there is not; empty for another error."""
+    """Return the nearest name for an unknown table or column; empty for another error."""
     kind, _, name = message.partition(": ")
     if kind not in ("no such table", "no such column"):
         return ""
@@ -198,14 +200,14 @@ def _nearest(connection: sqlite3.Connection, message: str) -> str:
 
 
 def _connect_indexes(connection: sqlite3.Connection) -> None:
-    """Let SQLite open the full-text indexes, which it does as if it created tables, before creating is forbidden."""
+    """Open the full-text indexes now. SQLite does so as if it created tables, which is forbidden later."""
     found = connection.execute("SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE%'").fetchall()
     for (name,) in found:
         connection.execute(f"SELECT rowid FROM {name} LIMIT 0")
 
 
 _VALUE_BYTES, _ANSWER_BYTES = 8 << 20, 32 << 20
-"""Most bytes of one value while a query runs, and of all rows of its answer."""
+"""Limits in bytes on one value while a query runs, and on all rows of its answer."""
 _FUNCTIONS = frozenset(
     "-> ->> abs acos asin atan atan2 avg bm25 ceil ceiling changes char coalesce concat concat_ws cos count cume_dist date datetime "
     "degrees dense_rank exp first_value floor format glob group_concat hex highlight ifnull iif instr json json_array "
@@ -215,17 +217,17 @@ _FUNCTIONS = frozenset(
     "sin snippet sqrt sqlite_version strftime string_agg substr substring sum tan time timediff total trim trunc typeof unicode "
     "unixepoch unlikely upper".split()
 )
-"""Functions that compute on what is read; none opens a file, loads code or makes bytes of any length from nothing."""
+"""Functions that only compute. None opens a file, loads code, or makes bytes of any length from nothing."""
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _LOOKING = frozenset(
     "table_info table_xinfo table_list index_list index_info index_xinfo foreign_key_list user_version application_id "
     "page_count page_size freelist_count compile_options data_version function_list".split()
 )
-"""Pragmas that only look, where they are given no value."""
+"""Pragmas that only read, if they are given no value."""
 
 
 def _only_reading(action: int, first: str | None, second: str | None, database: str | None, trigger: str | None) -> int:
-    """Allow what reads this database: no other file is opened or made, no setting changed."""
+    """Allow statements that read this database. They can not open or create another file, or change a setting."""
     if action in _READING:
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_FUNCTION:

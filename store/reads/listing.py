@@ -1,4 +1,4 @@
-"""Rows as JSON-able objects, for the HTTP API and for commands that read the file itself.
+"""Read rows as JSON-able objects, for the HTTP API and for commands that read the file.
 
 Lists are paged: ``limit`` rows after (or before) an id. Keys are those of docs/protocol.md.
 """
@@ -39,7 +39,7 @@ SORTS = {
     "candidates": "t.candidates",
     "created": "r.created_at",
 }
-"""Columns that runs may be sorted by."""
+"""Columns by which runs may be sorted."""
 
 
 def run_rows(
@@ -52,7 +52,7 @@ def run_rows(
     limit: int = 100,
     offset: int = 0,
 ) -> list[Json]:
-    """Return runs, the newest (or the greatest by ``sort``) first."""
+    """Return runs, newest first, or greatest first by ``sort``."""
     if sort not in SORTS:
         raise StoreError(f"runs can not be sorted by {sort!r}", hint=f"One of {', '.join(SORTS)}.")
     where, values = ["1"], list[Any]()
@@ -66,7 +66,7 @@ def run_rows(
 
 
 def run_row(connection: sqlite3.Connection, run: int) -> Json:
-    """One run with its parameters, statuses and iterations. StoreError if there is none."""
+    """Return one run with its parameters, statuses and iterations. StoreError if there is none."""
     row = connection.execute(f"{_RUN} WHERE r.id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -113,7 +113,7 @@ LEFT JOIN profiles f ON f.evaluation = c.evaluation
 def candidate_rows(
     connection: sqlite3.Connection, run: int, *, after: int = 0, limit: int = 500, status: str = "", iteration: int = -1
 ) -> list[Json]:
-    """A run's candidates by id, without sources."""
+    """Return a run's candidates by id, without sources."""
     where, values = "c.run = ? AND c.id > ?", list[Any]([run, after])
     if status:
         words = status.split(",")
@@ -127,7 +127,9 @@ def candidate_rows(
 
 
 def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
-    """Return one candidate with source, parent's source, plan, evaluation, calls and the insights its planner saw."""
+    """Return one candidate with source, parent's source, plan, evaluation, calls, and the insights that its planner
+    saw.
+    """
     row = connection.execute(f"{_CANDIDATE} WHERE c.id = ?", (candidate,)).fetchone()
     if row is None:
         raise unknown("candidate", candidate)
@@ -168,7 +170,7 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
 
 
 def tree(connection: sqlite3.Connection, run: int) -> Json:
-    """A run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title."""
+    """Return a run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title."""
     row = connection.execute(
         "SELECT baseline, best, CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source "
         "FROM runs WHERE id = ?",
@@ -196,12 +198,12 @@ def tree(connection: sqlite3.Connection, run: int) -> Json:
 
 
 def counts(connection: sqlite3.Connection) -> Json:
-    """Return runs by state."""
+    """Return the number of runs by state."""
     return dict(connection.execute("SELECT state, count(*) FROM runs GROUP BY state").fetchall())
 
 
 def waiting(connection: sqlite3.Connection, state: str, limit: int = 200) -> list[Json]:
-    """Candidates in state ``queued`` or ``running`` of runs that go on, the oldest first."""
+    """Return the candidates in state ``queued`` or ``running`` of active runs, oldest first."""
     found = connection.execute(
         "SELECT c.id AS candidate, c.run, c.device, c.created_at, c.started_at, p.title FROM candidates c "
         "JOIN runs r ON r.id = c.run LEFT JOIN plans p ON p.id = c.plan "
@@ -253,7 +255,7 @@ def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:
 
 
 def plan_rows(connection: sqlite3.Connection, run: int, *, after: int = 0, limit: int = 500) -> list[Json]:
-    """A run's plans by id, with what became of their attempts."""
+    """Return a run's plans by id, with the outcomes of their attempts."""
     found = connection.execute(
         "SELECT p.*, (SELECT count(*) FROM attempts a WHERE a.plan = p.id) AS attempts, "
         "(SELECT count(*) FROM attempts a WHERE a.plan = p.id AND a.text_sha256 IS NULL) AS no_code, "
@@ -287,12 +289,14 @@ def call_rows(
     after: int = 0,
     limit: int = 500,
 ) -> list[Json]:
-    """Model calls of a run, or those behind one candidate (its plan, attempt and fixes), without their texts."""
+    """Return the model calls of a run, or those behind one candidate (its plan, attempt and fixes), without their
+    texts.
+    """
     if candidate is not None:
         found = connection.execute(
             f"{_CALL} WHERE id IN (SELECT l.id FROM llm_calls l JOIN candidates c ON c.id = ? WHERE l.run = c.run "
             "AND l.iteration = c.iteration AND l.parent = c.parent AND CASE WHEN l.plan IS NULL "
-            "THEN json_extract(l.parameters, '$.tags.index') = c.plan_number "  # the plan had no id when it was asked for
+            "THEN json_extract(l.parameters, '$.tags.index') = c.plan_number "  # the plan had no id at the time of the call
             "ELSE l.plan = c.plan AND l.attempt = c.attempt_number "
             "AND ifnull(json_extract(l.parameters, '$.tags.step'), 0) <= c.fix_number END) ORDER BY id",
             (candidate,),
@@ -361,7 +365,7 @@ _SUMMED = ("calls", "failed_calls", "unpriced_calls", "input_tokens", "cached_to
 
 
 def costs(connection: sqlite3.Connection, run: int | None = None) -> Json:
-    """Money: totals, by role and model, and by iteration. ``cost_usd`` is None if no price is known."""
+    """Return costs: totals, by role and model, and by iteration. ``cost_usd`` is None if no price is known."""
     cap = None
     if run is not None:
         row = connection.execute(
@@ -417,7 +421,7 @@ def _by_iteration(connection: sqlite3.Connection, run: int) -> sqlite3.Cursor:
 
 
 def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[Json]:
-    """Return full-text search over plans, insights and failures, the newest of each first, with an extract."""
+    """Return the hits of a full-text search over plans, insights and failures, newest of each first, with an extract."""
     found: list[Json] = []
     for kind, table, column in (
         ("plan", "plans_search", 1),
@@ -436,7 +440,7 @@ def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[
 
 
 def host_rows(connection: sqlite3.Connection) -> list[Json]:
-    """Return every host that was seen, with the slot hours and USD of all runs."""
+    """Return every known host, with the slot hours and USD of all runs."""
     rows = connection.execute(
         "SELECT h.*, coalesce(sum(c.slot_hours), 0.0) AS slot_hours, sum(c.usd) AS usd FROM hosts h "
         "LEFT JOIN host_costs c ON c.host = h.name GROUP BY h.name ORDER BY h.name"

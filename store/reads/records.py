@@ -1,4 +1,4 @@
-"""Reading rows back as records. Every function takes a connection and changes nothing."""
+"""Read rows as records. Every function takes a connection and changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Steering:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """A model's answer that has been paid for."""
+    """A model's answer, which has been paid for."""
 
     call: int
     answer: str
@@ -41,12 +41,12 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ResumeState:
-    """Everything a search needs to go on after the daemon was killed; empty for a new run."""
+    """Everything that a search needs to continue after the daemon was killed; empty for a new run."""
 
     baseline: Candidate | None
     best: Candidate | None
     beam: tuple[Candidate, ...]
-    """Selected by the last finished iteration, in order."""
+    """Beam of the last finished iteration, in order."""
     finished_iterations: int
     earlier_plans: tuple[Plan, ...]
     plans: tuple[Plan, ...]
@@ -69,7 +69,7 @@ def texts(connection: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, st
 
 
 def load_run(connection: sqlite3.Connection, run: int) -> Run:
-    """One run. StoreError if there is none."""
+    """Return one run. StoreError if there is none."""
     row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
@@ -123,7 +123,7 @@ def _kernels(connection: sqlite3.Connection, found: Sequence[Row]) -> list[Kerne
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """A call of a model that was answered, as it was sent and answered."""
+    """An answered call of a model, with its texts."""
 
     role: str
     model: str
@@ -136,12 +136,12 @@ class AnsweredCall:
 
 @dataclass(frozen=True, slots=True)
 class PricedCall:
-    """A call of a model that ended, without its texts."""
+    """An ended call of a model, without its texts."""
 
     role: str
     model: str
     cost_usd: float
-    """0 where it is not known."""
+    """0 if unknown."""
     tags: Mapping[str, Any]
 
 
@@ -177,7 +177,7 @@ def answered_calls(connection: sqlite3.Connection, run: int) -> list[AnsweredCal
 def load_evaluations(
     connection: sqlite3.Connection, numbers: Iterable[int], details: bool = True
 ) -> dict[int, Evaluation]:
-    """Return evaluations by id, with checks and profiles; ``details`` are the whole timelines."""
+    """Return evaluations by id, with checks and profiles. ``details`` includes the whole timelines."""
     found: dict[int, Evaluation] = {}
     wanted = list(dict.fromkeys(numbers))
     for start in range(0, len(wanted), 500):
@@ -226,7 +226,7 @@ def _candidates(connection: sqlite3.Connection, found: Sequence[Row], details: b
 def load_candidates(
     connection: sqlite3.Connection, run: int, iteration: int | None = None, details: bool = False
 ) -> list[Candidate]:
-    """A run's candidates in the order of selection, the baseline first."""
+    """Return a run's candidates in the order of selection, the baseline first."""
     where, values = "WHERE c.run = ?", [run]
     if iteration is not None:
         where += " AND c.iteration = ?"
@@ -250,12 +250,12 @@ def load_candidates_by_id(
 
 
 def load_candidate(connection: sqlite3.Connection, candidate: int) -> Candidate:
-    """Return one candidate with everything. StoreError if there is none."""
+    """Return one candidate with all its fields. StoreError if there is none."""
     return load_candidates_by_id(connection, [candidate])[0]
 
 
 def load_plans(connection: sqlite3.Connection, run: int, iteration: int | None = None) -> list[Plan]:
-    """A run's plans in order."""
+    """Return a run's plans in order."""
     where, values = "run = ?", [run]
     if iteration is not None:
         where += " AND iteration = ?"
@@ -267,7 +267,7 @@ def load_plans(connection: sqlite3.Connection, run: int, iteration: int | None =
 
 
 def load_refusals(connection: sqlite3.Connection, run: int) -> list[Attempt]:
-    """A run's attempts that gave no code, in order."""
+    """Return a run's attempts without code, in order."""
     found = connection.execute(
         "SELECT a.* FROM attempts a JOIN plans p ON p.id = a.plan WHERE p.run = ? AND a.text_sha256 IS NULL ORDER BY a.id",
         (run,),
@@ -286,7 +286,7 @@ def load_attempts(connection: sqlite3.Connection, run: int, iteration: int) -> l
 
 
 def find_evaluation(connection: sqlite3.Connection, key: str) -> Evaluation | None:
-    """Return the newest result on the same work."""
+    """Return the newest result of the same work; None if there is none."""
     row = connection.execute("SELECT last_evaluation FROM evaluation_keys WHERE key = ?", (key,)).fetchone()
     return load_evaluations(connection, [row["last_evaluation"]]).get(row["last_evaluation"]) if row else None
 
@@ -366,13 +366,13 @@ def resume_state(connection: sqlite3.Connection, run: int) -> ResumeState:
 
 
 def full_text(query: str) -> str:
-    """Return a person's words as a full-text query: each word must occur, in any form; nothing is an operator."""
+    """Return a person's words as a full-text query. Each word must occur, in any form; no word is an operator."""
     words = ["".join(c for c in word if c.isalnum() or c == "_") for word in query.split()]
     return " AND ".join(f'("{word}" OR "{word}"*)' for word in words if word) or '""'
 
 
 def past_steering(connection: sqlite3.Connection, run: int) -> list[Steering]:
-    """Return what people asked of a run and was done, oldest first."""
+    """Return the requests of people to a run that were carried out, oldest first."""
     found = connection.execute(
         "SELECT * FROM steering WHERE applied_at IS NOT NULL AND result NOT LIKE 'refused%' AND run = ? ORDER BY id",
         (run,),
@@ -381,7 +381,7 @@ def past_steering(connection: sqlite3.Connection, run: int) -> list[Steering]:
 
 
 def pending_steering(connection: sqlite3.Connection, run: int | None = None) -> list[Steering]:
-    """Return what people asked for and is not done, oldest first."""
+    """Return the requests of people that are not carried out yet, oldest first."""
     found = connection.execute(
         "SELECT * FROM steering WHERE applied_at IS NULL AND (? IS NULL OR run = ?) ORDER BY id", (run, run)
     )
@@ -396,7 +396,7 @@ _TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_toke
 
 
 def stored_answer(connection: sqlite3.Connection, key: str) -> StoredAnswer | None:
-    """Return the newest answer to the same question, where one was paid for."""
+    """Return the newest paid answer to the same question; None if there is none."""
     row = connection.execute(
         "SELECT * FROM llm_calls WHERE key = ? AND outcome = 'answered' ORDER BY id DESC LIMIT 1", (key,)
     ).fetchone()
@@ -417,9 +417,9 @@ def stored_answer(connection: sqlite3.Connection, key: str) -> StoredAnswer | No
 def spent_usd(
     connection: sqlite3.Connection, run: int | None = None, since: float = 0.0, *, settled: bool = False
 ) -> float:
-    """Return what calls cost in USD: a run's, or all since a time (epoch seconds).
+    """Return the cost of calls in USD: a run's, or all since a time (epoch seconds).
 
-    What is reserved for calls under way counts, unless only ``settled`` ones are asked for.
+    Reservations of running calls count, unless ``settled`` asks for ended calls only.
     """
     row = connection.execute(
         "SELECT sum(ifnull(cost_usd, CASE WHEN outcome IS NULL AND NOT ? THEN reserved_usd END)) FROM llm_calls "
@@ -430,7 +430,7 @@ def spent_usd(
 
 
 def summarized_pairs(connection: sqlite3.Connection, run: int) -> set[tuple[int, int]]:
-    """Return the pairs (slow, fast) of candidates that a summarizer of this run has answered on, whatever it said."""
+    """Return the pairs (slow, fast) of candidates that a summarizer of this run has answered, whatever the answer was."""
     rows = connection.execute(
         "SELECT json_extract(parameters, '$.tags.slow') AS slow, json_extract(parameters, '$.tags.fast') AS fast "
         "FROM llm_calls WHERE run = ? AND role = 'summarizer' AND outcome = 'answered'",

@@ -1,1 +1,1 @@
-"""Tables, views and migrations."""
+"""Define tables, views and migrations."""

@@ -1,7 +1,7 @@
-"""The database's migrations: named functions, applied in order, never edited after a release.
+"""Migrate the database by named functions, applied in order, never edited after a release.
 
-Each runs in one transaction together with the record of it and the new ``user_version``. An existing file is
-copied before it is changed. A file written by a newer acceld is refused.
+Each runs in one transaction, together with its record and the new ``user_version``. An existing file is copied before
+it is changed. A file written by a newer acceld is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ migrations = Migrations("acceld")
 
 
 def statements(script: str) -> Iterator[str]:
-    """Yield the single statements of an SQL script; triggers with their inner semicolons stay whole."""
+    """Yield the single statements of an SQL script. Triggers keep their inner semicolons."""
     pending = ""
     for line in script.splitlines():
         pending += line + "\n"
@@ -34,12 +34,12 @@ def statements(script: str) -> Iterator[str]:
 
 def _run(db: Database, script: str) -> None:
     for statement in statements(script):
-        db.conn.execute(statement)  # one at a time: executescript would commit
+        db.conn.execute(statement)  # one at a time, because executescript would commit
 
 
 @migrations()
 def m001_initial(db: Database) -> None:
-    """Every table, index, full-text index and view of the first release."""
+    """Create every table, index, full-text index and view of the first release."""
     _run(db, TABLES)
     _run(db, SEARCH_INDEXES)
     _run(db, VIEWS)
@@ -73,7 +73,7 @@ def m003_hosts(db: Database) -> None:
 
 @migrations()
 def m004_words(db: Database) -> None:
-    """Give stored parameters of the performance model the names they have now."""
+    """Rename stored parameters of the performance model."""
     db.conn.execute(
         """UPDATE profile_details SET details = replace(details, '"deals_copies":', '"alternates_copies":')"""
     )
@@ -82,7 +82,7 @@ def m004_words(db: Database) -> None:
 
 @migrations()
 def m005_results(db: Database) -> None:
-    """Call what an evaluation found a result: the view of candidates with their evaluations, and the published gate's."""
+    """Rename judgements to results: the view of candidates with their evaluations, and the published gate's result."""
     _run(db, VIEW_OF_RESULTS)
     db.conn.execute("ALTER TABLE evaluations RENAME COLUMN accelopt_verdict TO accelopt_passed")
     db.conn.execute("PRAGMA user_version = 5")
@@ -90,7 +90,7 @@ def m005_results(db: Database) -> None:
 
 @migrations()
 def m006_one_tie(db: Database) -> None:
-    """Keep one percentage for a tie, which measured profiles state, in place of one for each class of change."""
+    """Store one percentage for a tie, which measured profiles state, in place of one for each change class."""
     db.conn.execute(
         """UPDATE profile_details SET details =
                json_set(details, '$.tie_percent', json_extract(details, '$.prediction.paired_band.mixed'))
@@ -127,7 +127,7 @@ def backup_path(path: Path, version: int) -> Path:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> Path | None:
-    """Bring the file to the newest schema; the path of the copy made before, if one was needed."""
+    """Bring the file to the newest schema. Return the path of the copy made before; None if none was needed."""
     version = check_version(connection, path, SCHEMA_VERSION)
     if version == SCHEMA_VERSION:
         return None

@@ -1,4 +1,4 @@
-"""The tables of schema version 1. docs/schema.md describes every column."""
+"""Define the tables of schema version 1. docs/schema.md describes every column."""
 
 from __future__ import annotations
 
@@ -469,4 +469,4 @@ SELECT h.name AS host, h.instance_type AS instance_type, c.run AS run, count(*) 
        sum(c.ended_at - c.started_at) / 3600.0 * h.usd_per_hour / h.slots AS usd
 FROM hosts h JOIN candidates c ON c.device = h.name AND c.ended_at IS NOT NULL GROUP BY h.name, c.run;
 """
-"""Schema version 3: the hosts of a fleet. A host's price is shared by its slots."""
+"""Schema version 3: the hosts of a fleet. A host's price is divided by its slots."""

@@ -1,4 +1,4 @@
-"""The views: rewrites, and the words of AccelOpt's schema and of flashinfer-bench."""
+"""Define the views: rewrites, and views with the names of AccelOpt's schema and of flashinfer-bench."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ _TIME = "strftime('%Y-%m-%dT%H:%M:%fZ', {}, 'unixepoch')"
 
 
 def _first(name: str) -> str:
-    """Return the statement that makes one of the first views."""
+    """Return the statement that creates one of the first views."""
     (made,) = (part.strip() for part in VIEWS.split("\n\n") if f"CREATE VIEW {name} AS" in part)
     return made
 
 
 def _with_times(name: str, *columns: str) -> str:
-    """Return statements that make one of the first views again with these columns of times as text."""
+    """Return the statements that create one of the first views again, with these columns of times as text."""
     made = _first(name)
     for column in columns:
         source, _, shown = column.partition(" AS ")
@@ -114,4 +114,4 @@ VIEWS_WITH_TIMES = _with_times(
 """Schema version 2: times in views are text in ISO 8601."""
 
 VIEW_OF_RESULTS = f"DROP VIEW verdicts;\n{_first('verdicts').replace('VIEW verdicts', 'VIEW results')}\n"
-"""Schema version 5: candidates with their evaluations, under the field's word."""
+"""Schema version 5: candidates with their evaluations, renamed to results."""
