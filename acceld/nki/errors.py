@@ -31,6 +31,11 @@ class KernelFailure(AcceldError):
         self.line = line
 
 
+def placed(message: str, place: str) -> str:
+    """Return a message with the place in a helper's file that it is about; as it is where the kernel's own file is meant."""
+    return message if not place or message.endswith(f"({place})") else f"{message} ({place})"
+
+
 class UnsupportedCall(KernelFailure):
     """The simulator does not support a call, or one of its options."""
 

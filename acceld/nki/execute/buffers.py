@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.errors import LimitExceeded
+from acceld.nki.errors import LimitExceeded, placed
 from acceld.nki.ir.def_use import Coverage, Use, common_loops
 from acceld.nki.ir.numerics import Array, is_integer, storage_dtype, write
 from acceld.nki.ir.program import Access, Buffer, Loop, Role
@@ -234,8 +234,11 @@ def check_total(layouts: Sequence[Layout], max_bytes: int) -> None:
     for layout in layouts:
         if layout.nbytes > max_bytes:
             raise LimitExceeded(
-                f"buffer {layout.buffer.name or layout.buffer.id} needs {layout.nbytes} bytes to execute; "
-                f"the limit is {max_bytes}",
+                placed(
+                    f"buffer {layout.buffer.name or layout.buffer.id} needs {layout.nbytes} bytes to execute; "
+                    f"the limit is {max_bytes}",
+                    layout.buffer.place,
+                ),
                 rule="memory_limit",
                 line=layout.buffer.line,
                 hint="use smaller tensors, or raise the limit",

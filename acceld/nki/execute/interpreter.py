@@ -22,7 +22,7 @@ import numpy as np
 
 from acceld.chips import chip_spec
 from acceld.errors import UsageError
-from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
+from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded, placed
 from acceld.nki.execute.blas import one_thread
 from acceld.nki.execute.buffers import Layout, Planner, Store, check_total, copy_in, is_whole
 from acceld.nki.execute.context import Context, Step
@@ -295,7 +295,9 @@ class _Execution:
             store.allocate()
         except (MemoryError, ValueError) as error:
             raise LimitExceeded(
-                f"this machine has no memory for a buffer of {store.layout.nbytes} bytes",
+                placed(
+                    f"this machine has no memory for a buffer of {store.layout.nbytes} bytes", store.layout.buffer.place
+                ),
                 rule="memory_limit",
                 line=store.layout.buffer.line,
             ) from error
@@ -362,7 +364,7 @@ class _Execution:
             return self._in_step([loop], list(loop.body))
         children = [self._compile(node) for node in loop.body]
         if self.program.lnc > 1 and loop.kind is LoopKind.SPMD and loop.id not in self.lockstep:
-            races = Races(self.program, self.stores, loop, self.changed)
+            races = Races(self.program, self.stores, self.changed)
             children = [races.begin, *children, races.end]
         return self._iterate(loop, children)
 
@@ -533,8 +535,7 @@ _NUMPY_ERRORS = (
 
 def _placed(instruction: Instruction, failure: KernelFailure) -> KernelFailure:
     """Return the failure with the places in helpers' files that made its instruction."""
-    if instruction.place and not failure.message.endswith(f"({instruction.place})"):
-        failure.message = f"{failure.message} ({instruction.place})"
+    failure.message = placed(failure.message, instruction.place)
     return failure
 
 

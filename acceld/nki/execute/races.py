@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from acceld.nki.errors import placed
 from acceld.nki.execute.buffers import Store
 from acceld.nki.execute.machine import Env, crash
 from acceld.nki.ir.def_use import reads_destination
 from acceld.nki.ir.numerics import Array
-from acceld.nki.ir.program import Loop, Program
+from acceld.nki.ir.program import Access, Instruction, Program
+from acceld.nki.ir.regions import index_bounds
 
 
 class Races:
@@ -20,8 +22,8 @@ class Races:
     the chip either may be last. ``changed`` has the elements that earlier cores changed, by buffer.
     """
 
-    def __init__(self, program: Program, stores: Sequence[Store], loop: Loop, changed: dict[int, Array]) -> None:
-        self._program, self._stores, self._loop, self._changed = program, stores, loop, changed
+    def __init__(self, program: Program, stores: Sequence[Store], changed: dict[int, Array]) -> None:
+        self._program, self._stores, self._changed = program, stores, changed
         folded = {
             dst.buffer
             for one, _ in program.walk()
@@ -43,16 +45,36 @@ class Races:
             if earlier is not None and (both := changed & earlier).any():
                 buffer = self._program.buffers[number]
                 place = [int(n) for n in np.unravel_index(int(np.argmax(both)), buffer.shape)]
+                writer = self._writer(number, place)
                 crash(
-                    f"two cores write different values to {int(both.sum())} elements of {buffer.name or 'an output'}, the "
-                    f"first at {place}, with nothing between them: which one stays is chance",
+                    placed(
+                        f"two cores write different values to {int(both.sum())} elements of {buffer.name or 'an output'}, "
+                        f"the first at {place}, with nothing between them: which one stays is chance",
+                        writer.place,
+                    ),
                     "race",
-                    self._loop.line or buffer.line,
+                    writer.line,
                     "let each core write its own part, or put nisa.core_barrier between",
                 )
             self._changed[number] = changed if earlier is None else changed | earlier
         self._before = {}
 
+    def _writer(self, number: int, place: Sequence[int]) -> Instruction:
+        """Return the last instruction of the program that may write an element of a buffer."""
+        writers = [
+            (one, dst, {loop.id: loop.trips for loop in loops})
+            for one, loops in self._program.walk()
+            for dst in one.dsts
+            if dst.buffer == number
+        ]
+        reaching = [one for one, dst, trips in writers if dst.indirect or _reaches(dst, place, trips)]
+        return (reaching or [one for one, _, _ in writers])[-1]
+
     def _elements(self, number: int) -> Array:
         store = self._stores[number]
         return store.array.view(f"u{store.layout.dtype.itemsize}")
+
+
+def _reaches(access: Access, place: Sequence[int], trips: Mapping[int, int]) -> bool:
+    bounds = (index_bounds(access, dim, trips) for dim in range(len(place)))
+    return all(low <= at <= high for at, (low, high) in zip(place, bounds, strict=True))

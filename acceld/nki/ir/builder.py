@@ -94,6 +94,7 @@ class ProgramBuilder:
         partition_axis: int = -1,
         role: Role = Role.SCRATCH,
         line: int = 0,
+        place: str = "",
         address: tuple[int, int] | None = None,
         data: bytes | None = None,
         scope: tuple[int, ...] | None = None,
@@ -109,6 +110,7 @@ class ProgramBuilder:
             role=role,
             scope=self.scope if scope is None else scope,
             line=line,
+            place=place,
             address=address,
             data=data,
         )

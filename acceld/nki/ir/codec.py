@@ -131,7 +131,7 @@ def _node(node: Node, canonical: bool, places: dict[str, int]) -> dict[str, Any]
     return out
 
 
-def _buffer(buffer: Buffer, canonical: bool) -> dict[str, Any]:
+def _buffer(buffer: Buffer, canonical: bool, places: dict[str, int]) -> dict[str, Any]:
     out: dict[str, Any] = {
         "space": buffer.space.value,
         "dtype": buffer.dtype,
@@ -151,6 +151,8 @@ def _buffer(buffer: Buffer, canonical: bool) -> dict[str, Any]:
         out["outer"] = list(buffer.argument_shape)
     if not canonical:
         out |= {"name": buffer.name, "line": buffer.line}
+        if buffer.place:
+            out["f"] = places.setdefault(buffer.place, len(places))
     return out
 
 
@@ -165,7 +167,7 @@ def _plain(program: Program, *, canonical: bool) -> dict[str, Any]:
         "registers": program.registers,
         "inputs": list(program.inputs),
         "outputs": list(program.outputs),
-        "buffers": [_buffer(buffer, canonical) for buffer in program.buffers],
+        "buffers": [_buffer(buffer, canonical, places) for buffer in program.buffers],
         "body": [_node(node, canonical, places) for node in program.body],
     }
     if not canonical:
@@ -289,7 +291,12 @@ class _Decoder:
             data=data,
             written_input=raw.get("written", False) is True,
             argument_shape=outer,
+            place=self.place(raw),
         )
+
+    def place(self, raw: dict[str, Any]) -> str:
+        """Return the place in helpers' files of a buffer or an instruction."""
+        return self.places[_int(raw["f"], 0, len(self.places) - 1)] if "f" in raw else ""
 
     def body(self, raw: Any, depth: int) -> tuple[Node, ...]:
         if depth > MAX_DEPTH:
@@ -342,7 +349,7 @@ class _Decoder:
             mask=tuple(self.pattern(p) for p in _list(raw.get("m", []), 16)),
             pattern=self.pattern(raw["p"]) if "p" in raw else None,
             line=_int(raw["l"], 0),
-            place=self.places[_int(raw["f"], 0, len(self.places) - 1)] if "f" in raw else "",
+            place=self.place(raw),
         )
 
     def register(self, value: Any) -> int:

@@ -245,6 +245,7 @@ class Buffer:
     fresh, undefined instance. ``address`` is ``(start partition, byte offset)`` of an explicit placement.
     ``data`` is the C-order bytes of a constant. ``written_input`` marks an input the kernel may write.
     ``argument_shape`` is the shape of the caller's array where it is not ``shape`` (same elements, in C order).
+    ``place`` says where in files beside the kernel's own it was declared, as :class:`Instruction` has it.
     """
 
     id: int
@@ -260,6 +261,7 @@ class Buffer:
     data: bytes | None = field(default=None, repr=False)
     written_input: bool = False
     argument_shape: tuple[int, ...] | None = None
+    place: str = ""
 
     @property
     def outer_shape(self) -> tuple[int, ...]:

@@ -40,14 +40,14 @@ class Accesses:
             if partitions > self.rules.chip.partitions:
                 self.report.add(
                     "partition_limit",
-                    buffer.line,
+                    buffer,
                     f"number of partitions {partitions} exceed architecture limitation of {self.rules.chip.partitions}",
                     "tile the first dimension by 128",
                 )
             if buffer.partition_axis > 0 and not self.rules.block_dimensions:
                 self.report.add(
                     "block_dim",
-                    buffer.line,
+                    buffer,
                     f"{buffer.name or f'buffer {buffer.id}'} has block dimensions {buffer.shape[: buffer.partition_axis]}",
                     "put the blocks on the free axis, or use a list of tensors",
                 )
@@ -62,7 +62,7 @@ class Accesses:
             largest = max(inside, key=lambda buffer: buffer.elements * DTYPE_BYTES[buffer.dtype])
             self.report.add(
                 "hbm_capacity",
-                largest.line,
+                largest,
                 f"the tensors in HBM take {total >> 20} MiB; a core of {self.rules.chip.name} has {limit >> 20} MiB",
                 "use smaller tensors",
             )
@@ -81,7 +81,7 @@ class Accesses:
         ):
             self.report.add(
                 f"{buffer.space.value}_capacity",
-                buffer.line,
+                buffer,
                 f"Allocated memory out of bound: {buffer.name or f'buffer {buffer.id}'} at partition {partition}, "
                 f"byte {offset}, with {partitions} partitions of {size} bytes; {buffer.space.value.upper()} has "
                 f"{self.rules.chip.partitions} of {capacity}",
@@ -98,7 +98,7 @@ class Accesses:
             message = f"a PSUM tensor of {size} bytes at byte {offset} lies in two banks"
         else:
             return
-        self.report.add("psum_bank", buffer.line, message, f"start on a multiple of {bank} bytes")
+        self.report.add("psum_bank", buffer, message, f"start on a multiple of {bank} bytes")
 
     def capacity(self, space: Space) -> int:
         """Return the bytes of a partition of a memory."""

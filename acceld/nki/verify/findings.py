@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from acceld.nki.errors import LegalityError
+from acceld.nki.errors import LegalityError, placed
 from acceld.nki.ir.program import Access, Buffer, Instruction, Program
 
 MAX_FINDINGS = 50
@@ -27,12 +27,11 @@ class Report:
     findings: dict[tuple[str, int, str], LegalityError] = field(default_factory=dict)
     noted: int = 0
 
-    def add(self, rule: str, where: int | Instruction, message: str, hint: str = "") -> None:
-        """Add a finding at a line or an instruction. Raises TooMany once there are enough."""
+    def add(self, rule: str, where: int | Instruction | Buffer, message: str, hint: str = "") -> None:
+        """Add a finding at a line, an instruction or a buffer's declaration. Raises TooMany once there are enough."""
         self.noted += 1
-        line = where if isinstance(where, int) else where.line
-        if isinstance(where, Instruction) and where.place:
-            message = f"{message} ({where.place})"
+        line, place = (where, "") if isinstance(where, int) else (where.line, where.place)
+        message = placed(message, place)
         self.findings.setdefault((rule, line, message), LegalityError(message, rule=rule, line=line, hint=hint))
         if len(self.findings) >= MAX_FINDINGS:
             raise TooMany

@@ -58,7 +58,7 @@ class State:
             if buffer.elements and not written:
                 self.report.add(
                     "undefined_output",
-                    buffer.line,
+                    buffer,
                     f"output {buffer.name or number} is never written",
                     "store the result before returning it",
                 )

@@ -408,3 +408,32 @@ def test_a_finding_and_a_crash_in_a_file_of_helpers_say_where_it_was_made(librar
 
 def test_what_the_kernels_own_file_does_needs_no_place() -> None:
     assert all(not one.place for one, _ in trace(kernel(), [SPEC]).walk())
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("a = nl.ndarray((64, 16), dtype=nl.float32, address=(0, 1 << 20))", "sbuf_capacity"),
+        ("a = nl.ndarray((64, 16), dtype=nl.float32, buffer=nl.psum, address=(0, 2047))", "psum_bank"),
+    ],
+)
+def test_a_finding_about_a_tensor_that_a_helper_declares_says_where(
+    library: Callable[[str], Program], line: str, rule: str
+) -> None:
+    program = library(f"{line}; nisa.memset(t, 0.0); nisa.memset(a, 0.0)")
+    assert decode(encode(program)) == program
+    findings = [one for one in verify(program) if one.rule == rule]
+    assert findings
+    assert all((one.line, one.message.endswith(PLACE)) == (9, True) for one in findings)
+
+
+def test_an_output_that_a_helper_declares_and_nobody_writes_says_where(library: Callable[[str], Program]) -> None:
+    program = library("nisa.memset(t, 0.0)")
+    (number,) = program.outputs
+    unwritten = replace(program, body=())
+    assert [one.rule for one in verify(unwritten)] == ["undefined_output"]
+    moved = replace(program.buffers[number], place="parts/inner.py:6 in work")
+    buffers = tuple(moved if one.id == number else one for one in program.buffers)
+    (finding,) = verify(replace(unwritten, buffers=buffers))
+    assert finding.message.endswith("(parts/inner.py:6 in work)")
+    assert program_hash(replace(program, buffers=buffers)) == program_hash(program)

@@ -86,6 +86,7 @@ def declare(
         partition_axis=axis,
         role=role,
         line=line,
+        place=trace.session.place(),
         address=address,
         data=data,
         scope=scope,

@@ -180,3 +180,4 @@ def kernel(x):
     with pytest.raises(KernelCrash, match="two cores write different values") as caught:
         execute(program, [x])
     assert caught.value.rule == "race" and "core_barrier" in caught.value.hint
+    assert caught.value.line == (PRELUDE + source).split(line)[0].count("\n") + 1
