@@ -79,6 +79,8 @@ class Template:
     """True for a lazy memset: it is no instruction, and makes the buffer undefined again."""
     merged_within: tuple[int, ...] = ()
     """Loops in whose next iterations the same values are not found again."""
+    sequential: bool = False
+    """True if it stands in a sequential loop."""
     keeps: list[bool] | None = None
     """True for each execution whose mask leaves a part of its destinations unchanged; None if there is none."""
     accumulator: Accumulator | None = None
@@ -254,6 +256,7 @@ def _template(
         accumulate or partial or _writes_in_part(node), executions, first, store, _traffic(node, model),
         bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=keeps,
         merged_within=within,
+        sequential=any(loop.kind is LoopKind.SEQUENTIAL for loop in loops),
         accumulator=_accumulator(node, folding),
         other=_elsewhere(node, engine, shapes, model, merged),
         positions=_positions(node, space, keeps),

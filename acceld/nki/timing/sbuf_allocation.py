@@ -509,9 +509,13 @@ class _Planner:
     def _computed_again(self, value: int) -> bool:
         """Return True if a repeated value is computed again and not spilled, because all values of its line do not fit
         SBUF.
+
+        In a sequential loop it is spilled even then. matmul and lora transpose the same operand for twelve blocks of
+        columns. matmul, with affine loops alone, transposes it twelve times. lora, with a sequential loop, transposes
+        and saves it once, and reloads it eleven times, to the byte.
         """
-        total = self.footprint[self.stream.kind(value).template.number]
-        return total > self.chip.sbuf_bytes_per_partition
+        template = self.stream.kind(value).template
+        return not template.sequential and self.footprint[template.number] > self.chip.sbuf_bytes_per_partition
 
     @cached_property
     def footprint(self) -> dict[int, float]:

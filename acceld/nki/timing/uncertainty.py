@@ -29,7 +29,7 @@ class Bound(StrEnum):
 
 
 INTERVALS: dict[tuple[str, Bound], tuple[float, int]] = {
-    ("trn1", Bound.TENSOR): (18.0, 10),
+    ("trn1", Bound.TENSOR): (15.0, 10),
     ("trn1", Bound.ELEMENTWISE): (23.0, 43),
     ("trn1", Bound.DMA): (35.0, 14),
     ("trn1", Bound.WAITING): (42.0, 8),

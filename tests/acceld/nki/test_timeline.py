@@ -145,6 +145,25 @@ def test_values_beyond_sbuf_are_saved_once_and_reloaded() -> None:
     assert spills.hbm_read_bytes == 160 * ROW + spills.spill_reload_bytes
 
 
+def repeated(kind: LoopKind) -> Program:
+    """Store the same 128 results, more than SBUF holds, in each of three passes over their tiles."""
+    w = Writer()
+    source, target = w.hbm(128, 128 * 512), w.hbm(128, 3 * 128 * 512, role=Role.OUTPUT)
+    loaded, made = w.sbuf(128, 128, 512, axis=1), w.sbuf(128, 128, 512, axis=1)
+    with w.loop("again", 3, LoopKind.AFFINE) as again, w.loop("k", 128, kind) as k:
+        a, b = tile(loaded, times(k.id, 1)), tile(made, times(k.id, 1))
+        w.load(a, tile(source, (0, 128), (times(k.id, 512), 512)))
+        w.do("activation", b, a, 0.0, 1.0, engine=Engine.SCALAR, func="exp")
+        w.store(tile(target, (0, 128), (times(again.id, 128 * 512) + times(k.id, 512), 512)), b)
+    return w.done()
+
+
+def test_repeated_results_that_do_not_fit_are_computed_again_but_saved_in_a_sequential_loop() -> None:
+    affine, sequential = timeline(repeated(LoopKind.AFFINE)), timeline(repeated(LoopKind.SEQUENTIAL))
+    assert affine.spill_save_bytes == 0 and sequential.spill_save_bytes > 0
+    assert affine.engines["scalar"] > 2 * sequential.engines["scalar"]
+
+
 def test_sbuf_peak_stays_within_the_chip() -> None:
     assert timeline(two_phases(160)).sbuf_peak_bytes_per_partition <= CHIPS["trn1"].sbuf_bytes_per_partition
 

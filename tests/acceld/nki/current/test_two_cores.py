@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from acceld.chips import chip_spec
 from acceld.evaluate.simulated.claims import false_claim
 from acceld.nki.errors import KernelCrash
 from acceld.nki.execute.interpreter import execute
@@ -86,6 +87,24 @@ def test_two_cores_that_share_nothing_are_timed_beside_each_other() -> None:
     assert "timed as on one core" in one_after_the_other.warnings[0]
     assert both.latency_us is not None and one_after_the_other.latency_us is not None
     assert both.latency_us < 0.6 * one_after_the_other.latency_us
+
+
+def test_two_cores_take_no_less_time_than_one_stack_of_hbm_needs_for_what_both_move() -> None:
+    copied = """
+@nki.jit
+def kernel(x):
+    core = nl.program_id(0)
+    out = nl.ndarray((64, 128, 8192), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((128, 8192), dtype=x.dtype)
+    nisa.memset(dst=t, value=0.0)
+    for i in range(32):
+        nisa.dma_copy(dst=out[32 * core + i], src=t)
+    return out
+"""
+    both = timed(copied)
+    stack_us = 64 * 128 * 8192 * 4 / chip_spec("trn2").hbm_bytes_per_us
+    assert both.latency_us is not None and 1.0 < both.latency_us / stack_us < 1.1
+    assert both.engines["dma"] < 0.9 * stack_us, "a core alone would be done before"
 
 
 def test_cores_that_read_each_others_tensors_are_timed_in_turn_also_behind_a_barrier() -> None:
