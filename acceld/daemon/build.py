@@ -24,6 +24,7 @@ from acceld.evaluate.correctness.noise import Floors
 from acceld.evaluate.interface import EvaluationRequest, Workplace
 from acceld.evaluate.local import local
 from acceld.evaluate.router import Router
+from acceld.evaluate.shapes import at_shape
 from acceld.events import DeviceState
 from acceld.home import Home
 from acceld.llm.calls import Calls
@@ -51,7 +52,7 @@ from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_plans, past_steering, priced_calls, spent_usd
 from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
-from acceld.workloads import BASELINE_FILES, Workload, every_shape, load_workload, workload
+from acceld.workloads import BASELINE_FILES, Workload, every_shape, hidden_shapes, load_workload, workload
 
 if TYPE_CHECKING:
     from acceld.cluster.fleet import Fleet
@@ -320,12 +321,22 @@ class Builder:
         return TunedRules(partial(self._timed, spec), strategy, limit=limit, most=most, seed=seed, within_s=within_s)
 
     async def _timed(self, spec: RunSpec, kernel: Kernel) -> Timed | None:
-        """Return the simulated latency of a kernel, without running it on data; None if it is not a legal program."""
+        """Return the simulated latency of a kernel, without running it on data.
+
+        None if it is not a legal program, at the workload's hidden shapes too: rules prove what they prove at one shape.
+        """
         request = EvaluationRequest(
             kernel, spec.workload, spec.chip, workload_folder=spec.workload_folder, gate=Gate.TIMING
         )
         found = await self._router.evaluate(request)
-        return None if found.latency_us is None else Timed(found.latency_us, found.program_sha256)
+        if found.latency_us is None:
+            return None
+        own = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
+        for values, shaped in zip(own.hidden, await asyncio.to_thread(hidden_shapes, own), strict=True):
+            there = replace(at_shape(request, own, shaped), shape=tuple(values.items()))
+            if (await self._router.evaluate(there)).latency_us is None:
+                return None
+        return Timed(found.latency_us, found.program_sha256)
 
     def _shares(self, run: int, roles: RoleTable) -> Callable[[Role, int], Awaitable[Mapping[str, float]]]:
         """Return a function that gives each model's share of a role's calls, by its gain in earlier iterations."""

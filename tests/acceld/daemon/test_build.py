@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from acceld.config import BudgetConfig, CommandConfig, Config, LlmConfig, ModelConfig, RoleConfig
+from acceld.config import BudgetConfig, CommandConfig, Config, EvaluateConfig, LlmConfig, ModelConfig, RoleConfig
 from acceld.daemon.build import Builder, definition, problem_of
 from acceld.daemon.ledger import StoreLedger
 from acceld.errors import AcceldError, BudgetError, ConfigError, DeviceError, UsageError, WorkloadError
 from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.interface import started
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.events import BudgetLevel
 from acceld.home import Home
 from acceld.llm.client import Usage
@@ -30,7 +32,7 @@ from acceld.search.control import RunControl
 from acceld.store.changes.runs import create_run, settle_steering, write_steering
 from acceld.store.database import Store
 from acceld.store.reads.records import load_events, spent_usd
-from acceld.workloads import workload
+from acceld.workloads import load_workload, workload
 from tests.acceld.daemon.conftest import begun_store
 from tests.store import records
 
@@ -171,3 +173,22 @@ async def test_a_program_proposes_where_one_is_configured(store: Store) -> None:
     search = await made.search(await store.change(create_run, RunSpec("silu", proposer="command")), RunControl())
     assert isinstance(search.parts.proposer, CommandProposer)
     assert search.parts.teacher is None
+
+
+async def test_a_tuner_times_only_kernels_that_are_legal_at_hidden_shapes_too(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await builder(store)
+    folder = Path(__file__).parents[2] / "adversarial" / "workloads" / "st_any_rows"
+    spec = RunSpec("st_any_rows", workload_folder=str(folder))
+    general = await asyncio.to_thread(lambda: baseline_kernel(load_workload(folder), "nki_legacy"))
+    fixed = replace(general, text=general.text.replace("rows, width = x.shape", "rows, width = 256, 512"))
+    wide = replace(general, text=general.text.replace("width = x.shape", "_ = x.shape\n    width = 512"))
+    config = EvaluateConfig(slots=1, memory_gib=2.0)
+    evaluator = await asyncio.to_thread(SimulatedEvaluator, config, store.path.parent / "state")
+    # In a task of its own, for a real evaluator makes folders, which nothing below the daemon may do here.
+    monkeypatch.setattr(made._router, "evaluate", lambda asked: asyncio.create_task(evaluator.evaluate(asked)))
+    async with started(evaluator):
+        timed = [await made._timed(spec, kernel) for kernel in (general, fixed, wide)]
+    assert timed[0] is not None and timed[0].latency_us > 0
+    assert timed[1:] == [None, None], "rows beyond the array's, and columns of another number"
