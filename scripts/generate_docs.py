@@ -85,8 +85,10 @@ def surface_page() -> str:
         "# NKI functions in the simulator",
         "",
         "Every documented function of the two API generations: `neuronxcc.nki` as of SDK 2.26, `nki` as of NKI 0.6 (SDK 2.32), and",
-        "what the public pages of NKI 0.7 (SDK 2.33) name beyond it. A function that is not supported is refused by name, with the",
-        "kernel's line. The last column has the version of NKI that names a function first, where that is not its first one.",
+        "what the public pages of NKI 0.7 (SDK 2.33) name beyond it. The names of 0.6 are from the source of its pages. Those of 0.7",
+        "are from its public pages of single functions and the beginning of its release notes (SDK 2.33.1): it may have more. No later",
+        "version was found. A function that is not supported is refused by name, with the kernel's line. The last column has the version",
+        "of NKI that names a function first, if it is not the first version.",
     ]
     for module, states in {**SURFACE, **surface()}.items():
         supported = sorted(name for name, state in states.items() if state == "supported")

@@ -91,7 +91,9 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
 
     async def close(self) -> None:
         """End the child processes."""
-        self._work = None
+        work, self._work = self._work, None
+        if work is not None:
+            await work.children.stop()
         await self._zygote.stop()
 
     def forget(self) -> None:

@@ -22,12 +22,13 @@ LANGUAGE_FUNCTIONS = tuple(
     "rms_norm where dropout ones full zeros_like empty_like random_seed expand_dims broadcast_to transpose matmul "
     "no_reorder load_transpose2d gather_flattened ds affine_range sequential_range static_range dynamic_range "
     "fori_loop while_loop ndarray zeros load store program_id num_programs program_ndim shared_constant "
-    "shared_identity_matrix device_print rand prelu".split()
+    "shared_identity_matrix device_print rand prelu tiles blocks alloc_tiles alloc_blocks".split()
 )
 COLLECTIVES = tuple(
     "all_reduce all_gather all_gather_v reduce_scatter all_to_all all_to_all_v collective_permute "
     "collective_permute_implicit collective_permute_implicit_reduce "
-    "collective_permute_implicit_current_processing_rank_id rank_id".split()
+    "collective_permute_implicit_current_processing_rank_id rank_id all_gather_v_prepare all_gather_v_trigger "
+    "all_to_all_v_prepare all_to_all_v_trigger".split()
 )
 
 
@@ -38,13 +39,15 @@ SINCE = {
     "0.3": "all_to_all_v",
     "0.4": "abs_max abs_min activate2 prelu",
     "0.6": "topk all_gather_v fori_loop while_loop",
-    "0.7": "scalar_load scalar_store",
+    "0.7": "scalar_load scalar_store tiles blocks alloc_tiles alloc_blocks all_gather_v_prepare all_gather_v_trigger "
+    "all_to_all_v_prepare all_to_all_v_trigger",
 }
 """The version of NKI whose release notes or pages first name a function. Others are as old as ``nki``."""
-ENDING = {"dynamic_range": "replaced by fori_loop in 0.6"}
+ENDING = {"dynamic_range": "replaced by fori_loop in 0.6, removed in 0.7"}
 LATER_ARGUMENTS = {
     "nki.isa": "NKI 0.7 adds `engine` to `activation` and `activate2` (GpSimd, trn3: its cost is not published, so it is "
     "refused), and `reduce_op`, `reduce_res` and `reduce_cmd` to `scalar_tensor_tensor` (refused).",
+    "nki.language": "The views that `tiles` and `blocks` return are `NkiTileGrid` and `NkiBlockGrid`.",
     "nki.collectives": "NKI 0.7 adds `ReplicaGroup.from_partition_op` and `rg_partition_op` (supported). Ranks are simulated by "
     "`acceld.nki.execute.ranks.execute_ranks`; no latency is published, so a kernel with a collective has none.",
 }
