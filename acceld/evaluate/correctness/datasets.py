@@ -199,13 +199,17 @@ def trim(root: Path, most_bytes: int) -> int:
     return total
 
 
+def folder_bytes(folder: Path) -> int:
+    """Return the size of a data set on disk."""
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
 def _folders(root: Path) -> list[tuple[float, int, Path]]:
     """Return the last use, size and path of each data set, those used longest ago first."""
     found = []
     for folder in root.iterdir() if root.is_dir() else ():
         with contextlib.suppress(OSError):
-            size = sum(file.stat().st_size for file in folder.iterdir())
-            found.append((folder.stat().st_mtime, size, folder))
+            found.append((folder.stat().st_mtime, folder_bytes(folder), folder))
     return sorted(found)
 
 

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import secrets
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -49,6 +50,8 @@ TASKS = {
 }
 PROGRAM_BYTES = 64 << 20
 _ORACLE_S = 900.0
+_READ_AGAIN_S = 30.0
+"""Seconds after which the folder of data sets is read even where there seems to be room: others may write to it."""
 
 
 @dataclass(slots=True)
@@ -124,6 +127,10 @@ class Children:
         self._memory_bytes = int(config.memory_gib * 2**30)
         self._coming_bytes = 0
         """Bytes of the data sets that are being made."""
+        self._held_bytes = 0
+        """Bytes of those on disk, as far as is known without reading the folder."""
+        self._read_s = -math.inf
+        """Time of the last reading of the folder, by the monotonic clock."""
 
     async def start(self) -> None:
         """Start the zygote that every evaluation needs. SandboxError if it does not start."""
@@ -261,8 +268,8 @@ class Children:
             yield data
         finally:
             os.close(lock)
-            if measured or not kept:
-                await asyncio.to_thread(datasets.remove, folder)
+            if (measured or not kept) and await asyncio.to_thread(datasets.remove, folder):
+                self._held_bytes -= _disk_bytes(workload)
             await self.trim()
 
     async def _write(
@@ -312,6 +319,7 @@ class Children:
         found = datasets.hold(folder)
         if found is None:
             raise SandboxError(f"the data set of workload {workload.name!r} was not written")
+        self._held_bytes += await asyncio.to_thread(datasets.folder_bytes, folder)
         if known is None:
             learned = NumpyFloor(found[0].floors, seconds=found[0].seconds)
             try:
@@ -363,7 +371,9 @@ class Children:
     async def trim(self) -> None:
         """Remove the data sets used longest ago, until all others and those being made fit into the limit."""
         most_bytes = self._config.cache_bytes - self._coming_bytes
-        await asyncio.to_thread(datasets.trim, self._root, most_bytes)
+        if self._held_bytes > most_bytes or time.monotonic() > self._read_s + _READ_AGAIN_S:
+            self._read_s = time.monotonic()
+            self._held_bytes = await asyncio.to_thread(datasets.trim, self._root, most_bytes)
 
     def _judge_jail(self, deadline_s: float) -> Jail:
         return Jail(
