@@ -87,7 +87,9 @@ class EvaluateConfig:
     check_s: float = _key(0.0, "deadline of checking; 0: 20 x the baseline's own, at least 30")
     time_s: float = _key(60.0, "deadline of timing")
     max_instructions: int = _key(1_000_000, "instructions a program may have")
-    queue_size: int = _key(64, "candidates of a run that may wait; when so many do, no attempt is begun")
+    queue_size: int = _key(
+        64, "candidates of a run that may wait for evaluation; at that number no new attempt is begun"
+    )
     sandbox: Literal["auto", "L4", "L3", "L2", "L1"] = _key("auto", "least isolation to accept", trusted=True)
     cache_gib: float = _key(4.0, "disk for input data and references; those in use may exceed it")
     allow_unsandboxed: bool = _key(False, "run model-written code where no isolation works", trusted=True)
@@ -136,8 +138,8 @@ class ModelConfig:
     extra_body: str = _key("", "a JSON object whose entries are added to every request")
     stream: bool = _key(True, "false: answers come whole, for gateways that can not stream")
     concurrency: int = _key(8, "calls at the same time")
-    requests_per_minute: int = _key(0, "0: no limit of ours")
-    tokens_per_minute: int = _key(0, "0: no limit of ours")
+    requests_per_minute: int = _key(0, "0: no limit by acceld")
+    tokens_per_minute: int = _key(0, "0: no limit by acceld")
     input_usd_per_mtok: float | None = _key(None, "price; default: genai-prices")
     cached_usd_per_mtok: float | None = _key(None, "price of a cached input token")
     output_usd_per_mtok: float | None = _key(None, "price of an output token")
@@ -171,7 +173,7 @@ class LlmConfig:
     idle_s: float = _key(120.0, "longest silence between tokens")
     total_s: float = _key(1800.0, "deadline of a whole call")
     retries: int = _key(4, "further tries after 408, 409, 429, 5xx and broken connections")
-    batch_quiet_s: float = _key(10.0, "a batch goes out after so long without a further request")
+    batch_quiet_s: float = _key(10.0, "a batch is sent after so long without a further request")
     batch_poll_s: float = _key(30.0, "how often a batch is asked whether it has ended")
 
 
@@ -186,7 +188,7 @@ class CommandConfig:
     )
     time_s: float = _key(900.0, "deadline of one attempt")
     usd: float | None = _key(None, "what one attempt may cost; counted in full where the program does not say")
-    at_once: int = _key(2, "programs at the same time")
+    at_once: int = _key(2, "programs that run at the same time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +196,9 @@ class BudgetConfig:
     """Caps on money. The worst case of a call is reserved before it is made."""
 
     run_usd: float | None = _key(None, "cap of one run")
-    fixer_usd: float | None = _key(None, "of that, what repairs may cost")
+    fixer_usd: float | None = _key(None, "part of it that repairs may cost")
     day_usd: float | None = _key(None, "cap of a calendar day (UTC)")
-    daemon_usd: float | None = _key(None, "cap of a daemon's life")
+    daemon_usd: float | None = _key(None, "cap from the daemon's start to its end")
     device_usd: float | None = _key(None, "cap of one run on a device's time, at devices.usd_per_hour")
     allow_unknown_price: bool = _key(False, "call models without a known price under a cap", trusted=True)
 
@@ -226,7 +228,7 @@ class DevicesConfig:
 class DaemonConfig:
     """Settings of the daemon."""
 
-    runs: int = _key(2, "runs that go on at the same time")
+    runs: int = _key(2, "runs that are active at the same time")
     idle_exit_s: float = _key(600.0, "a daemon started by optimize ends after this long without runs and clients")
     grace_s: float = _key(10.0, "time running evaluations get when the daemon stops")
     tcp: str = _key("", "also listen on a loopback address, such as 127.0.0.1:7431", trusted=True)
@@ -250,7 +252,7 @@ class TuiConfig:
     refresh_hz: float = _key(8.0, "how often the screen follows the events")
     notify: Literal["off", "bell", "osc9", "osc777"] = _key(
         "bell",
-        "what tells of a win, a budget level, a sick device, a suspect kernel or an end; osc: on the desktop too",
+        "how alerts are shown (a win, a budget level, a sick device, a suspect kernel, an end); osc: on the desktop too",
     )
     keys: tuple[str, ...] = _key((), "other keys, such as 'run.pause=f9'; ? on a screen names what can be changed")
 

@@ -428,21 +428,21 @@ class SearchParameters:
     patience: int = _option(3, "stop after this many iterations without a better kernel; 0 never")
     budget_usd: float | None = _option(None, "cap on what models may cost")
     time_limit_s: float | None = _option(None, "stop a run after this long")
-    polish: int = _option(24, "kernels that rules time to make a model's kernel faster once it passes; 0 never")
+    polish: int = _option(24, "kernels that rules time to improve a passing kernel of a model; 0: none")
     screen: bool = _option(False, "on a device, measure only a sample of what the simulator finds clearly slower")
     knowledge: KnowledgeLevel = _option(
-        "calls", "facts in prompts: none, those of the calls that a kernel uses and their neighbours, or of all calls"
+        "calls", "facts in prompts: none, those of a kernel's calls and related ones, or of all calls"
     )
     planner: bool = _option(True, "without it the executor works straight from the kernel")
     tools: bool | None = _option(None, "the executor has tools, or has none, whatever [llm.executor] says")
-    fixer_usd: float | None = _option(None, "of the budget, what repairs may cost")
+    fixer_usd: float | None = _option(None, "part of the budget that repairs may cost")
     show_simulated: bool = _option(False, "a measured run sees insights from simulations too, marked unverified")
     own_insights: bool = _option(False, "the memory holds this run's insights alone, so that runs can be compared")
     max_usd_per_percent: float | None = _option(None, "stop when the next percent is expected to cost more than this")
     host: str = _option("", "on a cluster, evaluate on this host alone")
     from_reference: bool = _option(False, "the executor writes the first kernel from the reference")
     candidates: int | None = _option(
-        None, "stop once so many candidates were evaluated; the last iteration is cut to fit"
+        None, "stop after this many evaluated candidates; the last iteration is cut to fit"
     )
 
     def __post_init__(self) -> None:

@@ -1,9 +1,9 @@
-"""The writer: one thread, one connection, a bounded queue; acknowledged after commit.
+"""Write with one thread and one connection from a bounded queue; a change is acknowledged after its commit.
 
-Changes that wait together share one commit (at most ``GROUP`` of them), each inside a savepoint of its own, so that a
-change which fails takes none with it. A full disk or an I/O error does not lose a change: the group is rolled back,
-the reserve file is given up, and the group is tried again until it commits or the store closes. Until then callers
-wait, and with them the search.
+Changes that wait together share one commit (at most ``GROUP`` of them). Each is inside its own savepoint, so that a
+failing change takes no other with it. A full disk or an I/O error does not lose a change: the group is rolled back, the
+reserve file is freed, and the group is tried again until it commits or the store closes. Until then callers wait, and
+with them the search.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ CAPACITY = 1024
 GROUP = 64
 RETRY_S = 1.0
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
-"""Primary result codes that may go away."""
+"""Primary result codes of errors that may pass."""
 
 
 class Transaction:
-    """View of a change: SQL, and the events it publishes."""
+    """A change's access to the database: SQL, and the events it publishes."""
 
     def __init__(self, connection: sqlite3.Connection, at: float, redact: Callable[[str], str] | None) -> None:
         self.connection = connection
@@ -65,7 +65,7 @@ class Transaction:
             raise StoreError(f"there is no row {row_id} in {table}")
 
     def one(self, sql: str, values: Any = ()) -> sqlite3.Row | None:
-        """Return the first row, if there is one."""
+        """Return the first row; None if there is none."""
         row: sqlite3.Row | None = self.execute(sql, values).fetchone()
         return row
 
@@ -100,7 +100,7 @@ class _Item:
 
 
 class Writer:
-    """Runs changes one after another on its own thread."""
+    """Run changes one after another on its own thread."""
 
     def __init__(
         self,
@@ -122,13 +122,13 @@ class Writer:
         self._places = asyncio.Semaphore(CAPACITY)
         self._closing = threading.Event()
         self.degraded = ""
-        """Reason why writing does not work now; empty while it does."""
+        """Reason why writing does not work at the moment; empty if it does."""
         self.commits = 0
         self._thread = threading.Thread(target=self._work, name="acceld-store", daemon=True)
         self._thread.start()
 
     async def submit(self, change: Change) -> Any:
-        """Run ``change`` in a transaction; its result, after the commit."""
+        """Run ``change`` in a transaction, and return its result after the commit."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         future.add_done_callback(_retrieve)
@@ -147,15 +147,15 @@ class Writer:
             if self._closing.is_set():
                 raise StoreError("the database is closed")
             self._queue.put_nowait(_Item(change, done))
-            # A change that was asked for is made: cancelling the caller does not tear it.
+            # A submitted change is always made: cancelling the caller does not interrupt it.
             return await asyncio.shield(future)
 
     def waiting(self) -> int:
-        """Changes in the queue."""
+        """Number of changes in the queue."""
         return self._queue.qsize()
 
     def close(self) -> None:
-        """Finish what waits, then end the thread. Blocks."""
+        """Finish the waiting changes, then end the thread. Blocks."""
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
@@ -180,7 +180,7 @@ class Writer:
             self._settle(group)
 
     def _settle(self, group: list[_Item]) -> None:
-        """Commit the group, trying again while the error may be temporary; then answer all callers."""
+        """Commit the group, and try again while the error may be temporary. Then answer all callers."""
         while True:
             try:
                 self._commit(group)
@@ -241,7 +241,7 @@ class Writer:
         return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _PASSING
 
     def _suffer(self, error: sqlite3.Error) -> None:
-        """Storage does not work now: give up the reserve, wait, let the caller try again."""
+        """Handle an error of storage: free the reserve, wait, and let the caller try again."""
         if not self.degraded:
             log.error("storage is degraded: %s", error)
         self.degraded = str(error)
@@ -251,7 +251,7 @@ class Writer:
         self._closing.wait(RETRY_S)
 
     def _fill_reserve(self) -> None:
-        """Keep some space to give up when the disk is full."""
+        """Reserve some space, to free when the disk is full."""
         if self._reserve is None or not self._reserve_bytes or self._reserve.exists():
             return
         try:
@@ -266,7 +266,7 @@ class Writer:
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """A caller that was cancelled does not ask for its change's error."""
+    """Ignore the error of a change whose caller was cancelled."""
     if not future.cancelled():
         future.exception()
 

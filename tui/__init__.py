@@ -1,1 +1,1 @@
-"""The terminal UI: a client of the daemon."""
+"""Show the terminal UI, a client of the daemon."""

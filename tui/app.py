@@ -1,4 +1,4 @@
-"""The terminal UI: connects, folds events, and hands the state to the screen in front."""
+"""Run the terminal UI: connect, fold events, and pass the state to the current screen."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ SCREENS: tuple[type[ConsoleScreen], ...] = (
     QueryScreen,
 )
 PALETTE_RUNS, PALETTE_CANDIDATES = 200, 500
-"""Most runs, and candidates of the run in view, that the palette offers."""
+"""Limits on the runs, and on the candidates of the run in view, that the palette offers."""
 RETRY_S = (1.0, 2.0, 4.0, 8.0)
 
 
 class Styled(LineFilter):
-    """Gives segments without a style an empty one."""
+    """Give segments without a style an empty style."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the segments, each with a style."""
+        """Return the segments, all with a style."""
         return [Segment(text, style or Style.null(), control) for text, style, control in segments]
 
 
 class ConsoleApp(App[None]):
-    """The console: it connects, hands what changed to the screen in front, and owns the session and the steering."""
+    """The application: it connects, passes changes to the current screen, and owns the session and the steering."""
 
     TITLE = "acceld"
     CSS_PATH = "console.tcss"
@@ -135,7 +135,7 @@ class ConsoleApp(App[None]):
             self.run_worker(self._follow(), name="events", exit_on_error=False)
 
     async def _follow(self) -> None:
-        """Connect, load, take in events; again after every break."""
+        """Connect, load, and follow events; again after every break."""
         tries = 0
         while True:
             try:
@@ -152,10 +152,10 @@ class ConsoleApp(App[None]):
                 await self._wait(self._error_text(error), wait_s)
 
     def _error_text(self, error: Exception) -> str:
-        """Return an error in words; one that nobody expected is logged and shown as well."""
+        """Return an error's message. An unexpected error is also logged."""
         if isinstance(error, AcceldError):
             return error.message
-        log.error("an event or answer could not be taken in", exc_info=error)
+        log.error("an event or answer could not be handled", exc_info=error)
         text = f"{type(error).__name__}: {error}"
         self.notify(text, title="Something could not be shown", severity="error", markup=False)
         return text
@@ -180,14 +180,14 @@ class ConsoleApp(App[None]):
         self.session.banner = "connecting"
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Show what went wrong in the background."""
+        """Show errors of background work."""
         if event.state is WorkerState.ERROR:
             error = event.worker.error
             known = error if isinstance(error, AcceldError) else AcceldError(f"an answer can not be shown: {error!r}")
             complain(self, known)
 
     def _show_changes(self) -> None:
-        """Show what changed since the last time, if the screen in front cares."""
+        """Show recent changes, if the current screen uses them."""
         dirty, self.session.live.dirty = self.session.live.dirty, set()
         stack = self._screen_stacks.get(self.current_mode) or ()
         screen = stack[-1] if stack else None
@@ -197,7 +197,7 @@ class ConsoleApp(App[None]):
                 screen.refresh_all()
 
     def refresh_screen(self) -> None:
-        """Draw the screen in front again."""
+        """Draw the current screen again."""
         stack = self._screen_stacks.get(self.current_mode) or ()
         screen = stack[0] if stack else None
         if isinstance(screen, ConsoleScreen):
@@ -210,7 +210,7 @@ class ConsoleApp(App[None]):
     # -- help with the terminal ----------------------------------------------------------------------------------
 
     def alert(self, alerts: Sequence[Alert]) -> None:
-        """Say what happened in the console, and to a person who looks elsewhere; several at once as one."""
+        """Show alerts in the UI, and notify a person who looks elsewhere. Several at once are shown as one."""
         if not alerts:
             return
         last = next((alert for alert in reversed(alerts) if alert.bad), alerts[-1])
@@ -220,11 +220,12 @@ class ConsoleApp(App[None]):
             self._driver.write(announcement(last, self._manner, in_tmux="TMUX" in os.environ))
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        # Without color, Textual's filter wants a style on every segment; those of plots have none if nothing is drawn.
+        # Without color, Textual's filter needs a style on every segment. Segments of plots have none if nothing is
+        # drawn.
         return [Styled(), *super().get_line_filters()] if self.no_color else super().get_line_filters()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Yield screens, actions, themes, and the runs and candidates that one can jump to."""
+        """Yield screens, actions, themes, and the runs and candidates to jump to."""
         for number, (name, title) in enumerate(TABS, 1):
             yield SystemCommand(title, f"screen {number}", lambda name=name: self.switch_mode(name))
         for name, action in ACTIONS.items():
@@ -263,7 +264,7 @@ class ConsoleApp(App[None]):
             super().switch_mode(self._history.pop())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return None, which greys a key, for steering that makes no sense now."""
+        """Return None, which greys a key, for steering that is not possible now."""
         if action == "steer" and self.steering.refusal(str(parameters[0])):
             return None
         return True

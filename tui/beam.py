@@ -1,8 +1,7 @@
-"""The visible lines of a run's tree of candidates. Pure.
+"""Choose the visible lines of a run's tree of candidates. Pure.
 
-Shown without being asked: what comes from the baseline, the path to the best, every candidate that was ever in a beam, and what waits or runs now.
-The rest of each family is folded into one line that says what became of them, so that a tree of 100,000 candidates
-is a page long.
+By default they are: the path to the best, every candidate that was ever in a beam, and waiting or running ones. The
+rest of each family is folded into one line with counts by status, so that a tree of 100,000 candidates fits a page.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from acceld.model import FAILED
 from acceld.tui.state import CandidateView, RunView
 
 SHOWN = 6
-"""Children of an open candidate shown beyond those that matter."""
+"""Number of children of an open candidate that are shown in addition to the important ones."""
 UNFOLDED = 500
-"""Children shown of a family that a person unfolds."""
+"""Limit on the children shown of a family that a person unfolds."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeLine:
-    """A candidate, or the folded rest of a family (``folded`` is then the number of them)."""
+    """A candidate, or the folded rest of a family (then ``folded`` is the number of its candidates)."""
 
     candidate: int
-    """For a folded line, the parent."""
+    """Id of the candidate; for a folded line, of the parent."""
     guide: str
     folded: int = 0
     note: str = ""
@@ -35,7 +34,7 @@ class TreeLine:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Stays the same while the tree grows."""
+        """Identity of the line, which stays the same while the tree grows."""
         return ("rest" if self.folded else "candidate", self.candidate)
 
 
@@ -51,7 +50,7 @@ class Folding:
 
 
 def kept_of(run: RunView) -> frozenset[int]:
-    """Return candidates that were in a beam or on the way to the best."""
+    """Return the candidates that were in a beam, or are on the path to the best."""
     kept = {number for _, beam in run.beams.values() for number in beam}
     if run.best:
         kept.update(run.path(run.best.candidate))

@@ -1,4 +1,4 @@
-"""Client of the screens: a daemon, or the read-only history server that answers the same routes."""
+"""Define the client of the screens: of a daemon, or of the read-only history server with the same routes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from acceld.events import Event
 
 
 class Client(Protocol):
-    """Requests by path. DaemonError if nobody answers or the answer is an error."""
+    """Send requests by path. DaemonError if nobody answers, or the answer is an error."""
 
     read_only: bool
     """True if nothing can be changed, as without a daemon."""
     where: str
-    """Name of the other end, for the title line."""
+    """Name of the server, for the title line."""
 
     async def get(self, path: str, **parameters: Any) -> Any:
         """Return the JSON answer."""
@@ -25,9 +25,9 @@ class Client(Protocol):
         ...
 
     def events(self, after: int) -> AsyncIterator[list[Event]]:
-        """Return batches of events after a number, for ever."""
+        """Yield batches of events after a number, without end."""
         ...
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         ...

@@ -1,6 +1,6 @@
-"""Everything outside one run: the list of runs, devices, the queue, the log. A fold over all events, in order.
+"""Fold all events, in order, into everything outside one run: the list of runs, devices, the queue, the log.
 
-An event at or below ``seq`` has been taken in and changes nothing, so a backlog may be played again.
+An event at or below ``seq`` was applied before and changes nothing, so a backlog may be applied again.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class RunRow:
     created_at: float = 0.0
     ended_at: float | None = None
     source: str = "simulated"
-    """``simulated`` or ``measured``: what the evaluation of the best says."""
+    """``simulated`` or ``measured``, by the evaluation of the best."""
 
 
 @dataclass(slots=True)
 class DeviceRow:
-    """One device and what it does."""
+    """A device and its current work."""
 
     name: str
     state: str = "idle"
@@ -77,12 +77,12 @@ class DeviceRow:
 
 @dataclass(slots=True)
 class ConsoleView:
-    """All runs and the daemon itself. ``dirty`` names what changed since a screen last looked."""
+    """All runs and the daemon itself. ``dirty`` names what changed since a screen was last drawn."""
 
     seq: int = 0
     runs: dict[int, RunRow] = field(default_factory=dict)
     views: OrderedDict[int, RunView] = field(default_factory=OrderedDict)
-    """The runs that a screen has opened, newest use last."""
+    """The runs that a screen has opened, last used last."""
     devices: dict[str, DeviceRow] = field(default_factory=dict)
     queue: OrderedDict[int, tuple[int | None, float]] = field(default_factory=OrderedDict)
     """Run and time of queueing by candidate, in order of arrival."""
@@ -92,7 +92,7 @@ class ConsoleView:
     dirty: set[str] = field(default_factory=set)
 
     def open(self, run: int) -> RunView:
-        """The view of a run; the ones used longest ago are forgotten."""
+        """Return the view of a run. Views used longest ago are dropped."""
         view = self.views.pop(run, None) or RunView(run)
         self.views[run] = view
         while len(self.views) > KEPT_VIEWS:
@@ -100,7 +100,7 @@ class ConsoleView:
         return view
 
     def load_run(self, row: Mapping[str, Any], spec: Mapping[str, Any]) -> RunRow:
-        """A run's row from the daemon; ``spec`` holds workload, chip, api, backend, proposer, preset, search."""
+        """Load a run's row from the daemon. ``spec`` holds workload, chip, api, backend, proposer, preset, search."""
         search = spec.get("search") or {}
         made = RunRow(
             id=row["id"],
@@ -133,12 +133,12 @@ class ConsoleView:
         return made
 
     def remember(self, event: Event) -> None:
-        """Put an event of the past into the log only; what it changed is in the rows."""
+        """Add a past event to the log only; its effects are in the rows."""
         self.log.add(event)
         self.now = max(self.now, event.at)
 
     def apply(self, event: Event) -> bool:
-        """Take one event in; False if it had been before."""
+        """Apply an event. Return False if it was applied before."""
         if event.seq <= self.seq:
             return False
         self.seq = event.seq
@@ -204,5 +204,5 @@ class ConsoleView:
         self.dirty.add("devices")
 
     def device(self, name: str) -> DeviceRow:
-        """Return the row of a device, made where there is none."""
+        """Return the row of a device, which is created if it is missing."""
         return self.devices.setdefault(name, DeviceRow(name))

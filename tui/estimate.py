@@ -1,4 +1,4 @@
-"""Estimate of a run from earlier runs of the same workload. Pure; empty if nothing is known."""
+"""Estimate a run from earlier runs of the same workload. Pure; empty if nothing is known."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from acceld.model import PRESETS, PROPOSERS
 
 
 def at_most(preset: str) -> int:
-    """Candidates a run of a preset can write: the first iteration has one parent, the others the beam."""
+    """Return how many candidates a run of a preset can write. The first iteration has one parent, the others the whole
+    beam.
+    """
     p = PRESETS[preset]
     return (1 + (p.iterations - 1) * p.beam_width) * p.plans * p.attempts
 
 
 def estimate(rows: Iterable[Mapping[str, Any]], preset: str, proposer: str, chip: str) -> str:
-    """Return one or two lines for the window that starts a run."""
+    """Return one or two lines with the estimate, for the window that starts a run."""
     most = at_most(preset)
     text = f"at most {most} candidates"
     like = [r for r in rows if r["proposer"] == proposer and r["chip"] == chip and r["candidates"]]

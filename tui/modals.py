@@ -1,4 +1,4 @@
-"""Small windows over a screen: confirm, ask for a text, help, a new run."""
+"""Show small windows over a screen: confirm, ask for a text, help, a new run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from acceld.tui.widgets.lines import LineList
 
 
 class Confirm(ModalScreen[bool]):
-    """Yes or no; no is what escape and n say."""
+    """Ask yes or no. Escape and n mean no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes", id="confirm.yes"),
@@ -47,7 +47,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Ask(ModalScreen[str | None]):
-    """One line of text; None if it was given up."""
+    """Ask for one line of text; None if it was cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Back", id="ask.back")]
 
@@ -69,7 +69,7 @@ class Ask(ModalScreen[str | None]):
 
 
 class Help(ModalScreen[None]):
-    """Every key that works on the screen below."""
+    """List every key of the screen below."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark", "app.pop_screen", "Back", id="help.back", key_display="esc")
@@ -109,7 +109,7 @@ class Help(ModalScreen[None]):
 
 
 LARGE = 500
-"""Candidates beyond which a run is started only after a second question."""
+"""Number of candidates above which a new run needs a second confirmation."""
 COLUMNS = (
     Column("workload", 24, keep=9, stretch=True),
     Column("runs", 5, keep=3, right=True),
@@ -118,7 +118,7 @@ COLUMNS = (
 
 
 class NewRun(ModalScreen[Mapping[str, Any] | None]):
-    """Choose a workload and a preset; the estimate stands beside them before anything starts."""
+    """Choose a workload and a preset for a new run, with an estimate before anything starts."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "give_up", "Back", id="new.back"),
@@ -211,7 +211,7 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
 
     def action_start(self) -> None:
         if "workload" not in self._spec:
-            return  # the list is still being read
+            return  # the list is not loaded yet
         if at_most(self._spec["preset"]) <= LARGE:
             self.dismiss(self._spec)
         else:

@@ -1,4 +1,4 @@
-"""The few styles that lines are drawn with, taken from the theme in use."""
+"""Derive the styles of all lines from the current theme."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ THEMES = (
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Styles by what they mean. Meaning never rests on color alone: a glyph or a word stands beside it."""
+    """Styles by meaning. Meaning never depends on color alone: a glyph or a word stands beside it."""
 
     text: Style
     muted: Style
@@ -64,7 +64,7 @@ class Palette:
     removed: Style
 
     def status(self, status: Status | None) -> Style:
-        """For a candidate's status."""
+        """Return the style of a candidate's status."""
         match status:
             case Status.PASSED:
                 return self.good
@@ -76,7 +76,7 @@ class Palette:
                 return self.bad
 
     def state(self, state: str) -> Style:
-        """For a run's or a device's state."""
+        """Return the style of a run's or a device's state."""
         return {
             "running": self.good,
             "busy": self.good,
@@ -89,12 +89,12 @@ class Palette:
         }.get(state, self.muted)
 
     def level(self, level: str) -> Style:
-        """For a notice's level."""
+        """Return the style of a notice's level."""
         return {"error": self.bad, "warning": self.warn}.get(level, self.text)
 
 
 def palette_of(app: App[object]) -> Palette:
-    """Return the styles of the theme that is in use."""
+    """Return the styles of the current theme."""
     values = app.theme_variables
     ansi = app.current_theme.ansi
 
@@ -130,5 +130,5 @@ def _color(values: Mapping[str, str], name: str) -> str | None:
 
 
 def styled(text: str, style: Style) -> Text:
-    """Return ``text`` in a style that what is appended to it does not take on."""
+    """Return ``text`` in a style that appended text does not inherit."""
     return Text().append(text, style)

@@ -1,4 +1,4 @@
-"""Figures of one run as points to be plotted. Pure folds of a :class:`~acceld.tui.state.RunView`."""
+"""Compute the points of a run's figures. Pure folds of a :class:`~acceld.tui.state.RunView`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from acceld.tui.state import RunView
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points that belong together. ``style`` names a style of the palette; ``line`` joins the points, else ``marker`` stands on each."""
+    """Points of one series. ``style`` names a style of the palette; ``line`` joins the points, else each has a
+    ``marker``.
+    """
 
     label: str
     x: tuple[float, ...]
@@ -23,7 +25,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure. ``empty`` says why there is nothing to draw; logarithmic axes hold powers of ten."""
+    """A figure. ``empty`` is the reason why there is nothing to draw. Logarithmic axes hold powers of ten."""
 
     title: str
     x_label: str
@@ -32,7 +34,7 @@ class Plot:
     empty: str = ""
     log: bool = False
     counted: bool = False
-    """The horizontal axis counts something: only whole numbers are marked."""
+    """True if the horizontal axis counts something, so that only whole numbers are labelled."""
 
 
 def over_iterations(run: RunView, chosen: int | None) -> Plot:
@@ -46,7 +48,7 @@ def over_seconds(run: RunView, chosen: int | None) -> Plot:
 
 
 def over_dollars(run: RunView, chosen: int | None) -> Plot:
-    """Return the best speed-up over what model calls had cost by then."""
+    """Return the best speed-up over the cost of model calls at that time."""
     if not run.cost_usd:
         return Plot("Best over dollars", "USD", "x", empty="No model call of this run has cost anything.")
     return _best(run, "USD", [run.cost_at(best.seq) for best in run.bests])
@@ -116,7 +118,7 @@ def _best(run: RunView, x_label: str, places: Sequence[float]) -> Plot:
         return Plot(title, x_label, "x", empty="The baseline has no latency yet.")
     x, y = [0.0], [1.0]
     for place, best in zip(places, run.bests, strict=True):
-        # A step: the best before holds until the next one is found.
+        # A step: the best so far holds until the next one is found.
         x += [max(place, x[-1])] * 2
         y += [y[-1], base / best.latency_us]
     last = float(run.iteration) if x_label == "iteration" else x[-1]

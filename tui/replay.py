@@ -1,4 +1,4 @@
-"""A finished run played again: the same folds, up to a moment that a slider chooses."""
+"""Replay a finished run: the same folds, up to a moment that a slider chooses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from acceld.tui.palette import Palette
 from acceld.tui.words import clock, sentence
 
 PLAY_S = 30.0
-"""A whole run is played in this long."""
+"""Seconds in which a whole run is played."""
 
 
 class Replay:
@@ -41,11 +41,11 @@ class Replay:
         self._to(round(min(max(fraction, 0.0), 1.0) * len(self.events)))
 
     def step(self, events: int) -> None:
-        """Forward, or back where negative."""
+        """Move forward by a number of events; back if negative."""
         self._to(min(max(0, self.position + events), len(self.events)))
 
     def advance(self, seconds: float) -> bool:
-        """Play on; whether anything moved. Stops at the end."""
+        """Continue playing. Return True if anything moved. Stops at the end."""
         self._due += seconds / PLAY_S * len(self.events)
         whole = int(self._due)
         self._due -= whole

@@ -1,4 +1,6 @@
-"""Session of the console: its selection and its data source. Screens and steering receive one; it knows no screen."""
+"""Hold the console's session: its selection and its data source. Screens and steering receive a session; it knows no
+screen.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ from acceld.workloads import load_workload, workload
 
 PAGE = 500
 KEPT_AT_START = 500
-"""Past events shown in the log of a console that has just connected."""
+"""Number of past events in the log of a new console."""
 
 
 class Session:
-    """The state of a console. ``client`` is where everything comes from; nothing else is ever asked."""
+    """The state of a console. All data comes from ``client``."""
 
     def __init__(
         self, client: Client, *, run: int | None = None, replay: Replay | None = None, clock: Callable[[], float]
@@ -30,12 +32,12 @@ class Session:
         self.client = client
         self.replay = replay
         self.live = ConsoleView()
-        """The live state from every event so far, kept also while a recording is shown."""
+        """The live state from all events so far, also while a replay is shown."""
         self.run = run if replay is None else replay.run
         self.candidate: int | None = None
         """The candidate in view."""
         self.banner = ""
-        """The state of the connection in words; empty if all is well."""
+        """The state of the connection as text; empty if it works."""
         self.hello: Mapping[str, Any] = {}
         """The daemon's first answer."""
         self._clock = clock
@@ -43,12 +45,12 @@ class Session:
 
     @property
     def state(self) -> ConsoleView:
-        """The folded events that the screens draw."""
+        """The folded events that the screens show."""
         return self.replay.console if self.replay else self.live
 
     @property
     def now(self) -> float:
-        """Seconds since the epoch; in a replay, the time of the slider."""
+        """Seconds since the epoch; in a replay, the slider's time."""
         return self.state.now if self.replay else self._clock()
 
     @property
@@ -58,16 +60,16 @@ class Session:
 
     @property
     def loading(self) -> bool:
-        """True if the run in view is known by name only."""
+        """True if the run in view is not loaded yet."""
         return self.replay is None and self.run is not None and self.run not in self._loaded
 
     @property
     def read_only(self) -> bool:
-        """True for a recording, and for a history without a daemon."""
+        """True for a replay, and for a history without a daemon."""
         return self.replay is not None or self.client.read_only or bool(self.hello.get("read_only"))
 
     def select(self, run: int) -> bool:
-        """Look at a run; True if it has to be loaded."""
+        """Put a run in view. Return True if it has to be loaded."""
         if run == self.run and self.run_view is not None:
             return False
         self.run, self.candidate = run, None
@@ -75,7 +77,7 @@ class Session:
         return self.replay is None and run not in self._loaded
 
     def fold(self, batch: list[Event]) -> list[Alert]:
-        """Take events in; return those to notify a person of."""
+        """Apply events. Return the alerts for a person."""
         fresh = [event for event in batch if self.live.apply(event)]
         return [alert for event in fresh if (alert := alert_of(event)) is not None]
 
@@ -99,7 +101,7 @@ class Session:
                 row = await self.client.get(f"/v1/runs/{self.run}")
             except DaemonError:
                 raise
-            except AcceldError:  # there is none
+            except AcceldError:  # no such run
                 self.run = None
             else:
                 self.live.load_run(row, row.get("spec") or row)
@@ -107,7 +109,7 @@ class Session:
             self.run = max(self.live.runs, default=None)
 
     async def load(self, run: int, shown: Callable[[], None]) -> None:
-        """Fill a run's view from rows; events that came meanwhile win. ``shown`` is called after each page."""
+        """Load a run's view from rows. Events that came meanwhile take precedence. ``shown`` is called after each page."""
         view, seq = self.live.open(run), self.live.seq
         found = await self.client.get(f"/v1/runs/{run}")
         self._loaded.add(run)
@@ -125,7 +127,7 @@ class Session:
 
 
 def _roof(folder: str | None, name: str | None, chip: str) -> Roof | None:
-    """Return the roof over a run's workload; None if its folder is on another machine or it declares no work."""
+    """Return the roof over a run's workload; None if its folder is on another machine, or it declares no work."""
     peaks = PAPER_PEAKS.get(chip)
     try:
         loaded = load_workload(folder) if folder else workload(name or "")

@@ -1,4 +1,4 @@
-"""Completion of SQL statements. Pure."""
+"""Complete SQL statements. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ BEGUN = re.compile(r"(?:(\w+)\.)?(\w*)$")
 
 
 def completions(before: str, text: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the words that may stand where ``before`` ends, the likeliest first, each without what is there already.
+    """Return the completions of ``before``, likeliest first, without the part that is typed already.
 
-    ``text`` is the whole statement: its tables say which columns are meant.
+    ``text`` is the whole statement; its tables decide which columns are offered.
     """
     begun = BEGUN.search(before)
     assert begun is not None

@@ -1,4 +1,4 @@
-"""One run as the screens see it: a pure fold over events.
+"""Fold events into the view of one run. Pure.
 
 ``RunView.apply`` may be given the same event twice and events in any order; the view is the same. So a view can be
 loaded from rows, then take in a backlog that overlaps them. Every fact is kept with the number of the event it came
@@ -39,9 +39,9 @@ from acceld.events import (
 from acceld.model import Gate, RunState, Source, Status
 
 LOADED = -1_000_000
-"""Before every event: the number under which bests known from rows are kept, plus the iteration."""
+"""Number below every event. Bests from rows are stored under it plus their iteration."""
 ANSWERED = "answered"
-"""Outcome of a call that gave an answer."""
+"""Outcome of an answered call."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Recent:
     events: list[Event] = field(default_factory=list)
 
     def add(self, event: Event) -> bool:
-        """Take an event in; whether it is now held and was not before."""
+        """Add an event. Return True if it is held now and was not before."""
         if len(self.seqs) >= self.limit and event.seq < self.seqs[0]:
             return False
         place = bisect_left(self.seqs, event.seq)
@@ -66,7 +66,7 @@ class Recent:
         return True
 
     def find(self, seq: object) -> Event | None:
-        """Return the event of a number, where it is held."""
+        """Return the event with a number; None if it is not held."""
         if not isinstance(seq, int):
             return None
         place = bisect_left(self.seqs, seq)
@@ -95,7 +95,7 @@ class CandidateView:
     """None until it is evaluated."""
     latency_us: float | None = None
     speedup: float | None = None
-    """Over the baseline."""
+    """Speed-up over the baseline."""
     percent_of_peak: float | None = None
     percent_of_attainable: float | None = None
     failure: str = ""
@@ -106,13 +106,13 @@ class CandidateView:
 
     @property
     def waiting(self) -> bool:
-        """Written, and no result yet."""
+        """True if it has no result yet."""
         return self.status is None
 
 
 @dataclass(slots=True)
 class PlanView:
-    """An idea for one parent, and how many of its attempts gave no code."""
+    """A plan for one parent, and the number of its attempts without code."""
 
     id: int
     parent: int = 0
@@ -126,7 +126,7 @@ class PlanView:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Best:
-    """The best kernel from one event on."""
+    """The best kernel from some event on."""
 
     seq: int
     candidate: int
@@ -139,7 +139,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """Declared work of a workload, and the rates of one core that percent of peak is against."""
+    """Declared work of a workload, and the rates of one core for percent of peak."""
 
     flops: float
     hbm_bytes: float
@@ -161,13 +161,13 @@ class ModelUse:
 
     @property
     def cost_usd(self) -> float:
-        """Known cost."""
+        """Sum of the known costs."""
         return self.cost_micro_usd / 1e6
 
 
 @dataclass(slots=True)
 class RunView:
-    """One run. ``seq`` is the newest event taken in."""
+    """The view of one run. ``seq`` is the newest event applied."""
 
     id: int
     seq: int = 0
@@ -177,7 +177,7 @@ class RunView:
     api: str = ""
     backend: str = "simulator"
     source: str = "simulated"
-    """``simulated`` or ``measured``: what the newest evaluation with a latency says."""
+    """``simulated`` or ``measured``, by the newest evaluation with a latency."""
     source_seq: int = -1
     proposer: str = ""
     preset: str = ""
@@ -188,7 +188,7 @@ class RunView:
     iteration: int = 0
     candidates: dict[int, CandidateView] = field(default_factory=dict)
     under_way: dict[int, float] = field(default_factory=dict)
-    """Start of each evaluation that is under way, by candidate, in seconds since the epoch."""
+    """Start of each running evaluation, by candidate, in seconds since the epoch."""
     children: dict[int, list[int]] = field(default_factory=dict)
     """Ids by parent, ascending; 0 holds the baselines."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -217,7 +217,7 @@ class RunView:
 
     @property
     def iterations(self) -> int:
-        """Iterations that the run was asked for."""
+        """Number of iterations that the run was created with."""
         return int(self.search.get("iterations", 0))
 
     @property
@@ -239,7 +239,7 @@ class RunView:
 
     @property
     def beam(self) -> tuple[int, ...]:
-        """The candidates kept by the newest iteration."""
+        """The candidates that the newest iteration kept."""
         return self.beams[max(self.beams)][1] if self.beams else ()
 
     @property
@@ -253,19 +253,19 @@ class RunView:
 
     @property
     def unpriced(self) -> int:
-        """Calls whose price is not known."""
+        """Number of calls without a known price."""
         return sum(use.unpriced for use in self.uses.values())
 
     @property
     def waiting(self) -> int:
-        """Candidates without a result."""
+        """Number of candidates without a result."""
         return len(self.candidates) - self.counts.total()
 
     def doing(self, now: float) -> str:
-        """Return what a run that goes on waits for, and for how long; empty if nothing is known to be under way.
+        """Return what an active run waits for, and for how long; empty if unknown.
 
-        Such as ``evaluating 3 of 9, 40 s`` for first results, ``checking c12 on data, 9 s`` for one that was only timed,
-        ``verifying c12, 9 s`` for the strict gate, ``2 model calls``.
+        For example ``evaluating 3 of 9, 40 s`` for first results, ``checking c12 on data, 9 s`` for a candidate that
+        was only timed, ``verifying c12, 9 s`` for the strict gate, ``2 model calls``.
         """
         if self.state != RunState.RUNNING:
             return ""
@@ -290,31 +290,31 @@ class RunView:
 
     @property
     def leader(self) -> CandidateView | None:
-        """The fastest of the newest iteration that leads and has not passed the strict gate yet."""
+        """The fastest candidate of the newest iteration that leads but has not passed the strict gate yet."""
         newest = (self.candidates[number] for number in self._levels.get(self.iteration, ()))
         return min(filter(self.unconfirmed, newest), key=lambda one: one.latency_us or 0.0, default=None)
 
     def unconfirmed(self, candidate: CandidateView) -> bool:
-        """Return True if it leads, and has not passed the strict gate yet."""
+        """Return True if the candidate leads but has not passed the strict gate yet."""
         if candidate.status is not Status.PASSED or candidate.gate != Gate.SEARCH or candidate.latency_us is None:
             return False
         return self.best is not None and candidate.latency_us < self.best.latency_us
 
     def speedup_of(self, candidate: CandidateView) -> float | None:
-        """Over the baseline, computed where the event does not say."""
+        """Return the speed-up over the baseline, computed if the event does not have it."""
         if candidate.speedup is not None:
             return candidate.speedup
         base = self.baseline_us
         return base / candidate.latency_us if base and candidate.latency_us else None
 
     def is_win(self, candidate: CandidateView) -> bool:
-        """Return True if it passed and is faster than the baseline beyond a tie; of measured ones, if it was ever the
-        best.
+        """Return True if it passed and is faster than the baseline beyond a tie. A measured one must have been the best
+        at some time.
         """
         return self._won(candidate, self.speedup_of(candidate))
 
     def gained(self, candidate: CandidateView) -> bool:
-        """Return the same against its parent."""
+        """Return True if it is faster than its parent in the same sense."""
         parent = self.candidates.get(candidate.parent or 0)
         if parent is None or not parent.latency_us or not candidate.latency_us:
             return False
@@ -337,13 +337,13 @@ class RunView:
         return tuple(reversed(found))
 
     def mark(self, candidate: int) -> str:
-        """``pin``, ``veto`` or nothing."""
+        """Return ``pin``, ``veto`` or nothing."""
         return self.marks.get(candidate, (0, ""))[1]
 
     # -- taking things in ----------------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> bool:
-        """Take one event in; whether anything changed. Events of other runs are ignored."""
+        """Apply an event. Return True if anything changed. Events of other runs are ignored."""
         if event.run != self.id:
             return False
         self.seq = max(self.seq, event.seq)
@@ -393,7 +393,7 @@ class RunView:
         return True
 
     def load_run(self, row: Mapping[str, Any], seq: int) -> None:
-        """The run's own row as it stood when event ``seq`` was the newest."""
+        """Load the run's own row, as of event ``seq``."""
         spec = row.get("spec") or row
         names = ("workload", "chip", "api", "backend", "proposer", "preset", "search", "name")
         self._created(
@@ -423,7 +423,7 @@ class RunView:
         self.seq = max(self.seq, seq)
 
     def load_candidate(self, row: Mapping[str, Any], seq: int) -> None:
-        """A candidate's row as it stood when event ``seq`` was the newest."""
+        """Load a candidate's row, as of event ``seq``."""
         facts = {"candidate": row["id"]} | {name: value for name, value in row.items() if value is not None}
         self._written(convert(facts, CandidateWritten))
         phase = {"done": "evaluated"}.get(row.get("state") or "", row.get("state") or "written")
@@ -433,7 +433,7 @@ class RunView:
             self._evaluated(convert({**facts, "failure": _failure(row)}, CandidateEvaluated), seq)
 
     def load_plan(self, row: Mapping[str, Any]) -> None:
-        """A plan's row."""
+        """Load a plan's row."""
         index = row.get("index", row.get("number")) or 0
         self._planned(
             PlanWritten(
@@ -552,7 +552,7 @@ class RunView:
 
 
 def _keep(numbers: list[int], number: int) -> None:
-    """Add a number to an ascending list that may hold it already."""
+    """Add a number to an ascending list, unless it is there."""
     if not numbers or numbers[-1] < number:
         numbers.append(number)
     elif numbers[bisect_left(numbers, number)] != number:
@@ -560,7 +560,7 @@ def _keep(numbers: list[int], number: int) -> None:
 
 
 def _named(numbers: list[int]) -> str:
-    """Return ``c3, c5``, and how many more there are than three."""
+    """Return ``c3, c5``, and the number of further ones beyond three."""
     more = f" and {len(numbers) - 3} more" if len(numbers) > 3 else ""
     return ", ".join(f"c{number}" for number in numbers[:3]) + more
 

@@ -1,4 +1,4 @@
-"""Change a run from any screen. Each action is one request; the daemon records it as an event."""
+"""Steer a run from any screen. Each action is one request; the daemon records it as an event."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from acceld.tui.terminal import complain
 
 
 class Steering:
-    """Changes asked of the daemon. ``app`` shows windows and messages."""
+    """Send actions to the daemon. ``app`` shows windows and messages."""
 
     def __init__(self, session: Session, app: App[Any]) -> None:
         self._session, self._app = session, app
 
     def new_run(self) -> None:
-        """Choose a workload, see the estimate, start."""
+        """Choose a workload, show the estimate, and start."""
 
         def start(spec: Mapping[str, Any] | None) -> None:
             if spec is not None:
@@ -35,7 +35,7 @@ class Steering:
         self._app.push_screen(NewRun(self._session.client), start)
 
     def pause(self) -> None:
-        """Pause, or resume where it is paused."""
+        """Pause the run, or resume it if it is paused."""
         run = self._session.run_view
         if run is not None and run.state == "paused":
             self._act("resume", f"r{run.id} goes on")
@@ -43,7 +43,7 @@ class Steering:
             self._act("pause", "paused before the next step")
 
     def cancel(self) -> None:
-        """Cancel, after asking."""
+        """Cancel the run, after asking."""
         run = self._session.run_view
         if run is None:
             return
@@ -53,11 +53,11 @@ class Steering:
         )
 
     def pin(self) -> None:
-        """Keep a candidate in the beam, or let it go again."""
+        """Pin a candidate in the beam, or unpin it."""
         self._mark("pin", "pinned")
 
     def veto(self) -> None:
-        """Keep a candidate out of the beam, or let it in again."""
+        """Veto a candidate, or lift the veto."""
         self._mark("veto", "vetoed")
 
     def branch(self) -> None:
@@ -76,7 +76,7 @@ class Steering:
         )
 
     def budget(self) -> None:
-        """Change the cap."""
+        """Change the run's cap."""
 
         def change(text: str | None) -> None:
             if not text:
@@ -91,7 +91,7 @@ class Steering:
         self._app.push_screen(Ask("New cap of this run in USD", "20.00"), change)
 
     def apply_best(self) -> None:
-        """Write the best kernel over a file of this machine, after asking which."""
+        """Write the best kernel over a file of this machine, after asking for the path."""
         run = self._session.run_view
         if run is None or run.best is None:
             self._warn("nothing has passed yet")
@@ -113,7 +113,7 @@ class Steering:
         self._app.push_screen(Ask(title, "kernel.py; a copy of it is kept beside it"), write)
 
     def refusal(self, action: str) -> str:
-        """Return why an action makes no sense now; empty if it does."""
+        """Return the reason why an action is not possible now; empty if it is."""
         run, needs = self._session.run_view, ACTIONS[action].needs
         if self._session.read_only:
             return "a recording" if self._session.replay is not None else "no daemon: acceld start"
@@ -146,7 +146,7 @@ class Steering:
             self._act(action, f"c{candidate} {done}", candidate=candidate)
 
     def _act(self, action: str, done: str, **arguments: Any) -> None:
-        """Send one action for the run in view; where ``done`` is empty the daemon says what was done."""
+        """Send one action for the run in view. The message is ``done``, or if empty the daemon's answer."""
         run = self._session.run_view
         if run is None:
             self._warn("choose a run first")
@@ -173,13 +173,13 @@ class Steering:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing to do: its title and explanation in the palette."""
+    """An action with its title and explanation in the palette."""
 
     title: str
     help: str
     do: Callable[[Steering], None]
     needs: frozenset[str] = frozenset()
-    """Needed context, out of ``run``, ``live`` (a run that has not ended), ``candidate``, ``models``, ``best``."""
+    """Context that the action needs: ``run``, ``live`` (a run that has not ended), ``candidate``, ``models``, ``best``."""
 
 
 ACTIONS: Mapping[str, Action] = {
@@ -196,10 +196,10 @@ ACTIONS: Mapping[str, Action] = {
     "remeasure": Action(
         "Re-measure candidate", "evaluate it again, strictly", Steering.remeasure, frozenset(["live", "candidate"])
     ),
-    "hint": Action("Hint", "tell the planner something", Steering.hint, frozenset(["live", "models"])),
+    "hint": Action("Hint", "send the planner a hint", Steering.hint, frozenset(["live", "models"])),
     "budget": Action("Budget", "change the run's cap", Steering.budget, frozenset(["live", "models"])),
     "apply_best": Action(
         "Apply the best", "write it to the file it came from", Steering.apply_best, frozenset(["best"])
     ),
 }
-"""Everything a key or the palette can ask for, by name."""
+"""Every action for keys and the palette, by name."""

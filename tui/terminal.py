@@ -1,4 +1,4 @@
-"""Terminal actions of every screen: copy, edit, show an error."""
+"""Use the terminal from any screen: copy, edit, show an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from textual.app import App, SuspendNotSupported
 from acceld.errors import AcceldError
 
 LONG = 200
-"""Characters beyond which a terminal may cut off what is copied."""
+"""Number of characters above which a terminal may cut off a copied text."""
 
 
 def copy(app: App[Any], text: str, what: str) -> None:
@@ -44,5 +44,5 @@ def edit(app: App[Any], text: str, name: str) -> None:
 
 
 def complain(app: App[Any], error: AcceldError) -> None:
-    """Show what went wrong and what to do about it."""
+    """Show an error's message, and what to do about it."""
     app.notify(error.hint or "", title=error.message, severity="error", timeout=8)

@@ -1,4 +1,4 @@
-"""Short words and glyphs of the screens. The word always stands beside the glyph."""
+"""Provide short words and glyphs for the screens. The word always stands beside the glyph."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ STATE_GLYPHS: Mapping[str, str] = {
 
 
 def status_word(candidate: CandidateView) -> str:
-    """``✓ passed``, ``≠ wrong``, ``▶ running`` for a candidate."""
+    """Return a candidate's status with its glyph: ``✓ passed``, ``≠ wrong``, ``▶ running``."""
     if candidate.status is not None:
         return figures.status(candidate.status)
     return {"running": "▶ running", "queued": "· queued"}.get(candidate.phase, "· written")
 
 
 def state_word(state: str) -> str:
-    """``▶ running`` for a run or a device."""
+    """Return the state of a run or a device with its glyph, such as ``▶ running``."""
     return f"{STATE_GLYPHS.get(state, '·')} {state}"
 
 
 def clock(at: float) -> str:
-    """``10:14:02``, UTC, so that a recording reads the same everywhere."""
+    """Return a time as ``10:14:02``, in UTC, so that a recording reads the same everywhere."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S") if at else "--:--:--"
 
 
 def age(seconds: float) -> str:
-    """``9h``, ``12m``, ``4s``."""
+    """Return an age as ``9h``, ``12m``, ``4s``."""
     if seconds < 60:
         return f"{max(0, int(seconds))}s"
     if seconds < 3600:
@@ -79,14 +79,14 @@ def age(seconds: float) -> str:
 
 
 def tokens(count: int) -> str:
-    """``412``, ``18.2k``, ``3.1M``."""
+    """Return a number of tokens as ``412``, ``18.2k``, ``3.1M``."""
     if count < 1_000:
         return str(count)
     return f"{count / 1_000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"
 
 
 def level_of(event: Event) -> str:
-    """``info``, ``warning`` or ``error``."""
+    """Return the level of an event: ``info``, ``warning`` or ``error``."""
     match event.data:
         case Notice(level):
             return level
@@ -164,7 +164,7 @@ def _result(evaluated: CandidateEvaluated) -> str:
 
 
 def event_line(event: Event, palette: Palette) -> Text:
-    """Return ``10:14:02 r3 new best c12``, the sentence in the style of its level."""
+    """Return ``10:14:02 r3 new best c12``: the event's sentence in the style of its level."""
     text = Text.assemble(" ", (clock(event.at), palette.muted), " ")
     text.append(f"r{event.run} " if event.run else "", palette.muted)
     return text.append(sentence(event), palette.level(level_of(event)))

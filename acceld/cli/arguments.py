@@ -34,7 +34,7 @@ def add_target(parser: argparse.ArgumentParser, *, backend: str = "", simulated:
     """Add ``--chip`` and ``--api``, and ``--backend`` if ``backend`` is its help text."""
     chips, apis = (SIMULATED_CHIPS, TARGETS[SIMULATOR].apis) if simulated else (CHIPS, APIS)
     parser.add_argument("--chip", choices=chips, help=f"the chip {CONFIGURED}")
-    parser.add_argument("--api", choices=apis, help="what kernels are written for (default: what a kernel imports)")
+    parser.add_argument("--api", choices=apis, help="API of the kernels (default: by a kernel's imports)")
     if backend:
         parser.add_argument("--backend", choices=tuple(TARGETS), help=backend)
 
@@ -43,7 +43,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
     """Add ``--entry``, ``--grid`` and ``--lnc``."""
     parser.add_argument("--entry", default="", help="name of the kernel function")
     parser.add_argument("--grid", type=grid, default=(), metavar="N[,N]", help="launch grid")
-    parser.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of a logical core")
+    parser.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="physical cores in a logical core")
 
 
 def number_of(text: str, letter: str) -> int:

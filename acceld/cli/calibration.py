@@ -56,7 +56,7 @@ def learn(arguments: argparse.Namespace) -> int:
     """Fit and store a calibration for each chip and API, or forget the stored ones. Return the exit code."""
     home = find_home(arguments.home)
     if home.daemon() is not None:
-        raise UsageError("a running daemon goes on with the calibration it began with", hint="acceld stop")
+        raise UsageError("a running daemon would keep its old calibration", hint="acceld stop")
     state = home.prepare()
     if arguments.forget:
         calibration.keep(state, ())

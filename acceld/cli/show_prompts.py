@@ -47,7 +47,7 @@ class Unsent:
     async def complete(self, request: CompletionRequest) -> Completion:
         """Keep the request. The answer is empty."""
         self.requests.append(request)
-        raise LLMBadRequest("it is only shown")
+        raise LLMBadRequest("the request is only shown, not sent")
 
     async def close(self) -> None:
         """Do nothing, because nothing is open."""

@@ -81,7 +81,7 @@ class Hosts(Protocol):
     """Interface that finds hosts."""
 
     async def start(self) -> None:
-        """Connect. DeviceError if that can not work."""
+        """Connect. DeviceError if no connection can be made."""
         ...
 
     async def found(self, wanted: int) -> Mapping[str, Host]:

@@ -101,7 +101,7 @@ class RunQueue:
             await self._store.change(set_run_state, run, RunState.CANCELLED, "cancelled")
             return "cancelled"
         control.cancel()
-        return "ends after what runs now"
+        return "ends once its running evaluations are done"
 
     def hold(self) -> None:
         """Stop all runs before their next step, because the daemon stops."""

@@ -74,7 +74,7 @@ def apply(control: RunControl, action: str, arguments: Mapping[str, Any]) -> str
             return f"c{candidate} is a parent in the next iteration"
         case "hint":
             control.hints.append(arguments["text"].strip())
-            return "the planner is told from its next plan on"
+            return "the planner gets it from its next plan on"
     raise UsageError(f"{action} does not last")
 
 

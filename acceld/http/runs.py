@@ -59,8 +59,9 @@ async def get_run(request: web.Request) -> web.Response:
 
 
 def stored_states(asked: str, live: bool) -> str:
-    """Return the stored states to look for, so that :func:`~acceld.model.shown_state` of each row found is one of those
-    asked for.
+    """Return the stored states that can be shown as one of the requested states.
+
+    :func:`~acceld.model.shown_state` then decides for each row.
     """
     if live or not asked:
         return asked

@@ -202,8 +202,9 @@ def _preference(
 def roles(material: Material) -> Iterator[dict[str, Any]]:
     """Yield every answered call of every role unchanged: system and user text, reasoning, answer, reward.
 
-    The reward of an executor's or fixer's answer is that of its kernel, a planner's that of the best kernel of its
-    plan. A summarizer's is how often its insight led to a win, less how often to a loss. None if nothing is known.
+    The reward of an executor's or fixer's answer is the reward of its kernel. A planner's is that of the best kernel of
+    its plan. A summarizer's is the number of wins its insight led to, minus the number of losses. The reward is None if
+    nothing is known.
     """
     of_attempt: dict[int, float] = {}
     of_plan: dict[int, float] = {}

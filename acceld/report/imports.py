@@ -61,7 +61,9 @@ class Case:
 
 
 def cases(summary: Path) -> Iterator[Case]:
-    """Yield the cases of NKIBench's summary.json; paths in it are relative to it. UsageError for an invalid file."""
+    """Yield the cases of NKIBench's summary.json. Paths in that file are relative to its folder. UsageError for an
+    invalid file.
+    """
     found = _load(summary)
     if not isinstance(found, dict):
         raise UsageError(f"{summary} is not a summary of NKIBench", hint="it maps operators to their cases")

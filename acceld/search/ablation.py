@@ -1,7 +1,7 @@
-"""Ablations: the same search with one thing changed at a time, at equal cost. Pure.
+"""Run ablations: the same search with one setting changed at a time, at equal cost. Pure.
 
-Every variant gets the same number of candidates to spend, or the same USD, and stops for nothing else; its memory holds its own
-insights alone, so that no variant learns from another.
+Every variant may spend the same number of candidates, or the same USD, and stops for nothing else. Its memory holds
+only its own insights, so that no variant learns from another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "top_k": "rules do not read the memory",
     "memory_size": "rules do not read the memory",
 }
-"""Settings that change nothing where rules propose, each with the reason."""
+"""Settings that have no effect with rules as proposer, with the reason."""
 
 FIELDS: Mapping[str, str] = {
     "beam": "beam_width",
@@ -45,13 +45,13 @@ FIELDS: Mapping[str, str] = {
     "knowledge": "knowledge",
     "strategy": "strategy",
 }
-"""Names that can be varied besides the proposer, each with its search parameter."""
+"""Names that can be varied besides the proposer, with the search parameter of each."""
 PROPOSER = "proposer"
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Limit of what each run may spend; at least one of the two."""
+    """Limit on what each run may spend; at least one of the two is set."""
 
     candidates: int | None = None
     usd: float | None = None
@@ -59,12 +59,12 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One column of the table: what is different from the base, and the searches of its repeats."""
+    """One column of the table: the difference from the base, and the searches of its repeats."""
 
     name: str
     searches: tuple[SearchParameters, ...]
     proposer: str = ""
-    """Empty: the base's."""
+    """Proposer; empty means the base's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Result:
     name: str
     runs: tuple[int, ...]
     speedup: float | None
-    """Geometric mean of the runs' speed-ups; None if one has none."""
+    """Geometric mean of the runs' speed-ups; None if a run has none."""
     low: float | None
     high: float | None
     candidates: float
@@ -83,14 +83,14 @@ class Result:
     device_hours: float
     redundancy: float
     unruled_wins: float | None
-    """Share of the steps to the best kernels whose change class no rule has."""
+    """Share of the steps to the best kernels with a change class that no rule has."""
     progress: tuple[float, ...]
     """Geometric mean of the best so far after 1, 2, 3 ... candidates."""
     warnings: tuple[str, ...]
 
 
 def parse_vary(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """``beam=1,3 memory=off,fifo`` as values by name. UsageError for what can not be varied or is not a value of it."""
+    """Read ``beam=1,3 memory=off,fifo`` as values by name. UsageError for an unknown name or value."""
     found: dict[str, tuple[Any, ...]] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -102,7 +102,7 @@ def parse_vary(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
 
 
 def parse_cost(words: Sequence[str]) -> Cost:
-    """``candidates=64 usd=2``. UsageError for anything else."""
+    """Read ``candidates=64 usd=2``. UsageError for anything else."""
     cost = Cost()
     for word in words:
         name, _, text = word.partition("=")
@@ -128,10 +128,9 @@ def variants(
     grid: bool = False,
     proposers: Mapping[str, SearchParameters] | None = None,
 ) -> list[Variant]:
-    """Return the base and everything that differs from it: in one thing at a time, or with ``grid`` in every
-    combination.
+    """Return the base and its variants: one setting changed at a time, or with ``grid`` every combination.
 
-    ``proposers`` holds the base of each proposer that is varied, for their settings differ.
+    ``proposers`` has a base for each proposer that is varied, because their settings differ.
     """
     if cost == Cost():
         cost = Cost(candidates=calls_by_role(base)["executor"])
@@ -162,7 +161,7 @@ def without_effect(vary: Mapping[str, Sequence[Any]], proposer: str) -> dict[str
 
 
 def result(name: str, numbers: Sequence[int], runs: Sequence[Compared]) -> Result:
-    """One variant's figures from its runs."""
+    """Return one variant's figures from its runs."""
     speedups = [one.outcome.speedup for one in runs]
     known = [value for value in speedups if value is not None]
     costs = [one.cost_usd for one in runs]
@@ -209,7 +208,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def _at_cost(search: SearchParameters, cost: Cost) -> SearchParameters:
-    """Return the search with nothing that could end it but its cost."""
+    """Return the search without any other stop condition than its cost."""
     most = cost.candidates if cost.candidates is not None else 1000
     return replace(
         search,
@@ -237,7 +236,7 @@ def _geomean(values: Sequence[float]) -> float:
 
 
 def _together(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Return the mean curve; one that ended earlier stays where it was."""
+    """Return the mean curve. A curve that ended earlier keeps its last value."""
     curves = [curve for curve in curves if curve]
     longest = max((len(curve) for curve in curves), default=0)
     return tuple(_geomean([curve[min(step, len(curve) - 1)] for curve in curves]) for step in range(longest))

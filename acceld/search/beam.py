@@ -1,4 +1,4 @@
-"""Selection: which candidates an iteration starts from. Pure functions."""
+"""Select the candidates that an iteration starts from. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from acceld.model import Candidate, Source, Status
 
 
 def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, int]]:
-    """Sort key: latency, then fewer instructions, then program hash, then place; never arrival.
+    """Return a sort key: latency, then fewer instructions, then program hash, then place; never arrival.
 
     A candidate without a latency sorts last.
     """
@@ -21,9 +21,10 @@ def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, 
 
 
 def beats(challenger: Candidate, best: Candidate) -> bool:
-    """Return whether the challenger is faster; where both were measured, by more than their intervals and twice the resolution.
+    """Return True if the challenger is faster. If both were measured, it must be so by more than their intervals and
+    twice the resolution.
 
-    One that was timed interleaved with its parent must have won that, too.
+    A challenger that was timed interleaved with its parent must also have won that comparison.
     """
     latency_us, best_us = rank(challenger)[0], rank(best)[0]
     band_us = max(_band_us(challenger), _band_us(best))
@@ -56,10 +57,11 @@ def select(
     pinned: frozenset[int] = frozenset(),
     vetoed: frozenset[int] = frozenset(),
 ) -> tuple[Candidate, ...]:
-    """Return the beam: at most ``width`` distinct programs, best first (elitist: give parents and children alike).
+    """Return the beam: at most ``width`` distinct programs, best first. Pass parents and children alike, so that good
+    parents stay.
 
-    ``pinned`` ids come in before others if they are selectable, ``vetoed`` ids never. Of candidates with the same
-    program only the first by :func:`rank` counts.
+    Candidates in ``pinned`` come before others if they are selectable; those in ``vetoed`` are never chosen. Of
+    candidates with the same program only the first by :func:`rank` counts.
     """
     usable = sorted((c for c in candidates if is_selectable(c) and c.id not in vetoed), key=rank)
     distinct: dict[str, Candidate] = {}
@@ -73,7 +75,7 @@ def select(
 
 
 def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -> bool:
-    """Return True if the candidate's latency would win it a place beside ``beam`` (already passed, best first)."""
+    """Return True if the candidate's latency would earn it a place in ``beam`` (which has passed, best first)."""
     latency = candidate.evaluation.latency_us if candidate.evaluation else None
     if latency is None:
         return False
@@ -81,12 +83,12 @@ def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -
 
 
 def is_untested(candidate: Candidate) -> bool:
-    """Return True if it was only timed."""
+    """Return True if the candidate was only timed."""
     return candidate.evaluation is not None and candidate.evaluation.status is Status.UNTESTED
 
 
 def first_distinct(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
-    """Return the first ``count`` of them (all evaluated) with different programs."""
+    """Return the first ``count`` candidates (all evaluated) with different programs."""
     seen: dict[str, Candidate] = {}
     for candidate in candidates:
         assert candidate.evaluation is not None

@@ -1,7 +1,8 @@
-"""Money under caps: the worst case of a call is reserved before it is made and settled after it.
+"""Keep spending under caps: the worst case of a call is reserved before it is made, and settled after it.
 
-Exact: amounts are whole micro-dollars, rounded up. For every scope (a role of a run, a run, a UTC day, the daemon) spent and reserved
-money together never exceed its cap, so nothing is overspent as long as no call costs more than its worst case.
+Amounts are exact: whole micro-dollars, rounded up. For every scope (a role of a run, a run, a UTC day, the daemon),
+spent and reserved money together never exceed its cap. So nothing is overspent as long as no call costs more than its
+worst case.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MICRO = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class BudgetLevel:
-    """A cap's ``percent`` has been used (100: or the next call would not fit any more)."""
+    """A cap's ``percent`` has been used. 100 can also mean that the next call would exceed it."""
 
     scope: str
     spent_usd: float
@@ -48,17 +49,17 @@ class Account:
     reported: set[int] = field(default_factory=set)
 
     def fits(self, amount: int) -> bool:
-        """Return True if a call with this worst case may be made now."""
+        """Return True if a call with this worst case fits now."""
         return self.cap is None or self.spent + self.reserved + amount <= self.cap
 
     def could_fit(self, amount: int) -> bool:
-        """Return True if it may be made once other calls have returned what they do not use."""
+        """Return True if the call fits once other calls have returned their unused reservations."""
         return self.cap is None or self.spent + amount <= self.cap
 
 
 @dataclass(slots=True)
 class BudgetReservation:
-    """Money set aside for one call; ``settle`` exactly once."""
+    """Money reserved for one call. Call ``settle`` exactly once."""
 
     budget: Budget
     accounts: tuple[Account, ...]
@@ -66,7 +67,7 @@ class BudgetReservation:
     open: bool = True
 
     def settle(self, cost_usd: Decimal | None) -> None:
-        """The call cost so much; None if nobody knows. RuntimeError the second time."""
+        """Book the call's cost; None if unknown. RuntimeError at the second call."""
         if not self.open:
             raise RuntimeError("a reservation is settled once")
         self.open = False
@@ -74,7 +75,7 @@ class BudgetReservation:
 
 
 class Budget:
-    """The caps of a daemon. ``on_level`` hears of 50, 80 and 100 % once for each scope."""
+    """The caps of a daemon. ``on_level`` is called at 50, 80 and 100 %, once for each scope."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class Budget:
         self._day().spent = micro_usd(spent_today_usd)
 
     def set_caps(self, day_usd: float | None, daemon_usd: float | None, allow_unknown_price: bool) -> None:
-        """Change the caps of the day and of the daemon; what has been spent stays."""
+        """Change the caps of the day and of the daemon. The amounts spent stay."""
         self._allow_unknown_price = allow_unknown_price
         self._day_cap = self._day().cap = _cap(day_usd)
         self._daemon.cap = _cap(daemon_usd)
@@ -116,7 +117,7 @@ class Budget:
         self._wake()
 
     def open_role(self, run: int, role: str, cap_usd: float | None, spent_usd: float = 0.0) -> None:
-        """Start the account of one role of a run, or change its cap; it counts in the run's too."""
+        """Open the account of one role of a run, or change its cap. Its spending counts in the run's too."""
         account = self._roles.get((run, role))
         if account is None:
             scope = f"the {role} of r{run}"
@@ -148,7 +149,7 @@ class Budget:
                 self._returned.pop(returned, None)
 
     def try_reserve(self, run: int | None, worst_usd: Decimal | None, role: str = "") -> BudgetReservation | None:
-        """As :meth:`reserve`, but None instead of waiting."""
+        """Reserve as :meth:`reserve` does, but return None where it would wait."""
         accounts = self._accounts(run, role)
         if worst_usd is None:
             capped = [account for account in accounts if account.cap is not None]

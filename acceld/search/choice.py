@@ -1,8 +1,8 @@
 """Choose among a role's models: a bandit on gain per dollar. Pure.
 
-Each model's gain for a dollar is shrunk towards that of all models together, as if each had begun with an equal share of
-:data:`PRIOR_CALLS` average calls; none is drawn less often than :data:`LEAST_SHARE`, so that one that had bad luck is asked
-again. Only what earlier iterations gave counts, so the same rows give the same weights after a restart.
+Each model's gain per dollar is shrunk towards that of all models together, as if each had begun with an equal share of
+:data:`PRIOR_CALLS` average calls. None is drawn less often than :data:`LEAST_SHARE`, so that a model with bad luck is
+asked again. Only earlier iterations count, so the same rows give the same weights after a restart.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Yield:
     calls: int = 0
     cost_usd: float = 0.0
     gain: float = 0.0
-    """Sum of the base-2 logarithms of speed-ups over the parent; what was slower or failed adds nothing."""
+    """Sum of the base-2 logarithms of speed-ups over the parent. Slower or failed candidates add nothing."""
 
 
 def yields(
     calls: Iterable[PricedCall], plans: Iterable[Plan], candidates: Sequence[Candidate], role: str, before: int
 ) -> dict[str, Yield]:
-    """Return what each model's answers in ``role`` came to in the iterations before ``before``, by model."""
+    """Return the yield of each model's answers in ``role`` in the iterations before ``before``, by model."""
     known = {candidate.id: candidate for candidate in candidates}
     of_place: dict[tuple[int, int, int], float] = {}
     of_plan: dict[int, float] = {}
@@ -59,7 +59,7 @@ def yields(
 
 
 def shares(priors: Mapping[str, float], found: Mapping[str, Yield]) -> dict[str, float]:
-    """Return how often each model is to be drawn, of 1; ``priors`` are the configured weights."""
+    """Return the share with which each model is drawn; ``priors`` are the configured weights."""
     total = sum(priors.values())
     calls, cost = sum(one.calls for one in found.values()), sum(one.cost_usd for one in found.values())
     gain = sum(one.gain for one in found.values())

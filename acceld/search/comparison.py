@@ -1,6 +1,6 @@
-"""Runs side by side: what each reached and what it took, and how far each was after the same number of candidates.
+"""Compare runs: what each reached, what it cost, and its progress at equal numbers of candidates.
 
-Latencies are compared only between runs of one workload, chip, API and source; everything else stands beside each other.
+Latencies are compared only between runs of one workload, chip, API and source; all other figures are only listed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Compared:
     calls: int
     cost_usd: float | None
     fixer_usd: float
-    """Part of the cost that repairs took."""
+    """Part of the cost that was spent on repairs."""
     unpriced_calls: int
     device_hours: float
-    """Time candidates spent being evaluated, summed over devices."""
+    """Time of evaluating candidates, summed over devices."""
     redundancy: float
     unruled_wins: float | None
-    """Share of the steps to the best kernel of a change class that no rewrite rule has; None without steps."""
+    """Share of the steps to the best kernel with a change class that no rewrite rule has; None without steps."""
     progress: tuple[float, ...]
     """Best speed-up over the baseline after 1, 2, 3 ... candidates in the order of their results."""
     signs: tuple[Sign, ...]
@@ -96,7 +96,7 @@ def compared(connection: sqlite3.Connection, run: int) -> Compared:
 
 
 def progress(candidates: Sequence[Candidate]) -> tuple[float, ...]:
-    """Return best speed-up so far after each candidate, in the order they were written; empty without a baseline that
+    """Return the best speed-up so far after each candidate, in the order they were written; empty if no baseline
     passed.
     """
     baseline = next((c for c in candidates if c.parent is None and is_selectable(c)), None)
@@ -116,6 +116,6 @@ def _unruled(wins: Sequence[Win]) -> float | None:
 
 
 def comparable(runs: Sequence[Compared]) -> bool:
-    """Return True if their latencies may be set against each other."""
+    """Return True if the runs' latencies may be compared."""
     kinds = {(r.outcome.workload, r.outcome.chip, r.outcome.api, r.outcome.source) for r in runs}
     return len(kinds) <= 1

@@ -1,4 +1,4 @@
-"""Control of an active run: steering, and its end."""
+"""Control an active run: steering, and its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from acceld.model import BUDGET_PREFIX, RunState
 
 
 class RunEnded(Exception):
-    """Leaves the loop with the state the run ends in."""
+    """Leave the search loop with the final state of the run."""
 
     def __init__(self, state: RunState, message: str) -> None:
         super().__init__(message)
@@ -19,7 +19,7 @@ class RunEnded(Exception):
 
 
 def end_of(ended: ExceptionGroup[RunEnded | BudgetError]) -> tuple[RunState, str]:
-    """Return the state and message of the first end that was reached; a run whose cap refused a call is paused."""
+    """Return the state and message of the first end. A run whose cap refused a call is paused."""
     end: BaseException = ended
     while isinstance(end, BaseExceptionGroup):
         end = end.exceptions[0]
@@ -30,36 +30,36 @@ def end_of(ended: ExceptionGroup[RunEnded | BudgetError]) -> tuple[RunState, str
 
 @dataclass
 class RunControl:
-    """The steering state of one run; the daemon changes it, the loop reads it between steps."""
+    """The steering of one run. The daemon changes it; the loop reads it between steps."""
 
     running: asyncio.Event = field(default_factory=asyncio.Event)
-    """Clear while paused."""
+    """Event that is clear while the run is paused."""
     cancelled: bool = False
     pinned: set[int] = field(default_factory=set)
     vetoed: set[int] = field(default_factory=set)
     branches: list[int] = field(default_factory=list)
     """Candidates that join the next iteration's parents."""
     hints: list[str] = field(default_factory=list)
-    """Hints that the planner gets from now on."""
+    """Hints for the planner from now on."""
 
     def __post_init__(self) -> None:
         self.running.set()
 
     def pause(self) -> None:
-        """Stop before the next step; what runs, ends."""
+        """Stop before the next step. Running work is finished."""
         self.running.clear()
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue the run."""
         self.running.set()
 
     def cancel(self) -> None:
-        """End the run after what runs now."""
+        """End the run after its running work."""
         self.cancelled = True
         self.running.set()
 
     async def checkpoint(self) -> None:
-        """Wait while paused. Raises RunEnded where the run was cancelled."""
+        """Wait while paused. Raises RunEnded if the run was cancelled."""
         await self.running.wait()
         if self.cancelled:
             raise RunEnded(RunState.CANCELLED, "cancelled")

@@ -1,4 +1,4 @@
-"""Evaluate the candidates of one run: the same work once, with every result written."""
+"""Evaluate the candidates of one run: equal work once, and every result is stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceld.targets import SIMULATOR
 
 
 class CandidateEvaluations:
-    """Evaluates candidates by an evaluator, or by what the store knows of the same work."""
+    """Evaluate candidates by an evaluator, or by a stored result of the same work."""
 
     def __init__(self, run: Run, store: Store, evaluator: Evaluator, context: str) -> None:
         self._run = run
@@ -23,14 +23,16 @@ class CandidateEvaluations:
         self._context = context
         self._inflight: dict[str, asyncio.Future[Evaluation]] = {}
         self.baseline: Candidate | None = None
-        """The kernel that a device times children against besides their parent. Each host of a fleet must pass it first."""
+        """The kernel that a device times children against, in addition to their parent. Each host of a fleet must pass
+        it first.
+        """
 
     async def evaluate(
         self, candidate: Candidate, gate: Gate, priority: Priority, useful_below_us: float | None = None
     ) -> Candidate:
-        """Return the candidate with its result at a gate; siblings with the same work share one evaluation.
+        """Return the candidate with its result at a gate. Siblings with the same work share one evaluation.
 
-        One that is slower than ``useful_below_us`` is only timed, and stored as such.
+        A candidate slower than ``useful_below_us`` is only timed, and stored as such.
         """
         spec = self._run.spec
         against = await self._against(candidate)
@@ -76,7 +78,7 @@ class CandidateEvaluations:
         return await self.evaluate(candidate, Gate.STRICT, Priority.STRICT)
 
     async def _known(self, request: EvaluationRequest) -> Evaluation | None:
-        """Return an earlier result of the same work, or a timing that decides already; None without one."""
+        """Return an earlier result of the same work, or a timing that already decides; None if there is none."""
         found = await self._store.read(find_evaluation, request.key)
         if found is not None or request.useful_below_us is None:
             return found
@@ -94,7 +96,7 @@ class CandidateEvaluations:
         return (parent, self.baseline)
 
     async def _write(self, candidate: Candidate, evaluation: Evaluation, request: EvaluationRequest) -> Candidate:
-        if evaluation.status is Status.UNTESTED:  # not what the gate asks for, so it must not be found as that
+        if evaluation.status is Status.UNTESTED:  # a timing only, so it must not be found as a result of the gate
             request = replace(request, gate=Gate.TIMING)
         return await self._store.change(
             write_evaluation,

@@ -1,7 +1,8 @@
-"""Forecast of a run before anything is spent: calls, tokens, USD, device hours, time. Pure.
+"""Forecast a run before anything is spent: calls, tokens, USD, device hours, time. Pure.
 
-Expected figures, and a worst case for money: every call at its longest answer. Both are exact in the number of calls, which
-the search's parameters fix, and rough in the length of answers, for which an earlier run's own means may be given.
+There are expected figures, and a worst case for money with every call at its longest answer. Both are exact in the
+number of calls, which the search's parameters fix. They are rough in the length of answers, for which an earlier run's
+means may be given.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from acceld.search.strategies import strategy
 from acceld.store.changes.runs import Spent
 
 FRAME_TOKENS = 700
-"""The prompts' own words, with the profile and the language's few lines."""
+"""Tokens of the prompts' own text, with the profile and the language's few lines."""
 
 INSIGHT_TOKENS = 150
 PLAN_TOKENS = 400
 THOUGHT_TOKENS = 1500
-"""Reasoning and prose around an answer."""
+"""Tokens of reasoning and prose around an answer."""
 
 FAILING = 0.5
-"""Share of first attempts that fail and would be repaired."""
+"""Share of first attempts that fail and get a repair."""
 
 WINDOW = 3
-"""Iterations that the price of the next percent is taken from."""
+"""Number of iterations from which the price of the next percent is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class RoleForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A run as it will probably go. The run ends earlier where its patience, target or budget says so."""
+    """The expected course of a run. The run ends earlier if its patience, target or budget says so."""
 
     candidates: int
     roles: tuple[RoleForecast, ...]
@@ -70,7 +71,7 @@ class Forecast:
 
     @property
     def calls(self) -> int:
-        """Calls of all roles."""
+        """Number of calls of all roles."""
         return sum(role.calls for role in self.roles)
 
     @property
@@ -81,7 +82,7 @@ class Forecast:
 
     @property
     def worst_usd(self) -> float | None:
-        """USD for models if every answer were as long as allowed; None if a price is unknown."""
+        """USD for models if every answer has its full length; None if a price is unknown."""
         costs = [role.worst_usd for role in self.roles if role.calls]
         return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
 
@@ -117,7 +118,7 @@ def forecast(
     """Forecast a run; ``roles`` None means that rules propose, which costs nothing.
 
     ``price`` gives the price of a model for a prompt of so many tokens, as :meth:`acceld.llm.calls.Calls.price`.
-    ``share`` of the plans are models'; at worst all are.
+    ``share`` of the plans are models'; in the worst case all are.
     """
     habits = habits or Habits()
     most = calls_by_role(parameters)
@@ -194,9 +195,9 @@ def _cost(
 
 
 def next_percent_usd(iterations: Sequence[Spent], device_usd_per_hour: float | None = None) -> float | None:
-    """Return what the next percent of speed-up costs in USD if it goes on as in the last ``WINDOW`` iterations.
+    """Return the cost in USD of the next percent of speed-up, if the trend of the last ``WINDOW`` iterations continues.
 
-    Infinity where money was spent and nothing gained. None if nobody can say: too few iterations, an unknown
+    Infinity if money was spent and nothing gained. None if it can not be estimated: too few iterations, an unknown
     price, or nothing spent.
     """
     if len(iterations) < WINDOW:

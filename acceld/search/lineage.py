@@ -8,7 +8,7 @@ from acceld.model import Candidate, Plan, Status
 from acceld.proposers.interface import Step
 
 STEPS = 8
-"""Most steps of a lineage that are shown: the newest."""
+"""Limit on the steps of a lineage that are shown; the newest are."""
 
 
 def outcomes(plans: Iterable[Plan], candidates: Mapping[int, Candidate]) -> dict[int, str]:
@@ -41,7 +41,7 @@ def _outcome(plan: Plan, made: Sequence[Candidate], candidates: Mapping[int, Can
     if ratios:
         return f"{max(ratios):.2f} times as fast" if max(ratios) >= 1.0 else f"slower: {max(ratios):.2f} times as fast"
     if not made:
-        return "no kernel came of it"
+        return "it gave no kernel"
     evaluation = made[-1].evaluation
     if evaluation is None:
         return "not evaluated"

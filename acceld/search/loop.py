@@ -1,9 +1,9 @@
-"""The search: plan, write, (fix), evaluate, select, summarize, iteration after iteration.
+"""Run the search: plan, write, (fix), evaluate, select, summarize, iteration after iteration.
 
-Nothing waits for a stage to end inside an iteration: each plan's attempts start when the plan is there, each
-attempt's evaluation when its code is. Selection waits for the iteration and sorts by place, so the same seed makes
-the same decisions whatever finishes first. Every step looks into the store before it acts, so a run that was cut
-off goes on where its rows end.
+Inside an iteration no stage waits for another to end: a plan's attempts start when the plan is written, an attempt's
+evaluation when its code is. Selection waits for the whole iteration and sorts by place, so the same seed makes the same
+decisions whatever finishes first. Every step looks into the store before it acts, so an interrupted run continues where
+its rows end.
 """
 
 from __future__ import annotations
@@ -54,22 +54,24 @@ class SearchParts:
     proposer: Proposer
     problem: Problem
     root: Kernel
-    """The baseline; without text where the run begins from the reference."""
+    """The baseline; without text if the run begins from the reference."""
     teacher: MemoryTeacher | None = None
     context: str = ""
-    """Goes into each evaluation's key: what decides a result besides the kernel."""
+    """Part of each evaluation's key: everything besides the kernel that a result depends on."""
     device_usd_per_hour: float | None = None
     device_cap_usd: float | None = None
-    """Cap of the machine's time in USD; needs its hourly price."""
+    """Cap in USD on the machine's time; needs its hourly price."""
     polisher: Proposer | None = None
-    """Makes models' kernels that pass faster."""
+    """Rules that polish models' kernels that pass."""
     ahead: int = 64
-    """Most attempts begun and not evaluated yet, beyond the evaluator's slots: no model is paid while evaluations lag."""
+    """Limit on attempts without a result, in addition to the evaluator's slots. So no model is paid while evaluations
+    lag.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The work done for one parent, and the steps that led to it."""
+    """The earlier plans for one parent, and the steps that led to it."""
 
     plans: tuple[Plan, ...]
     outcomes: Mapping[int, str] = field(default_factory=dict)
@@ -77,7 +79,7 @@ class Past:
 
 
 class Search:
-    """One run. ``run()`` ends with the run's final state; an exception means that the harness broke."""
+    """A run. ``run()`` returns the run's final state; an exception means that the harness failed."""
 
     def __init__(self, run: Run, parts: SearchParts, control: RunControl | None = None) -> None:
         self.run_record = run
@@ -94,22 +96,22 @@ class Search:
         self._plans: dict[tuple[int, int, int], Plan] = {}
         self._attempts: dict[tuple[int, int, int | None], Attempt] = {}
         self._candidates: dict[int | None, Candidate] = {}
-        """Candidates of the open iteration that an earlier daemon wrote, by place."""
+        """Candidates of the open iteration from an earlier daemon, by place."""
         self._history: dict[int, list[Plan]] = {}
         self._without_progress = 0
         self._made = 0
-        """Candidates so far, repairs included, the baseline not."""
+        """Number of candidates so far, with repairs but without the baseline."""
         self._codeless: Counter[str] = Counter()
-        """Attempts without code by the reason, of this process."""
+        """Attempts without code in this process, counted by reason."""
         self._allowance = Allowance(None, 0, 0)
         self._begun = asyncio.Semaphore(parts.ahead)
         self._useful_below_us: float | None = None
         self._started = time.monotonic()
         self._device_s_before = 0.0
-        """Time on devices before the daemon that goes on with the run began."""
+        """Seconds on devices before this daemon continued the run."""
 
     async def run(self) -> RunState:
-        """Search until a stop condition holds; the store has every step."""
+        """Search until a stop condition holds. Every step is in the store."""
         store, run = self.parts.store, self.run_record
         await store.change(set_run_state, run.id, RunState.RUNNING)
         resumed = await store.read(resume_state, run.id)
@@ -138,17 +140,17 @@ class Search:
         return state
 
     def _no_kernel(self) -> str:
-        """Say that no answer ever held a kernel, and why most did not."""
+        """Return the message that no answer ever held a kernel, with the most frequent reason."""
         (reason, count), *_ = self._codeless.most_common(1)
         return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
     def _left_s(self) -> float | None:
-        """Time until the first limit; None without one."""
+        """Return the seconds until the first limit; None without a limit."""
         limits = self._limits_s()
         return min(limits.values()) if limits else None
 
     def _limits_s(self) -> dict[str, float]:
-        """Time left until each limit, by what is said where it is reached."""
+        """Return the seconds until each limit, by the message for that limit."""
         limit, took_s = self.parameters.time_limit_s, time.monotonic() - self._started
         limits = {} if limit is None else {f"the time limit of {limit:g} s was reached": limit - took_s}
         cap, price = self.parts.device_cap_usd, self.parts.device_usd_per_hour
@@ -162,7 +164,7 @@ class Search:
         return RunEnded(RunState.FINISHED, min(limits, key=limits.__getitem__))
 
     async def _start(self, resumed: ResumeState) -> None:
-        """Evaluate the baseline, or take up what an earlier daemon left."""
+        """Evaluate the baseline, or load the state that an earlier daemon left."""
         if self.parameters.from_reference and not (resumed.baseline and is_selectable(resumed.baseline)):
             self.baseline = await self._first()
         elif resumed.baseline is None:
@@ -191,7 +193,9 @@ class Search:
             self._history.setdefault(plan.parent, []).append(plan)
 
     async def _first(self) -> Candidate:
-        """Return the first kernel, written from the reference: try after try, each with its repairs, until one passes."""
+        """Return the first kernel, written from the reference. Tries are made one after another, each with its repairs,
+        until one passes.
+        """
         parts, run, parameters = self.parts, self.run_record, self.parameters
         earlier = await parts.store.read(load_candidates, run.id)
         known = {one.order: one for one in earlier if one.parent is None}
@@ -220,7 +224,7 @@ class Search:
         raise RunEnded(RunState.FAILED, "no kernel written from the reference passes")
 
     async def _iterate(self) -> None:
-        """One iteration: everything in it, then selection and teaching."""
+        """Run one iteration with its selection and teaching."""
         store, run = self.parts.store, self.run_record
         parents = self.strategy.parents(self._need(self.baseline), self.beam)
         parents = tuple(p for p in parents if p.id not in self.control.vetoed) or (self._need(self.baseline),)
@@ -241,7 +245,7 @@ class Search:
                             name=f"r{run.id} iteration {self.iteration} parent {place} plan {index}",
                         )
         except TimeoutError:
-            # What was evaluated in time is chosen from; only then does the run end.
+            # Candidates that were evaluated in time are selected from before the run ends.
             await self.control.checkpoint()
             await self._select(parents, sorted(children, key=lambda child: child.order))
             raise self._out_of_time() from None
@@ -254,7 +258,7 @@ class Search:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._evaluations.certify)
 
     async def _pasts(self, parents: Iterable[Candidate]) -> dict[int, Past]:
-        """Return the history for each parent's planner. Only models read more than the plans."""
+        """Return the history for each parent's planner. Rules read only the plans."""
         history = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
         if not self.parts.proposer.abilities.uses_models or self.iteration == 1:
             return {parent: Past(plans) for parent, plans in history.items()}
@@ -268,7 +272,7 @@ class Search:
         }
 
     def _allowed(self, parents: int) -> Allowance:
-        """Return how many of the run's remaining candidates each place of this iteration may create."""
+        """Return how many of the run's remaining candidates each place of this iteration may use."""
         limit, plan = self.parameters.candidates, self.strategy
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were evaluated")
@@ -277,10 +281,9 @@ class Search:
         return Allowance(None if limit is None else limit - self._made, parents * plan.plans * plan.attempts, more)
 
     def _useful(self, parents: tuple[Candidate, ...]) -> float | None:
-        """Return the latency above which a candidate can not enter the beam whatever else comes; None if there is
-        none.
+        """Return the latency above which no candidate can enter the beam any more; None if there is none.
 
-        What is slower is not run on data now; selection and teaching do so where they need it after all.
+        A slower candidate is not run on data now. Selection and teaching do so later if they need it.
         """
         if not self.strategy.keeps_fastest or self.spec.backend != SIMULATOR:
             return None
@@ -305,7 +308,7 @@ class Search:
         insights: tuple[Insight, ...],
         children: list[Candidate],
     ) -> None:
-        """One plan and everything that comes of it; children are appended as they are evaluated."""
+        """Make one plan, its attempts and their evaluations. Children are appended as they are evaluated."""
         await self.control.checkpoint()
         first = (place * self.strategy.plans + index) * self.strategy.attempts
         if not self._allowance.of(first):
@@ -339,12 +342,12 @@ class Search:
                 tasks.create_task(self._in_turn(parent, place, plan, attempt, children))
 
     async def _in_turn(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
-        """Begin an attempt once few enough are begun and not judged yet."""
+        """Begin an attempt once few enough others wait for evaluation."""
         async with self._begun:
             await self._attempt(parent, place, plan, index, children)
 
     async def _attempt(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
-        """One attempt at a plan, evaluated and, where the proposer repairs, repaired."""
+        """Make one attempt at a plan, evaluate it, and repair it if the proposer can."""
         await self.control.checkpoint()
         allowed = self._allowance.of((place * self.strategy.plans + plan.index) * self.strategy.attempts + index)
         if not allowed:
@@ -407,7 +410,7 @@ class Search:
         return await self.parts.store.change(write_attempt, replace(made, fix_of=attempt.id))
 
     async def _polish(self, model: Candidate, children: list[Candidate]) -> None:
-        """Apply rules to a model's kernel that passed and evaluate the results, as children of that kernel."""
+        """Apply rules to a model's kernel that passed, and evaluate the results as its children."""
         polisher, store = self.parts.polisher, self.parts.store
         if polisher is None:
             return
@@ -436,7 +439,7 @@ class Search:
     async def _evaluate(
         self, parent: Candidate, plan: Plan, attempt: Attempt, order: tuple[int, int, int, int]
     ) -> Candidate:
-        """Write the candidate (once) and evaluate it. What a rule makes of a kernel is trusted as that kernel is."""
+        """Write the candidate (once) and evaluate it. A rule's change is as trusted as the kernel it changes."""
         assert attempt.text is not None
         self._made += 1
         child = self._candidates.get(attempt.id)
@@ -461,7 +464,7 @@ class Search:
         return await self._evaluations.evaluate(child, gate, Priority.SEARCH, self._useful_below_us)
 
     async def _select(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
-        """Choose the next beam; try on data what could enter it, and strictly what would be best."""
+        """Choose the next beam. Candidates that could enter it run on data, and a new best must pass the strict gate."""
         width, control = self.strategy.width, self.control
         pool = {c.id: c for c in (self._need(self.baseline), *parents, *children)}
         pins, vetoes = frozenset(control.pinned), frozenset(control.vetoed)

@@ -1,9 +1,9 @@
-"""The optimization memory: which rewrites teach, what the planner is shown, what is too alike, what is withdrawn. Pure.
+"""Manage the optimization memory: which rewrites teach, which insights are shown, merged or withdrawn. Pure.
 
 After AccelOpt (arXiv 2511.15915, section 3): each iteration at most TopK new insights, at most half of them positive,
-from pairs of a parent and a child that differ by more than a threshold; capacity ExpN. What differs from the paper:
-thresholds never lie inside the noise, a group of attempts may teach both its best and its worst, pairs come
-only from kernels that pass the strict gate, and near-duplicates are merged.
+from pairs of a parent and a child that differ by more than a threshold; capacity ExpN. Different from the paper:
+thresholds never lie inside the noise, a group of attempts may teach both its best and its worst, pairs come only from
+kernels that pass the strict gate, and near-duplicates are merged.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from acceld.proposers.interface import NO_PLAN, RewritePair
 POLICIES = get_args(MemoryPolicy)
 
 TOO_ALIKE = 0.8
-"""Similarity from which a new insight is the same as an older one."""
+"""Similarity from which a new insight counts as the same as an older one."""
 
 HALF_LIFE = 32
-"""Under ``value``: an insight counts half as much after so many newer ones."""
+"""Under ``value``: number of newer insights after which an insight counts half as much."""
 
 ELSEWHERE = 0.5
 """Under ``value``: weight of an insight from a workload without a common tag, or from other dtypes."""
@@ -36,14 +36,14 @@ class MemorySettings:
     """The memory's hyper-parameters, with the paper's names in the comments."""
 
     policy: str = "off"
-    capacity: int = 16  # ExpN
-    top_k: int = 8  # TopK
+    capacity: int = 16  # ExpN in the paper
+    top_k: int = 8  # TopK in the paper
     t_pos: float = 1.04
     t_neg: float = 1.15
     show_simulated: bool = False
-    """A measured run sees insights from simulations too, marked unverified."""
+    """True if a measured run also sees insights from simulations, marked unverified."""
     own: bool = False
-    """Only the run's own insights, pinned ones of others left out too: for comparisons."""
+    """True for only the run's own insights, without others' pinned ones. Used for comparisons."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -54,7 +54,7 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True)
 class Applicability:
-    """Setting of a run that an insight must fit to be shown."""
+    """The setting of a run, which an insight must fit to be shown."""
 
     run: int
     chip: str
@@ -63,12 +63,12 @@ class Applicability:
     source: Source = Source.SIMULATED
     tags: tuple[str, ...] = ()
     bound: str = ""
-    """The limit of the kernel that plans are asked for."""
+    """The bottleneck of the kernel that plans are made for."""
     dtype: str = ""
 
 
 def noise(candidate: Candidate) -> float:
-    """Return the fraction inside which the ratio of this candidate to its parent teaches nothing; 0 where nobody knows."""
+    """Return the fraction inside which the ratio of this candidate to its parent teaches nothing; 0 if unknown."""
     profile = candidate.evaluation.profile if candidate.evaluation else None
     if profile is None:
         return 0.0
@@ -76,7 +76,7 @@ def noise(candidate: Candidate) -> float:
         return float(percent) / 100.0
     if profile.source is Source.SIMULATED:
         return SIMULATED_LESSON_PERCENT / 100.0
-    if against := profile.details.get("paired"):  # its parent comes first
+    if against := profile.details.get("paired"):  # the comparison with its parent comes first
         return float(against[0]["band_percent"]) / 100.0
     if profile.latency_us and profile.resolution_us:
         return 2.0 * profile.resolution_us / profile.latency_us
@@ -86,10 +86,10 @@ def noise(candidate: Candidate) -> float:
 def rewrites(
     candidates: Iterable[Candidate], plans: Mapping[int, Plan], settings: MemorySettings
 ) -> tuple[list[RewritePair], list[RewritePair]]:
-    """Return pairs that would teach, best first: positive ones (parent, child), negative ones (child, parent).
+    """Return the pairs that could teach, best first: positive ones (parent, child), negative ones (child, parent).
 
-    Each attempt group (one plan for one parent) offers its best child and its worst. Children whose program is their
-    parent's, or has been offered before, are left out.
+    Each group of attempts (one plan for one parent) offers its best child and its worst. Children whose program is
+    their parent's, or was offered before, are left out.
     """
     by_id = {candidate.id: candidate for candidate in candidates}
     groups: dict[tuple[int, int | None], list[tuple[float, Candidate]]] = {}
@@ -128,7 +128,7 @@ def quota(top_k: int, positives: int) -> tuple[int, int]:
 
 
 def applies(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
-    """Return True if an insight may be shown there."""
+    """Return True if an insight may be shown in a setting."""
     if insight.muted or insight.withdrawn or (settings.own and insight.run != where.run):
         return False
     if insight.chip not in ("", where.chip) or insight.api not in ("", where.api):
@@ -139,7 +139,9 @@ def applies(insight: Insight, where: Applicability, settings: MemorySettings) ->
 
 
 def unverified(insight: Insight, where: Applicability) -> bool:
-    """Return True if it must be marked: simulated knowledge in a measured run, or measured under another SDK."""
+    """Return True if the insight must be marked as unverified: simulated in a measured run, or measured under another
+    SDK.
+    """
     if insight.source is not where.source:
         return insight.source is Source.SIMULATED
     return bool(insight.sdk and where.sdk and insight.sdk != where.sdk)
@@ -148,10 +150,10 @@ def unverified(insight: Insight, where: Applicability) -> bool:
 def shown(
     insights: Iterable[Insight], where: Applicability, settings: MemorySettings, iteration: int, seed: int
 ) -> tuple[Insight, ...]:
-    """Return the insights that the planner sees: pinned ones, then as the policy says, at most ``capacity``.
+    """Return the insights that the planner sees: pinned ones, then those of the policy, at most ``capacity``.
 
-    ``fifo`` (the paper): the run's newest. ``random`` (the published code): the iteration before's, and a sample of the
-    run's older ones. ``value``: the best win-rate with decay, over all runs.
+    ``fifo`` (the paper): the run's newest. ``random`` (the published code): those of the iteration before, and a sample
+    of the run's older ones. ``value``: the best win-rate with decay, over all runs.
     """
     if settings.policy == "off":
         return ()
@@ -175,10 +177,10 @@ def shown(
 
 
 def value(insight: Insight, where: Applicability, newer: int) -> float:
-    """Return the expected usefulness: win-rate with one win and one loss granted, halved every ``HALF_LIFE`` newer
+    """Return the expected usefulness: win-rate with one win and one loss added, halved every ``HALF_LIFE`` newer
     insights.
 
-    Insights of another workload count by whether a tag is shared, those from other dtypes half, those for the same
+    Insights of other workloads are weighted by shared tags. Those from other dtypes count half, those for the same
     bounding engine a little more.
     """
     rate = (insight.wins + 1) / (insight.wins + insight.losses + 2)
@@ -189,9 +191,9 @@ def value(insight: Insight, where: Applicability, newer: int) -> float:
 
 
 def similarity(one: Insight, other: Insight) -> float:
-    """0 (nothing in common) to 1 (the same words): Jaccard index of the words, text and pseudo-code half each.
+    """Return 0 (nothing in common) to 1 (the same words): Jaccard index of the words, text and pseudo-code half each.
 
-    Insights of opposite kinds say opposite things and are never alike.
+    Insights of opposite kinds contradict each other, so they are never similar.
     """
     if one.kind is not other.kind:
         return 0.0
@@ -201,7 +203,7 @@ def similarity(one: Insight, other: Insight) -> float:
 
 
 def novelty(insight: Insight, older: Iterable[Insight]) -> tuple[float, Insight | None]:
-    """1 - similarity to the nearest older insight, and that one."""
+    """Return 1 - similarity to the nearest older insight, and that insight."""
     best, nearest = 0.0, None
     for other in older:
         alike = similarity(insight, other)
@@ -211,7 +213,7 @@ def novelty(insight: Insight, older: Iterable[Insight]) -> tuple[float, Insight 
 
 
 def redundancy(insights: Sequence[Insight]) -> float:
-    """Mean similarity of each insight to its nearest neighbor: 0 all different, 1 all the same."""
+    """Return the mean similarity of each insight to its nearest neighbor: 0 all different, 1 all the same."""
     if len(insights) < 2:
         return 0.0
     nearest = [
@@ -222,7 +224,7 @@ def redundancy(insights: Sequence[Insight]) -> float:
 
 
 def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:
-    """Return the insights to withdraw when a candidate is found suspect: those either end of which it is."""
+    """Return the insights to withdraw when a candidate is found suspect: those with it at either end."""
     return [
         insight
         for insight in insights
@@ -231,7 +233,7 @@ def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:
 
 
 def kind_of(pair: RewritePair) -> InsightKind:
-    """Return positive where the child was the fast one."""
+    """Return positive if the child was the faster one."""
     return InsightKind.POSITIVE if pair.positive else InsightKind.NEGATIVE
 
 

@@ -1,4 +1,4 @@
-"""Outcome of a run, as the record that ``optimize --json``, the table and the reports share. Pure."""
+"""Compute the outcome of a run, the record behind ``optimize --json``, the table and the reports. Pure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Win:
     change_class: str
     latency_us: float | None
     speedup: float | None
-    """Over its parent."""
+    """Speed-up over its parent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Plans that ended without code for one reason: a rule's precondition does not hold, a model gave none."""
+    """Plans that ended without code for the same reason, such as a rule's precondition that does not hold."""
 
     title: str
     """Title of the first such plan."""
@@ -44,7 +44,9 @@ class PairedSpeedup:
     low: float
     high: float
     steps: int
-    """1 where baseline and best took turns; else so many steps, each against its parent, multiplied."""
+    """1 if baseline and best were timed together; otherwise the number of steps, each timed against its parent, whose
+    ratios are multiplied.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Outcome:
     speedup: float | None
     """None if nothing passed."""
     improved: bool
-    """The best is faster than the baseline by more than a tie."""
+    """True if the best is faster than the baseline by more than a tie."""
     paired: PairedSpeedup | None
     """Speed-up of the best over the baseline; None if they were not measured, or a step was not interleaved."""
     tie_band: float | None
@@ -103,22 +105,29 @@ class Outcome:
     best: int | None
     elapsed_s: float
     has_reference: bool | None
-    """True where a reference gave the expected values, False where the workload's own kernel in float64 did, None where nothing ran."""
+    """True if a reference gave the expected values, False if the workload's own kernel in float64 did, None if nothing
+    ran.
+    """
     screened: Mapping[str, int] | None = None
-    """Candidates the simulator found clearly slower than their parent: dropped, measured all the same, and of these
-    faster than their parent (wrong). None if nothing was screened."""
+    """Candidates that the simulator found clearly slower than their parent.
+
+    Counted are those dropped, those measured all the same, and of the latter those faster than their parent (wrong).
+    None if nothing was screened.
+    """
     shapes: tuple[ShapeSpeedup, ...] = ()
-    """Speed-ups of a workload that lists several; latencies and speed-up above are their weighted geometric means then."""
+    """Speed-ups by shape, for a workload that lists several; latencies and speed-up above are then their weighted
+    geometric means.
+    """
 
     def to_json(self) -> dict[str, Any]:
-        """Return jSON-able form."""
+        """Return the record as JSON-able data."""
         return asdict(self) | {"counts": dict(self.counts)}
 
 
 def outcome(
     run: Run, candidates: Sequence[Candidate], plans: Mapping[int, Plan], refused: Sequence[Attempt] = ()
 ) -> Outcome:
-    """The outcome of ``run`` from its candidates, its plans by id and its attempts without code."""
+    """Return the outcome of ``run`` from its candidates, its plans by id and its attempts without code."""
     by_id = {candidate.id: candidate for candidate in candidates}
     baseline = by_id.get(run.baseline) if run.baseline else next((c for c in candidates if c.parent is None), None)
     best = by_id.get(run.best) if run.best else None
@@ -188,8 +197,8 @@ def _by_shape(before: Evaluation | None, after: Evaluation | None) -> tuple[Shap
 def paired_speedup(best: Candidate | None, by_id: Mapping[int, Candidate]) -> PairedSpeedup | None:
     """Return the speed-up over the baseline from ratios of interleaved measurements.
 
-    The ratio against the baseline itself where there is one; else the product of the steps, whose relative half widths add
-    in squares (they were measured independently).
+    It is the ratio against the baseline itself, if measured. Otherwise it is the product of the steps; their relative
+    half widths add in squares, because they were measured independently.
     """
     logs: list[tuple[float, float, float]] = []
     at = best
@@ -217,7 +226,7 @@ def paired_speedup(best: Candidate | None, by_id: Mapping[int, Candidate]) -> Pa
 
 
 def _screened(candidates: Sequence[Candidate]) -> Mapping[str, int] | None:
-    """Return counts over the candidates that screening would drop; a reused evaluation counts once."""
+    """Return counts over the candidates that screening would drop. A reused evaluation counts once."""
     profiles = {c.evaluation.source_sha256: c.evaluation.profile for c in candidates if c.evaluation}
     choices = [found for one in profiles.values() if one is not None and (found := one.details.get("screen"))]
     if not choices:

@@ -1,7 +1,7 @@
-"""Decide a run again from its rows, offline: the same answers and results must give the same plans, kernels and beams.
+"""Repeat a run's decisions from its rows, offline: equal answers and results must give equal plans, kernels and beams.
 
-Every stored answer of a model is read again, and every selection is made again from the results that were known when it
-was made. A difference means that a rule of acceld has changed since, or that a row has.
+Every stored answer of a model is read again, and every selection is made again from the results known at that time. A
+difference means that a rule of acceld, or a row, has changed since.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EVENTS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's stored answer and the place it was asked for."""
+    """A model's stored answer, and the place it was asked for."""
 
     call: int
     role: str
@@ -51,7 +51,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place at which deciding again comes out otherwise."""
+    """The first place at which the repeated decision differs."""
 
     what: str
     stored: str
@@ -60,7 +60,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Number of decisions that were made again."""
+    """Number of decisions that were repeated."""
 
     beams: int
     plans: int
@@ -108,7 +108,7 @@ def recording(connection: sqlite3.Connection, run: int) -> Recording:
 
 
 def differences(recorded: Recording) -> tuple[list[Difference], Checked]:
-    """Return the decisions that differ on replay, in the order of the run, and how many were decided again."""
+    """Return the decisions that differ, in the order of the run, and the number of repeated decisions."""
     plans, plan_count = _plans(recorded)
     attempts, attempt_count = _attempts(recorded)
     beams, beam_count = _beams(recorded)
@@ -132,7 +132,7 @@ def _plans(recorded: Recording) -> tuple[list[Difference], int]:
 
 
 def _attempts(recorded: Recording) -> tuple[list[Difference], int]:
-    """Return the last answer of a place counts: a re-ask comes after what it replaces."""
+    """Compare attempts with the last answer of each place, because a re-ask replaces the earlier answer."""
     asked: dict[tuple[int, int, int], list[Answer]] = {}
     for answer in recorded.answers:
         if answer.role != "planner":

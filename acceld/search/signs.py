@@ -1,7 +1,7 @@
-"""Signs that a search goes wrong, as the paper's failures showed them; and how repairs fared. Pure.
+"""Find signs that a search goes wrong, which the paper's failures showed, and rate its repairs. Pure.
 
-A beam stuck in one lineage, a memory nobody cites, plans that repeat, calls that bring no code: each is a figure with a
-sentence that says what to change.
+Examples: a beam stuck in one lineage, a memory nobody cites, plans that repeat, calls without code. Each is a figure
+with a sentence that says what to change.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from acceld.model import Attempt, Candidate, Insight, Plan, Status
 from acceld.search.memory import redundancy, repeated
 
 LEAST = 8
-"""No sign is read from fewer plans, attempts or beam places than this."""
+"""Least number of plans, attempts or beam places from which a sign is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Something a person should know about a run."""
+    """A warning about a run."""
 
     name: str
     value: float
     text: str
     hint: str
     of_models: bool = True
-    """It is about what models are asked and answer."""
+    """True if the sign is about models' calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def signs(
     beam: Sequence[int],
     insights: Sequence[Insight],
 ) -> list[Sign]:
-    """Return the signs that a run goes wrong; empty if there are none. ``beam`` holds the ids of the last beam."""
+    """Return the warnings about a run; empty if there are none. ``beam`` holds the ids of the last beam."""
     found = [
         one_lineage(candidates, beam),
         uncited(plans),
@@ -58,7 +58,7 @@ def signs(
 
 
 def one_lineage(candidates: Sequence[Candidate], beam: Sequence[int]) -> Sign | None:
-    """Return the whole beam descends from one child of the baseline, several iterations ago."""
+    """Return a warning if the whole beam descends from one child of the baseline, several iterations ago."""
     by_id = {candidate.id: candidate for candidate in candidates}
     lines = [_lineage(number, by_id) for number in beam if number in by_id]
     lines = [line for line in lines if len(line) > 1]
@@ -77,7 +77,7 @@ def one_lineage(candidates: Sequence[Candidate], beam: Sequence[int]) -> Sign | 
 
 
 def uncited(plans: Sequence[Plan]) -> Sign | None:
-    """Planners were shown insights and say that none of them led anywhere."""
+    """Return a warning if planners cite none of the insights that they see."""
     shown = [plan for plan in plans if plan.insights]
     if len(shown) < LEAST:
         return None
@@ -93,7 +93,7 @@ def uncited(plans: Sequence[Plan]) -> Sign | None:
 
 
 def repeating(plans: Sequence[Plan]) -> Sign | None:
-    """Plans say what earlier plans for the same kernel said."""
+    """Return a warning if plans repeat earlier plans for the same kernel."""
     share = repeated(plans)
     if len(plans) < LEAST or share < 0.3:
         return None
@@ -106,7 +106,7 @@ def repeating(plans: Sequence[Plan]) -> Sign | None:
 
 
 def redundant(insights: Sequence[Insight]) -> Sign | None:
-    """Insights say the same."""
+    """Return a warning if insights repeat each other."""
     figure = redundancy([insight for insight in insights if not insight.withdrawn])
     if len(insights) < LEAST or figure < 0.6:
         return None
@@ -119,7 +119,7 @@ def redundant(insights: Sequence[Insight]) -> Sign | None:
 
 
 def without_code(attempts: Sequence[Attempt]) -> Sign | None:
-    """Answers of the executor hold no code."""
+    """Return a warning if answers of the executor hold no code."""
     share = sum(attempt.text is None for attempt in attempts) / len(attempts) if attempts else 0.0
     if len(attempts) < LEAST or share < 0.25:
         return None
@@ -133,7 +133,7 @@ def without_code(attempts: Sequence[Attempt]) -> Sign | None:
 
 
 def repair_rates(candidates: Iterable[Candidate], attempts: Mapping[int, Attempt]) -> list[RepairRate]:
-    """Return repairs by the failure they answered: how many were tried, how many passed; most tried first.
+    """Return the repairs by class of failure: how many were tried, how many passed; most tried first.
 
     ``attempts`` maps ids to attempts.
     """
@@ -154,7 +154,7 @@ def repair_rates(candidates: Iterable[Candidate], attempts: Mapping[int, Attempt
 
 
 def _lineage(number: int, by_id: Mapping[int, Candidate]) -> list[int]:
-    """Return ids from a candidate up to its baseline."""
+    """Return the ids from a candidate up to its baseline."""
     line = [number]
     while (parent := by_id[line[-1]].parent) is not None and parent in by_id:
         line.append(parent)

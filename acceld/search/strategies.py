@@ -1,9 +1,9 @@
 """Spread a budget of plans and attempts over iterations. Pure.
 
 All strategies spend about the same number of attempts, so that they can be compared: ``beam`` B x N x K x T;
-``best_of_n`` the same number, all from the baseline; ``reflexion`` one lineage, one attempt after the other;
-``random`` the beam's schedule with plans taken at random. ``tune`` and ``evolve`` are the beam's schedule for plans that
-are sequences of rewrites, tuned before anything is checked.
+``best_of_n`` the same number, all from the baseline; ``reflexion`` one lineage, one attempt after the other; ``random``
+the beam's schedule with plans taken at random. ``tune`` and ``evolve`` use the beam's schedule, with sequences of
+rewrites as plans, which are tuned before anything is checked.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ Beam = tuple[Candidate, ...]
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """Go on from the fastest candidates so far: a beam."""
+    """Continue from the fastest candidates so far: a beam."""
 
     width: int
-    """Candidates kept."""
+    """Number of candidates kept."""
     plans: int
-    """Plans a parent."""
+    """Number of plans for a parent."""
     attempts: int
-    """Attempts a plan."""
+    """Number of attempts at a plan."""
     iterations: int
 
     keeps_fastest: ClassVar[bool] = True
-    """A candidate slower than every one of a full beam is never kept."""
+    """True if a candidate slower than every one of a full beam is never kept."""
 
     def next_beam(self, before: Beam, fastest: Beam, passed: Sequence[Candidate]) -> Beam:
-        """Return the next beam, from the former beam, the fastest candidates now, and the children that passed,
-        in order."""
+        """Return the next beam from the former beam, the fastest candidates now, and the children that passed, in
+        order.
+        """
         return fastest
 
     def parents(self, baseline: Candidate, beam: Beam) -> Beam:
@@ -43,7 +44,7 @@ class Strategy:
 
     @property
     def attempts_in_all(self) -> int:
-        """Attempts of a whole run whose beam is full from the second iteration on."""
+        """Number of attempts of a whole run, if its beam is full from the second iteration on."""
         return (1 + (self.iterations - 1) * self.width) * self.plans * self.attempts
 
 
@@ -56,7 +57,7 @@ class BestOfN(Strategy):
 
 
 class Reflexion(Strategy):
-    """Go on from the last candidate that passed, be it slower."""
+    """Continue from the last candidate that passed, even if it is slower."""
 
     keeps_fastest = False
 
@@ -76,7 +77,7 @@ STRATEGIES: Mapping[str, Callable[[SearchParameters], Strategy]] = {
 
 
 def strategy(parameters: SearchParameters) -> Strategy:
-    """Return the parameters' strategy. ValueError for one that does not exist."""
+    """Return the strategy of the parameters. ValueError for an unknown one."""
     if parameters.strategy not in STRATEGIES:
         raise ValueError(f"there is no strategy {parameters.strategy!r}; there are {', '.join(STRATEGIES)}")
     return STRATEGIES[parameters.strategy](parameters)
@@ -84,19 +85,19 @@ def strategy(parameters: SearchParameters) -> Strategy:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Share the candidates that a run has left among the places of one iteration.
+    """Share a run's remaining candidates among the places of one iteration.
 
-    What a place may make is fixed before the iteration begins, so it does not depend on what finishes first.
+    Each place's share is fixed before the iteration begins, so it does not depend on what finishes first.
     """
 
     room: int | None
-    """Candidates left; None if the run has no limit."""
+    """Number of candidates left; None if the run has no limit."""
     places: int
     repairs: int
-    """At most so many after a place's first candidate."""
+    """Limit on repairs after a place's first candidate."""
 
     def of(self, place: int) -> int:
-        """Return how many candidates, repairs included, a place (counted over parents, plans, attempts) may make."""
+        """Return how many candidates, with repairs, a place may make. Places are counted over parents, plans, attempts."""
         if self.room is None:
             return 1 + self.repairs
         if place >= self.room:

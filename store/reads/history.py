@@ -141,7 +141,9 @@ def query(
         ) from error
     except (sqlite3.Warning, sqlite3.ProgrammingError, sqlite3.DatabaseError) as error:
         if "use function" in str(error):
-            raise UsageError(f"SQL: {error}", hint="Functions that compute on what is read are there.") from error
+            raise UsageError(
+                f"SQL: {error}", hint="Only functions that compute on their arguments are allowed."
+            ) from error
         if isinstance(error, sqlite3.DataError):
             raise UsageError(f"SQL: {error}", hint=f"A value may have {_VALUE_BYTES >> 20} MiB.") from error
         if "not authorized" in str(error) or "prohibited" in str(error):

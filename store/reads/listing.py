@@ -296,7 +296,7 @@ def call_rows(
         found = connection.execute(
             f"{_CALL} WHERE id IN (SELECT l.id FROM llm_calls l JOIN candidates c ON c.id = ? WHERE l.run = c.run "
             "AND l.iteration = c.iteration AND l.parent = c.parent AND CASE WHEN l.plan IS NULL "
-            "THEN json_extract(l.parameters, '$.tags.index') = c.plan_number "  # the plan had no id at the time of the call
+            "THEN json_extract(l.parameters, '$.tags.index') = c.plan_number "  # it had no id at the time of the call
             "ELSE l.plan = c.plan AND l.attempt = c.attempt_number "
             "AND ifnull(json_extract(l.parameters, '$.tags.step'), 0) <= c.fix_number END) ORDER BY id",
             (candidate,),

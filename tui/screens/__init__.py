@@ -1,1 +1,1 @@
-"""One module a screen; each maps the folded state to widgets and keys to requests."""
+"""Hold the screens, one module each. A screen maps the folded state to widgets, and keys to requests."""

@@ -1,4 +1,4 @@
-"""Base of all screens: frame, keys, and updates from the state."""
+"""Provide the base of all screens: frame, keys, and updates from the state."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ class ConsoleScreen(Screen[None]):
 
     NAME: ClassVar[str] = ""
     WANTS: ClassVar[frozenset[str]] = frozenset()
-    """Changes that make it draw again: ``runs``, ``run`` (the run in view), ``devices``, ``insights``, ``log``."""
+    """Changes after which the screen is drawn again: ``runs``, ``run`` (the run in view), ``devices``, ``insights``,
+    ``log``.
+    """
     FILTERS: ClassVar[bool] = False
     SORTS: ClassVar[tuple[str, ...]] = ()
-    """Orders of the list, the first one without asking."""
+    """Orders of the list; the first is the default."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Find", id="filter", key_display="/"),
@@ -48,19 +50,19 @@ class ConsoleScreen(Screen[None]):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
-        self._composed = False  # the widgets are not there to be drawn yet
+        self._composed = False  # the widgets can not be drawn yet
         self.query_text = ""
         self.sort = 0
         self._pointed: Hashable | None = None
-        """Key that the cursor was last put on."""
+        """Key that the cursor was last moved to."""
         self._unread: dict[str, str] = {}
-        """Message for each request without an answer: that it is being read, or why it could not be."""
+        """Message for each request without an answer: it is being read, or the reason why it could not be."""
         self._greyed: frozenset[str] = frozenset()
-        """Keys that make no sense now."""
+        """Keys of actions that are not possible now."""
 
     @property
     def palette(self) -> Palette:
-        """Styles of the theme in use."""
+        """Styles of the current theme."""
         return palette_of(self.app)
 
     @property
@@ -98,7 +100,7 @@ class ConsoleScreen(Screen[None]):
         self.call_after_refresh(self.refresh_all)
 
     def refresh_all(self) -> None:
-        """Draw everything from the state as it is now."""
+        """Draw everything from the current state."""
         if not self._composed:
             return
         self.query_one("#context").refresh()
@@ -114,38 +116,38 @@ class ConsoleScreen(Screen[None]):
             self.refresh_bindings()
 
     async def on_key(self, event: events.Key) -> None:
-        """Say why a key that is greyed does nothing now."""
+        """Say why a greyed key does nothing."""
         active = self.active_bindings.get(event.key)
         if active is not None and not active.enabled and active.binding.action.startswith("app.steer("):
             event.stop()
             await self.app.run_action(active.binding.action.replace("app.steer", "app.why"))
 
     def nothing(self, text: str, asked: str = "") -> str:
-        """Return why there is nothing to show: no connection, still being read, could not be read, or ``text``.
+        """Return the reason why there is nothing to show: no connection, being read, could not be read, or ``text``.
 
-        ``asked`` is the part of the path after the version that :meth:`fetch` was given.
+        ``asked`` is the path of the request to :meth:`fetch`, without the version.
         """
         if self.session.replay is None and not self.session.hello:
             return self.session.banner or "connecting"
         return self._unread.get(asked, "") or text
 
     def select_run(self, run: int) -> None:
-        """Look at a run; what is not known of it yet is loaded."""
+        """Put a run in view, and load it if necessary."""
         if self.session.select(run):
             self.app.run_worker(self.session.load(run, self.refresh_all), group="load", exit_on_error=False)
         self.refresh_all()
 
     def point(self, lines: LineList, key: Hashable | None) -> None:
-        """Put the cursor on what is in view, when that has changed elsewhere."""
+        """Move the cursor to what is in view, if another screen has changed that."""
         if key is not None and key != self._pointed and lines.move_to_key(key):
             self._pointed = key
 
     def pointed(self, key: Hashable) -> None:
-        """Take in that a person put the cursor there."""
+        """Handle a person's move of the cursor."""
         self._pointed = key
 
     def fetch(self, path: str, take: Callable[[Any], None], **parameters: Any) -> None:
-        """Ask the daemon and hand the answer over; an answer to an older question of this screen is dropped."""
+        """Send a request, and pass its answer to ``take``. An answer to an older request of this screen is dropped."""
 
         asked = path.split("/")[2]
 
@@ -171,7 +173,7 @@ class ConsoleScreen(Screen[None]):
         if run is None:
             text.append("acceld", palette.strong).append(f"  {app.client.where}", palette.muted)
             return text
-        if not run.workload:  # its row has not come yet: nothing is known, not even its state
+        if not run.workload:  # its row has not arrived: nothing is known, not even its state
             return text.append(f"r{run.id}", palette.strong).append("  reading", palette.muted)
         row = app.state.runs.get(run.id)
         parts = [(styled(f"r{run.id} {run.workload}", palette.strong), 9), (styled(f" {run.chip}", palette.muted), 0)]
@@ -192,7 +194,7 @@ class ConsoleScreen(Screen[None]):
         text.append_text(whole(parts, width - 1))
         right = styled(_money(run, row), palette.muted)
         room = width - text.cell_len - right.cell_len - 1
-        return text.append(" " * room).append_text(right) if room >= 2 else text  # whole or not at all
+        return text.append(" " * room).append_text(right) if room >= 2 else text  # shown whole or not at all
 
     def _banner_line(self, width: int) -> Text:
         return styled(f" {self.session.banner}", self.palette.warn)
@@ -209,7 +211,7 @@ class ConsoleScreen(Screen[None]):
     # -- filter --------------------------------------------------------------------------------------------------
 
     def filtered(self, text: str) -> None:
-        """Take in the filter's new text. A screen without a filter searches its first list."""
+        """Apply the filter's new text. A screen without a filter searches its first list."""
         self.query_text = text
         if self.FILTERS:
             self.show()
@@ -223,7 +225,7 @@ class ConsoleScreen(Screen[None]):
         self.show()
 
     def action_find(self, step: int) -> None:
-        """Move to the next line that holds the text searched for."""
+        """Move to the next line with the text that was searched for."""
         lists = self.query(LineList)
         if not self.query_text or not lists:
             self.notify("Type / and a text first.", title="Nothing to search for")
@@ -262,7 +264,7 @@ class ConsoleScreen(Screen[None]):
 
 
 def best_line(run: RunView, width: int) -> str:
-    """Speed-up of the best so far over the candidates, the oldest left, as a sparkline."""
+    """Return a sparkline of the best speed-up so far over the candidates, oldest left."""
     base = run.baseline_us
     if not base or not run.bests:
         return ""

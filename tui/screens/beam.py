@@ -1,4 +1,4 @@
-"""The tree of candidates of one run."""
+"""Show the tree of candidates of one run."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import age, clock, level_of, sentence, state_word, status_word
 
 PEAK = 7
-"""Width of the column for percent of peak, the first column to be left out of a narrow list."""
+"""Width of the column for percent of peak, which a narrow list leaves out first."""
 FIGURES = 9 + 1 + 6 + 1 + PEAK + 1 + 13
-"""Cells of latency, speed-up, percent of peak and status."""
+"""Widths of the columns latency, speed-up, percent of peak and status."""
 NARROW = 66
 RESTS_S = 0.15
-"""Time the cursor rests before a candidate's text is asked for."""
+"""Seconds that the cursor must rest before a candidate's text is loaded."""
 
 
 def figures_width(width: int) -> int:
-    """Cells that the figures take in a line of ``width``."""
+    """Return the cells of the figures in a line of ``width``."""
     return FIGURES if width >= NARROW else FIGURES - PEAK
 
 
 class BeamScreen(ConsoleScreen):
-    """Candidates as they were derived from each other, with the path to the best."""
+    """The tree of candidates, with the path to the best."""
 
     NAME = "beam"
     AUTO_FOCUS: ClassVar[str | None] = "#tree"
@@ -124,7 +124,7 @@ class BeamScreen(ConsoleScreen):
         if self.session.loading:
             return f"reading r{self.session.run}"
         if self._folding.query:
-            return "No candidate is like that."
+            return "No candidate matches."
         if self._folding.only_failed:
             return "No candidate failed."
         return self.nothing("No candidate yet: the baseline is evaluated first." if self.run_view else "No run yet.")
@@ -144,7 +144,7 @@ class BeamScreen(ConsoleScreen):
             text.truncate(width, overflow="ellipsis")
             return text
         node = run.candidates.get(one.candidate)
-        if node is None:  # of the run that was in view before
+        if node is None:  # belongs to the run that was in view before
             return Text("")
         on_path = node.id in self._path
         fold = ("▾" if one.open else "▸") if one.has_children else " "
@@ -238,7 +238,7 @@ class BeamScreen(ConsoleScreen):
         return text
 
     def _lineage(self, run: RunView, node: CandidateView, width: int, text: Text) -> None:
-        """Each step from the baseline, with what it gained."""
+        """Append each step from the baseline, with its gain."""
         palette = self.palette
         text.append("\nlineage\n", palette.muted)
         before: float | None = None
@@ -261,11 +261,11 @@ class BeamScreen(ConsoleScreen):
             )
 
     def _show_plot(self) -> None:
-        """Draw the figure that was chosen, where there is room for it."""
+        """Draw the chosen figure, if there is room."""
         place, run = self.query_one("#plot", Container), self.run_view
         if run is None or not place.display:
             return
-        from acceld.tui.widgets.plot import PlotPane  # with numpy, which no other screen waits for
+        from acceld.tui.widgets.plot import PlotPane  # imports numpy, which no other screen needs
 
         plot = PLOTS[self._plot](run, self.session.candidate)
         if place.children:
@@ -278,7 +278,7 @@ class BeamScreen(ConsoleScreen):
         self._show_plot()
 
     def _show_change(self) -> None:
-        """The diff against the parent, where there is room for it, once the cursor rests."""
+        """Draw the difference from the parent, if there is room, once the cursor rests."""
         pane, number = self.query_one("#change", LineList), self.session.candidate
         if number is None or number == self._changed[0] or not pane.display:
             return

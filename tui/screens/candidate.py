@@ -1,4 +1,4 @@
-"""One candidate: source, diff, plan, checks, model calls, lineage."""
+"""Show one candidate: source, diff, plan, checks, model calls, lineage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AGAINST = ("parent", "baseline", "best")
 
 
 class CandidateScreen(CandidateInView):
-    """Everything known of one candidate."""
+    """All facts about one candidate."""
 
     NAME = "candidate"
     AUTO_FOCUS: ClassVar[str | None] = "#lines"
@@ -182,7 +182,9 @@ class CandidateScreen(CandidateInView):
         if not self.facts.get("parent"):
             return "No model was asked: it is a baseline."
         return (
-            "No model was asked: a rewrite rule made it." if self.facts.get("rule") else "No model call is known of it."
+            "No model was asked: a rewrite rule made it."
+            if self.facts.get("rule")
+            else "No model call of it is stored."
         )
 
     def _insights_lines(self) -> list[Text]:
@@ -302,7 +304,7 @@ class CandidateScreen(CandidateInView):
 
 
 def engine_bars(profile: Mapping[str, Any], width: int, filled: Any, muted: Any) -> Text:
-    """Return busy time of each engine against the latency."""
+    """Return the busy time of each engine against the latency."""
     text = Text()
     engines = sorted((profile.get("engines_us") or {}).items(), key=lambda item: -item[1])
     whole = profile.get("latency_us") or max((busy for _, busy in engines), default=0.0)

@@ -1,4 +1,4 @@
-"""Screen of the models' costs, and of the gains they bought."""
+"""Show the costs of models, and the gains they bought."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 class CostsScreen(ConsoleScreen):
-    """Money, by role and model."""
+    """Costs by role and model."""
 
     NAME = "costs"
     AUTO_FOCUS: ClassVar[str | None] = "#models"
@@ -85,7 +85,7 @@ class CostsScreen(ConsoleScreen):
         return self.nothing("No model was asked yet.", "costs")
 
     def _rows(self) -> list[Mapping[str, Any]]:
-        """By model: from the daemon, or in a replay from the events."""
+        """Return the costs by model: from the daemon, or in a replay from the events."""
         if self._answer and self.session.replay is None:
             return list(self._answer.get("by_model") or ())
         run = self.run_view

@@ -1,4 +1,4 @@
-"""Screens about the candidate in view."""
+"""Provide the base of screens about the candidate in view."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from acceld.tui.session import Session
 
 
 class CandidateInView(ConsoleScreen):
-    """Asks for everything known of the candidate in view, again when it has a new result; the best, where none is."""
+    """Load all facts about the candidate in view, again when it has a new result. Without a candidate, the best one is
+    shown.
+    """
 
     WANTS: ClassVar[frozenset[str]] = frozenset({"run"})
 
@@ -34,19 +36,21 @@ class CandidateInView(ConsoleScreen):
 
     @property
     def unknown(self) -> str:
-        """Return the reason why nothing is known of the candidate: it is being read, could not be, or there is none."""
+        """Return the reason why nothing is known of the candidate: it is being read, could not be read, or does not
+        exist.
+        """
         return self.nothing("Choose a candidate on the Beam screen.", "candidates")
 
     def take(self, facts: Mapping[str, Any]) -> None:
-        """The answer: keep it, and draw."""
+        """Store the answer, and draw."""
         self.facts = facts
 
     @property
     def evaluation(self) -> Mapping[str, Any]:
-        """The candidate's result; empty before there is one."""
+        """The candidate's result; empty if there is none yet."""
         return self.facts.get("evaluation_record") or {}
 
     @property
     def profile(self) -> Mapping[str, Any]:
-        """Its profile; empty without one."""
+        """The candidate's profile; empty if there is none."""
         return self.evaluation.get("profile") or {}

@@ -1,4 +1,4 @@
-"""Every event as it comes, or the daemon's own log."""
+"""Show every event as it comes, or the daemon's own log."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LogsScreen(ConsoleScreen):
             log.border_title = "Events" + (f" of r{self.run_view.id}" if self._one_run and self.run_view else "")
             keys = [event.seq for event in events]
             filtered = self.query_text or self._level or self._one_run
-            log.empty = self.nothing("No event is like that." if filtered else "Nothing has happened yet.")
+            log.empty = self.nothing("No event matches." if filtered else "Nothing has happened yet.")
             log.show(keys, self._event)
         log.border_subtitle = f"{LEVELS[self._level]}{', following' if self._followed else ''}, {len(keys)} lines"
 

@@ -1,4 +1,4 @@
-"""The optimization memory: insights with their sources and their outcomes."""
+"""Show the optimization memory: insights with their sources and outcomes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 class MemoryScreen(ConsoleScreen):
-    """Insights, with the two kernels each was learned from."""
+    """Insights, each with the two kernels it was learned from."""
 
     NAME = "memory"
     AUTO_FOCUS: ClassVar[str | None] = "#insights"

@@ -1,4 +1,4 @@
-"""Screen of a candidate's profile: where its time goes, and what the figure rests on."""
+"""Show a candidate's profile: where its time goes, and what each figure is based on."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
 
 FLAT = 60
-"""Cells from which on a figure and its range stand on one line: the pane is above the list then, and low."""
+"""Width in cells from which a figure and its range share a line, because the pane is then above the list and low."""
 
 
 class ProfileScreen(CandidateInView):
-    """Exact counts, modelled times, and the interval around the prediction, kept apart."""
+    """Exact counts, modelled times, and the predicted latency with its interval, each in its own part."""
 
     NAME = "profile"
     AUTO_FOCUS: ClassVar[str | None] = "#counters"
@@ -134,7 +134,7 @@ class ProfileScreen(CandidateInView):
 
 
 def _interleaved(pair: Mapping[str, Any], palette: Palette) -> Text:
-    """Return the line of a comparison that was measured interleaved."""
+    """Return the line of a comparison with interleaved timing."""
     news = figures.interleaved_news(pair)
     word = {True: "faster", False: "slower", None: "a tie"}[news]
     low, high = pair["interval"]

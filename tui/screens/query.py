@@ -1,4 +1,4 @@
-"""SQL over the history: schema, statement, rows."""
+"""Query the history by SQL: schema, statement, rows."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from acceld.tui.widgets.lines import LineList
 
 FIRST = "SELECT * FROM history ORDER BY id DESC LIMIT 100"
 WIDEST = 60
-"""Cells of a column at most; a copied or exported value is whole."""
+"""Limit on the cells of a column. A copied or exported value is whole."""
 ROWS = 1000
 POINTER = 2
 """Cells of the mark beside the row under the cursor."""
 LEAST = 16
-"""Cells that a text is cut to, where it is the last column that there is room for."""
+"""Least cells of a text in the last column that fits."""
 TIME_LIMIT_S = 30
 
 
 class Statement(TextArea):
-    """A statement that colors SQL and completes words, tables and columns."""
+    """Editor that colors SQL and completes words, tables and columns."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "complete", "Complete", id="query.complete")]
 
@@ -62,7 +62,7 @@ class Statement(TextArea):
 
     @property
     def choices(self) -> list[str]:
-        """Return the possible completions, each without what is typed already."""
+        """Return the possible completions, without the part that is typed already."""
         row, column = self.cursor_location
         line = self.document.get_line(row)
         if re.match(r"\w", line[column:]):
@@ -83,7 +83,7 @@ class Statement(TextArea):
 
 
 class Rows(LineList):
-    """Rows that move sideways by whole columns."""
+    """List of rows that scrolls sideways by whole columns."""
 
     first = 0
 
@@ -92,7 +92,7 @@ class Rows(LineList):
         self.post_message(self.Sideways())
 
     class Sideways(Message):
-        """Another column is the first."""
+        """The first visible column has changed."""
 
 
 class QueryScreen(ConsoleScreen):
@@ -113,7 +113,7 @@ class QueryScreen(ConsoleScreen):
         self._tables: dict[str, list[str]] = {}
         self._open: set[str] = set()
         self._saved: dict[str, tuple[str, str]] = {}
-        """Description and SQL of each saved query; an empty description for a person's own."""
+        """Description and SQL of each saved query. A person's own have an empty description."""
         self._columns: list[str] = []
         self._rows: list[list[Any]] = []
         self._widths: list[int] = []
@@ -161,7 +161,7 @@ class QueryScreen(ConsoleScreen):
         self.call_after_refresh(lambda: setattr(rows, "border_subtitle", self._shown_columns(rows)))
 
     def _shown_columns(self, rows: Rows) -> str:
-        """Return the columns in view, where that is not all of them."""
+        """Return the names of the visible columns, if not all are visible."""
         count = len(self._columns)
         last = rows.first + len(self._in_view(rows.scrollable_content_region.width - POINTER))
         return (
@@ -199,7 +199,7 @@ class QueryScreen(ConsoleScreen):
         return self._cells(self._rows[int(str(key))], width)
 
     def _cells(self, values: Sequence[Any], width: int, *, header: bool = False) -> Text:
-        """Return whole columns, as many as there is room for; of the first one at least a part."""
+        """Return as many whole columns as fit; of the first one at least a part."""
         text = Text()
         for place, size in self._in_view(width).items():
             value = values[place]
@@ -209,7 +209,7 @@ class QueryScreen(ConsoleScreen):
         return text
 
     def _in_view(self, width: int) -> dict[int, int]:
-        """Return the columns that there is room for, with their cells; numbers and times are never cut."""
+        """Return the columns that fit, with their cells. Numbers and times are never cut."""
         first, used, found = self.query_one(Rows).first, 0, {}
         for place in range(first, len(self._columns)):
             size, left = self._widths[place], width - used
@@ -363,7 +363,7 @@ class QueryScreen(ConsoleScreen):
 
 
 def own_queries() -> Path | None:
-    """Return the folder of a person's own queries, one ``NAME.sql`` each; None without a home."""
+    """Return the folder of a person's own queries, one ``NAME.sql`` each; None without a home folder."""
     file = config.user_file(os.environ)
     return file.parent / "queries" if file else None
 

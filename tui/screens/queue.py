@@ -1,4 +1,4 @@
-"""Devices, what waits for them, and what holds everything up."""
+"""Show the devices, what waits for them, and the bottleneck."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WAITING = (
 
 
 class QueueScreen(ConsoleScreen):
-    """Lanes and the queue before them."""
+    """Devices with their work, and the queue."""
 
     NAME = "queue"
     AUTO_FOCUS: ClassVar[str | None] = "#devices"
@@ -165,7 +165,7 @@ class QueueScreen(ConsoleScreen):
 
 
 def bottleneck(calls: int, busy: int, slots: int, waiting: int) -> str:
-    """Return the name the stage that everything waits for."""
+    """Return the name of the stage that everything waits for."""
     if waiting and busy >= slots:
         return f"devices: all {slots} are busy and {waiting} candidates wait"
     if waiting:

@@ -1,4 +1,4 @@
-"""All runs, and what happened last."""
+"""Show all runs, and the latest events."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class RunsScreen(ConsoleScreen):
 
 
 def _percent_of_peak(run: RunView) -> float | None:
-    """Return the percent of peak of the best candidate, from the event that named it or from its row."""
+    """Return the percent of peak of the best candidate, from its event or its row."""
     if run.best is None:
         return None
     node = run.candidates.get(run.best.candidate)
@@ -195,4 +195,4 @@ QUIET = frozenset(
         "attempt_failed",
     }
 )
-"""Kinds too frequent for the short list; the Logs screen has them."""
+"""Kinds of events that are too frequent for the short list. The Logs screen has them."""

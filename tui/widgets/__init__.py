@@ -1,1 +1,1 @@
-"""Widgets that do not depend on runs."""
+"""Hold widgets that do not depend on runs."""

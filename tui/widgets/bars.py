@@ -1,4 +1,4 @@
-"""Figures as text: bars and sparklines. Pure."""
+"""Draw figures as text: bars and sparklines. Pure."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def fitted(text: str, width: int) -> str:
-    """Return ``text`` cut to ``width`` cells, with an ellipsis where something is missing; never in the middle of a
-    number.
+    """Return ``text`` cut to ``width`` cells, with an ellipsis if something is missing. Numbers are never cut in the
+    middle.
     """
     text = text.replace("\n", " ")
     return text if len(text) <= width else text[: cut(text, width)] + "…"
 
 
 def cut(text: str, width: int) -> int:
-    """Return the number of characters to keep of a text that is too long, where an ellipsis is the last of ``width`` cells."""
+    """Return the number of characters to keep of a too long text, so that an ellipsis is the last of ``width`` cells."""
     end = max(0, width - 1)
     if re.match(r"[\d.,][\d.,x%]", text[max(0, end - 1) :]) and (number := re.search(r"[\d.,]+$", text[:end])):
         return number.start()

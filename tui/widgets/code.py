@@ -1,4 +1,4 @@
-"""Python source, and the difference of two sources, as colored lines."""
+"""Draw Python source, and the difference of two sources, as colored lines."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ def colored(source: str, palette: Palette) -> list[Text]:
 
 
 SIDE_BY_SIDE = 160
-"""Cells of a terminal in which a difference is drawn in two columns."""
+"""Width of a terminal in cells from which a difference is drawn in two columns."""
 _CONTEXT = 3
 
 
 def diff_lines(
     before: str, after: str, palette: Palette, old: str = "before", new: str = "after", width: int = 0
 ) -> list[Text]:
-    """Return the difference, one Text a line, changed words underlined; in two columns of together ``width`` cells, where given.
+    """Return the difference, one Text a line, with changed words underlined. With ``width`` it is in two columns of
+    that total width.
 
     It is empty if the two are the same.
     """

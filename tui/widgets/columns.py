@@ -1,4 +1,4 @@
-"""Columns of a table that fit any width: the least important ones go first. Pure."""
+"""Fit the columns of a table into any width: the least important ones are dropped first. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. ``keep`` says which stay longest: higher stays longer."""
+    """A column of a table. The higher ``keep``, the longer it stays."""
 
     title: str
     width: int
     keep: int = 0
     right: bool = False
     stretch: bool = False
-    """Takes what is left over."""
+    """True if the column takes the remaining width."""
 
 
 def fit(columns: Sequence[Column], width: int) -> dict[int, int]:
-    """Return widths of the columns that fit into ``width`` cells, by place."""
+    """Return the widths of the columns that fit into ``width`` cells, by position."""
     chosen = set(range(len(columns)))
 
     def need() -> int:
@@ -43,7 +43,7 @@ def fit(columns: Sequence[Column], width: int) -> dict[int, int]:
 
 
 def header(columns: Sequence[Column], width: int, style: Style) -> Text:
-    """Return the titles."""
+    """Return the line of titles."""
     return line(columns, [(column.title, style) for column in columns], width)
 
 
@@ -60,7 +60,7 @@ def line(columns: Sequence[Column], cells: Sequence[tuple[str, Style]], width: i
 
 
 def whole(parts: Sequence[tuple[Text, int]], width: int) -> Text:
-    """Return texts one after another: those with the lowest numbers are left out until the rest fits, each whole or not at all."""
+    """Return texts one after another. Those with the lowest numbers are left out until the rest fits. No text is cut."""
     kept = list(parts)
     while len(kept) > 1 and sum(text.cell_len for text, _ in kept) > width:
         kept.remove(min(reversed(kept), key=lambda one: one[1]))

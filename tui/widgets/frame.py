@@ -1,4 +1,4 @@
-"""Frame of every screen: tabs, the line of context, the banner."""
+"""Draw the frame of every screen: tabs, the line of context, the banner."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABS = (
 
 
 class Tab(Static):
-    """One screen's name, to be clicked."""
+    """The clickable name of a screen."""
 
     DEFAULT_CSS = """
     Tab { width: auto; padding: 0 1; color: $secondary; }
@@ -65,7 +65,7 @@ class Tabs(Horizontal):
 
 
 class Line(Static):
-    """One line of text drawn for the width it has."""
+    """A line of text drawn for its current width."""
 
     DEFAULT_CSS = "Line { height: 1; }"
 
@@ -81,7 +81,7 @@ class Line(Static):
 
 
 class Panel(Static):
-    """A block of text drawn for the size it has."""
+    """A block of text drawn for its current size."""
 
     DEFAULT_CSS = "Panel { padding: 0 1; }"
 

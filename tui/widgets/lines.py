@@ -1,7 +1,7 @@
-"""A list of lines that draws only what can be seen: tables, trees, source and logs alike.
+"""List lines, and draw only the visible ones: for tables, trees, source and logs.
 
-A line has a key; the cursor stays on its key when lines come and go. Drawing a screen costs the same for a hundred
-lines as for a hundred thousand.
+Each line has a key, and the cursor stays on its key when lines come and go. Drawing a screen costs the same for a
+hundred lines as for a hundred thousand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from acceld.tui.palette import palette_of
 from acceld.tui.widgets.bars import cut
 
 Draw = Callable[[Hashable, int], Text]
-"""Draws the line of a key at a width."""
+"""Draws the line of a key at a given width."""
 
 
 def drawn(widget: Widget, draw: Callable[..., Text], *arguments: Any) -> Text:
@@ -55,7 +55,7 @@ class LineList(ScrollView, can_focus=True):
     ]
 
     class Moved(Message):
-        """The cursor is on another line."""
+        """The cursor has moved to another line."""
 
         def __init__(self, source: LineList, key: Hashable) -> None:
             super().__init__()
@@ -63,7 +63,7 @@ class LineList(ScrollView, can_focus=True):
 
         @property
         def control(self) -> LineList:
-            """The list."""
+            """The list that sent the message."""
             return self.source
 
     class Chosen(Moved):
@@ -72,7 +72,7 @@ class LineList(ScrollView, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str | None = None, empty: str = "", pointer: bool = True):
         super().__init__(id=id, classes=classes)
         self.empty = empty
-        """Text of an empty list."""
+        """Text shown for an empty list."""
         self._pointer = pointer
         self._keys: Sequence[Hashable] = ()
         self._draw: Draw = lambda key, width: Text(str(key))
@@ -83,12 +83,12 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def cursor(self) -> int:
-        """Line the cursor is on, from 0."""
+        """Line of the cursor, from 0."""
         return self._cursor
 
     @property
     def key(self) -> Hashable | None:
-        """Key of the line the cursor is on."""
+        """Key of the cursor's line."""
         return self._keys[self._cursor] if self._cursor < len(self._keys) else None
 
     @property
@@ -104,7 +104,7 @@ class LineList(ScrollView, can_focus=True):
         header: Callable[[int], Text] | None = None,
         content_width: int = 0,
     ) -> None:
-        """Replace the lines; the cursor stays on its key, or near its place."""
+        """Replace the lines. The cursor stays on its key, or near its former position."""
         before, old = self.key, self._cursor
         same = keys == self._keys
         self._keys, self._draw, self._header = keys, draw, header
@@ -127,7 +127,7 @@ class LineList(ScrollView, can_focus=True):
         self.refresh()
 
     def show_lines(self, lines: Sequence[Text], *, content_width: int = 0) -> None:
-        """Replace the lines by finished ones; their keys are their places."""
+        """Replace the lines by finished ones, with their positions as keys."""
         self.show(range(len(lines)), lambda place, _: lines[int(str(place))].copy(), content_width=content_width)
 
     def follow(self, on: bool) -> None:
@@ -137,7 +137,7 @@ class LineList(ScrollView, can_focus=True):
             self.move_to(len(self._keys) - 1)
 
     def redraw(self) -> None:
-        """Draw the lines again, after what they show has changed."""
+        """Draw the lines again after a change of their content."""
         self._cache.clear()
         self.refresh()
 
@@ -153,7 +153,7 @@ class LineList(ScrollView, can_focus=True):
         self._reveal()
 
     def move_to_key(self, key: Hashable) -> bool:
-        """Put the cursor on a key's line; whether there is one."""
+        """Move the cursor to a key's line. Return False if there is none."""
         try:
             self.move_to(self._keys.index(key))
         except ValueError:
@@ -161,7 +161,9 @@ class LineList(ScrollView, can_focus=True):
         return True
 
     def find(self, text: str, step: int) -> bool:
-        """Move to the next line that holds ``text``, whatever its case, or to the last one with -1; False where none does."""
+        """Move to the next line with ``text`` in any case, or with ``step`` -1 to the last one. Return False if there
+        is none.
+        """
         room, count = max(self.virtual_size.width, self.size.width, 1), len(self._keys)
         at = self._cursor if self._pointer else round(self.scroll_y)
         for away in range(1, count + 1):
@@ -237,7 +239,7 @@ class LineList(ScrollView, can_focus=True):
             self._reveal()
 
     def on_click(self, event: events.Click) -> None:
-        """A click moves the cursor; a click on the cursor's line opens it."""
+        """Move the cursor to the clicked line; a click on the cursor's line opens it."""
         place = event.get_content_offset(self)
         if place is None or (self._header is not None and place.y == 0):
             return
@@ -275,7 +277,7 @@ class LineList(ScrollView, can_focus=True):
 
 
 def _ending(text: Text, edge: int, style: Style) -> Text:
-    """Return a line that says where it goes on beyond ``edge`` cells; no number is cut in its middle."""
+    """Return a line with a mark if it continues beyond ``edge`` cells. Numbers are never cut in the middle."""
     plain = text.plain.rstrip()
     if len(plain) <= edge or text.cell_len != len(text.plain):
         return text

@@ -1,4 +1,4 @@
-"""A figure with axes, drawn by textual-plot in the styles of the theme."""
+"""Draw a figure with axes by textual-plot, in the styles of the theme."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from acceld.tui.plots import Plot
 
 
 class WholeNumbers(NumericAxisFormatter):
-    """Ticks at whole numbers only."""
+    """Put ticks at whole numbers only."""
 
     def get_ticks(self, min_: float, max_: float, max_ticks: int = 8) -> list[float]:
-        """Return the round steps inside the range that are whole."""
+        """Return the whole numbers among round steps inside the range."""
         return [tick for tick in super().get_ticks(min_, max_, max_ticks) if tick == round(tick)]
 
     def get_labels_for_ticks(self, ticks: Sequence[float]) -> list[str]:
@@ -27,7 +27,7 @@ class WholeNumbers(NumericAxisFormatter):
 
 
 class PowersOfTen(NumericAxisFormatter):
-    """Ticks at powers of ten of an axis that holds logarithms; at 1, 2 and 5 of each where there are few."""
+    """Put ticks at powers of ten of an axis that holds logarithms; at 1, 2 and 5 of each if there are few."""
 
     def get_ticks(self, min_: float, max_: float, max_ticks: int = 8) -> list[float]:
         """Return the exponents of round numbers inside the range."""
@@ -36,12 +36,12 @@ class PowersOfTen(NumericAxisFormatter):
         return [one for one in found if min_ <= one <= max_]
 
     def get_labels_for_ticks(self, ticks: Sequence[float]) -> list[str]:
-        """Return the numbers themselves."""
+        """Return the numbers themselves as labels."""
         return [f"{round(10**tick, 9):g}" for tick in ticks]
 
 
 class PlotPane(Container):
-    """Shows one :class:`~acceld.tui.plots.Plot` at a time, or why there is none."""
+    """Show one :class:`~acceld.tui.plots.Plot` at a time, or the reason why there is none."""
 
     DEFAULT_CSS = """
     PlotPane { border: round $panel; border-title-color: $secondary; border-subtitle-color: $secondary; }
@@ -65,7 +65,7 @@ class PlotPane(Container):
         """Draw a figure."""
         self._plot = plot
         if not self.query(PlotWidget):
-            return  # it is drawn when it is composed
+            return  # drawn when it is composed
         self.border_title = plot.title
         widget, words = self.query_one(PlotWidget), self.query_one("#words", Static)
         widget.display, words.display = not plot.empty, bool(plot.empty)
@@ -100,7 +100,7 @@ class PlotPane(Container):
 
 
 def _around(values: Sequence[float]) -> tuple[float, float]:
-    """Return limits a little outside the values: what lies on a limit is not drawn."""
+    """Return limits a little outside the values, because a point on a limit is not drawn."""
     low, high = min(values), max(values)
     room = 0.06 * (high - low) or 0.5
     return low - room, high + room

@@ -1,4 +1,4 @@
-"""``acceld ablate``: the same search with one thing changed at a time, at equal cost: a table and a plot."""
+"""``acceld ablate``: repeat a search with one setting changed at a time, at equal cost: a table and a plot."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, both, or a program of yours"
     )
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
-    add_target(parser, backend=f"what evaluates them {CONFIGURED}")
+    add_target(parser, backend=f"backend that evaluates them {CONFIGURED}")
     add_option(parser, "seed", natural, "N")
     parser.add_argument("-o", "--output", metavar="FILE.html|.svg", help="write the plot there too")
     add_json(parser)

@@ -33,13 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(PARTS))
     parser.add_argument(
-        "--call", action="store_true", help="ask each model one tiny question: price, latency, what it does not take"
+        "--call",
+        action="store_true",
+        help="ask each model one tiny question, which is paid for: price, latency, refused settings",
     )
     parser.add_argument(
         "--admit",
         nargs="*",
         metavar="WORKLOAD",
-        help="also try whether these workloads, or all, tell right from wrong: no constant passes, every input matters",
+        help="also examine these workloads, or all: no constant may pass, and every input must matter",
     )
     add_json(parser)
 

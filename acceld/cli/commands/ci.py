@@ -62,7 +62,9 @@ class Changed:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("--against", default="origin/main", metavar="REV", help="what was there before (origin/main)")
+    parser.add_argument(
+        "--against", default="origin/main", metavar="REV", help="revision to compare with (origin/main)"
+    )
     parser.add_argument("--budget", metavar="FILE", help="default: regressions.toml at the repository's top")
     parser.add_argument("--annotate", action="store_true", help="print annotations as GitHub reads them")
     parser.add_argument("--summary", metavar="FILE", help="write the table there as Markdown")

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", nargs="?", metavar="FILE", help="backup: where the copy goes; restore: the copy")
     parser.add_argument("--quick", action="store_true", help="check: leave out the slow part of the integrity check")
     parser.add_argument("--older", metavar="SPAN", help="prune: runs that ended so long ago, such as 30d, 12h, 6m")
-    parser.add_argument("--dry-run", action="store_true", help="prune: only say what would go")
+    parser.add_argument("--dry-run", action="store_true", help="prune: only print what would be deleted")
     add_json(parser)
 
 

@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_json(parser)
     parser.add_argument("--neuron", action="store_true", help="try everything on a Trainium machine; write a report")
-    parser.add_argument("--from", dest="report", metavar="REPORT", type=Path, help="read such a report: what to set")
+    parser.add_argument(
+        "--from", dest="report", metavar="REPORT", type=Path, help="read such a report, and print what to set"
+    )
     trial = parser.add_argument_group("with --neuron")
     trial.add_argument("--api", choices=tuple(API_CHIPS), default="", help="default: what the machine has")
     trial.add_argument("--target", choices=("trn1", "trn2", "trn3"), default="", help="default: the machine's chip")

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--jsonl", required=True, metavar="IN", help="one JSON object a line: workload, kernel or file")
     parser.add_argument("--out", required=True, metavar="OUT", help="where results go; continued where it exists")
-    add_target(parser, backend=f"what evaluates them {CONFIGURED}")
+    add_target(parser, backend=f"backend that evaluates them {CONFIGURED}")
     parser.add_argument("--gate", choices=("search", "strict"), default="strict", help="default: strict")
     parser.add_argument("--trusted", action="store_true", help="the kernels are your own: no import policy")
     parser.add_argument("--jobs", type=int, default=8, metavar="N", help="requests at the same time (default 8)")

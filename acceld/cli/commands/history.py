@@ -112,10 +112,12 @@ def _told(column: str, value: Any) -> Any:
 
 def _why_empty(arguments: argparse.Namespace) -> str:
     if arguments.saved:
-        return f"nothing yet that {arguments.saved} could tell of; acceld runs lists what there is"
+        return f"nothing yet that {arguments.saved} could show; acceld runs lists what there is"
     asked = (arguments.where, arguments.workload, arguments.chip, arguments.model, arguments.since)
     if any(asked):
-        return "no run is like that; acceld history lists all, acceld query --tables names the columns of history for --where"
+        return (
+            "no run matches; acceld history lists all, acceld query --tables names the columns of history for --where"
+        )
     return "no runs yet: acceld optimize WORKLOAD starts one, acceld workloads lists what there is"
 
 

@@ -20,7 +20,7 @@ RIGHT = frozenset({2, 3, 8, 9})
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("action", nargs="?", choices=("list", "drain", "undrain"), default="list", help="default: list")
-    parser.add_argument("host", nargs="?", help="with drain: what runs there ends, nothing new begins")
+    parser.add_argument("host", nargs="?", help="with drain: running work ends, no new work is sent")
     add_json(parser)
 
 

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     change = parser.add_mutually_exclusive_group()
     for mark in MARKS:
         change.add_argument(f"--{mark}", dest="mark", action="store_const", const=mark, help=f"{mark} it")
-    edit = parser.add_argument_group("edit", "what a person writes instead")
+    edit = parser.add_argument_group("edit", "new texts")
     for name, what in TEXTS.items():
         edit.add_argument(f"--{name}", metavar="TEXT", help=what)
     edit.add_argument("--tags", metavar="A,B", help="operator tags it applies to")

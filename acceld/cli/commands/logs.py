@@ -19,7 +19,7 @@ POLL_S = 0.3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("-f", "--follow", action="store_true", help="go on as lines come; Ctrl-C ends")
+    parser.add_argument("-f", "--follow", action="store_true", help="print new lines as they come; Ctrl-C ends")
     parser.add_argument("-n", "--lines", type=natural, default=50, metavar="N", help="the newest N lines (default 50)")
     parser.add_argument("--level", choices=LEVELS, default="debug", help="this level and those above it")
     parser.add_argument("--json", action="store_true", help="one JSON object a line, as in the file")

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "beam_width", count, "B", flag="--beam")
     add_option(parser, "plans", count, "N")
     add_option(parser, "attempts", count, "K")
-    add_target(parser, backend=f"what evaluates them {CONFIGURED}")
+    add_target(parser, backend=f"backend that evaluates them {CONFIGURED}")
     parser.add_argument(
         "--screen", choices=("off", "simulator"), help="on a device: skip what the simulator finds clearly slower"
     )

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("runs", nargs="+", metavar="r12", help="one run, or several on one page")
     parser.add_argument("-o", "--output", metavar="FILE.html", help="default: report-r12.html")
-    parser.add_argument("--redact", action="store_true", help="leave out what models wrote, and messages")
+    parser.add_argument("--redact", action="store_true", help="leave out models' texts, and messages")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--md", action="store_true", help="print Markdown instead, for a pull request")
     form.add_argument("--png", metavar="DIR", help="write the figures as pictures instead")

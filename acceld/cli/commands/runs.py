@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state",
         choices=(*(state.value for state in RunState), STOPPED),
-        help="runs that stand so; stopped: under way when the daemon ended",
+        help="runs in this state; stopped: active when the daemon ended",
     )
     parser.add_argument("--limit", type=count, default=20, metavar="N", help="rows at most (default 20)")
     add_json(parser)
@@ -34,11 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if not listed:
         asked = arguments.workload or arguments.state
-        say(
-            "no run is like that; acceld runs lists all"
-            if asked
-            else "no runs yet: acceld optimize WORKLOAD starts one"
-        )
+        say("no run matches; acceld runs lists all" if asked else "no runs yet: acceld optimize WORKLOAD starts one")
         return 0
     rows = [
         (

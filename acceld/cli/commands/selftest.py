@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--attacks", metavar="DIR", type=Path, help="a folder of further attacks")
-    parser.add_argument("--backend", choices=("simulator", "cpu"), default="simulator", help="whose judge to attack")
+    parser.add_argument("--backend", choices=("simulator", "cpu"), default="simulator", help="backend to attack")
     parser.add_argument("--only", metavar="GLOB", default="", help="only attacks whose id matches, such as 'F*'")
     parser.add_argument("--repeats", metavar="N", type=count, default=1, help="try each N times")
     add_json(parser)

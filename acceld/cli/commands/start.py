@@ -13,7 +13,9 @@ from acceld.home import find_home
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--foreground", action="store_true", help="stay in this terminal, log to it; Ctrl-C stops")
-    parser.add_argument("--idle-exit", type=amount, metavar="S", help="end after S seconds without runs and clients")
+    parser.add_argument(
+        "--idle-exit", type=amount, metavar="S", help="end the daemon after S seconds without runs and clients"
+    )
     add_json(parser)
 
 

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     if name == "hint":
         parser.add_argument("text", help="such as: 'try keeping the weights in SBUF across row tiles'")
     if name == "budget":
-        parser.add_argument("usd", type=float, metavar="USD", help="the new cap; a run that waited for it goes on")
+        parser.add_argument("usd", type=float, metavar="USD", help="the new cap; a run that waits for it continues")
     add_json(parser)
     parser.set_defaults(action=name)
 

@@ -16,7 +16,7 @@ from acceld.home import Home, find_home, process_start
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("--now", action="store_true", help="give running evaluations no time")
+    parser.add_argument("--now", action="store_true", help="end running evaluations at once")
     parser.add_argument("--timeout", type=amount, default=60.0, metavar="S", help="give up waiting after S seconds")
     add_json(parser)
 

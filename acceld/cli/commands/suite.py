@@ -41,12 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hours", type=float, default=1.0, metavar="Y", help="time for all kernels together (default 1)"
     )
     parser.add_argument("--usd", type=float, metavar="X", help="what models may cost for all kernels together")
-    parser.add_argument("--name", default="", help="tells this pass over the suite from others; a known name goes on")
+    parser.add_argument("--name", default="", help="name of this pass over the suite; a known name continues it")
     parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, or both")
     parser.add_argument("--preset", choices=tuple(PRESETS), default="quick", help="of each slice (default: quick)")
     parser.add_argument("--strategy", help="of each slice (default: tune with rules on the simulator)")
     parser.add_argument("-o", "--output", metavar="FILE.svg", help="write percent of peak before and after as bars")
-    add_target(parser, backend=f"what evaluates them {CONFIGURED}")
+    add_target(parser, backend=f"backend that evaluates them {CONFIGURED}")
     add_json(parser)
 
 

@@ -336,7 +336,7 @@ def broken_by(case: Case, turns: Interleaved | None, most_percent: float | None)
     if case.other is None:
         return ""
     if turns is None:
-        return "what it once beat can not be timed here" if case.won else ""
+        return "the kernel that it beat can not be timed here" if case.won else ""
     if case.won and not turns.win:
         return "no win beyond interval and resolution"
     if case.won and most_percent is None:

@@ -33,14 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="KERNEL.py", help="kernel files, or folders with a workload.toml")
     parser.add_argument("--workload", help="evaluate them by this workload (default: the workload.toml beside each)")
     parser.add_argument("--entry", default="", help="name of the kernel function")
-    add_target(parser, backend="where the daemon measures what passes")
+    add_target(parser, backend="where the daemon measures kernels that pass")
     parser.add_argument("--mode", choices=("ask", "auto", "off"), help="what a save that passes may start")
     parser.add_argument(
         "--usd-per-save", type=amount, default=0.5, metavar="USD", help="cap of a search (default 0.50)"
     )
     parser.add_argument("--usd-per-hour", type=amount, default=5.0, metavar="USD", help="cap of an hour (default 5.00)")
     parser.add_argument("--apply", action="store_true", help="write a better kernel over the file, keeping a backup")
-    parser.add_argument("--once", action="store_true", help="evaluate what is there and end")
+    parser.add_argument("--once", action="store_true", help="evaluate the present files once, then end")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 

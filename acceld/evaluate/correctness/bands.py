@@ -230,7 +230,7 @@ def _axis(workload: Workload, argument: Argument) -> str:
 
 
 def _places(workload: Workload, symbol: str, seed: int) -> dict[str, slice]:
-    """Return the indices of the axis that each band has, in an order of bands that is the same for every seed.
+    """Return the indices of each band on the axis, for one seed. The dict's order is the same for every seed.
 
     If there is room, every other index is a row with a peak. A maximum over a part of a row is wrong only in rows whose
     peak lies outside that part.

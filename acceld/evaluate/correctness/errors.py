@@ -17,7 +17,7 @@ class Errors:
     """A description of the wrong part of an output; empty if it was not examined."""
 
     def worst(self, other: Errors) -> Errors:
-        """Return the greater of each error."""
+        """Return the greater of each error in the two records."""
         return Errors(
             max(self.rel_l2, other.rel_l2),
             max(self.worst_row, other.worst_row),

@@ -223,7 +223,7 @@ def amplified(
     *,
     split: bool,
 ) -> list[Errors]:
-    """Return the floors, raised to the change of the outputs when these very inputs change at random by a rounding.
+    """Return the floors, raised to the change of the outputs when the inputs change at random by one rounding.
 
     A floor of zero stays zero: whole numbers are computed without rounding.
     """

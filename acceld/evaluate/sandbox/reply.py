@@ -7,14 +7,14 @@ from typing import Self
 
 
 class Reply:
-    """An open file with what a job wrote. The bytes come from a hostile process; read them with a limit."""
+    """Hold an open file with what a job wrote. The bytes come from a hostile process, so read them with a limit."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     @property
     def size(self) -> int:
-        """Bytes written."""
+        """Return the number of bytes written."""
         return os.fstat(self.descriptor).st_size
 
     def read(self, limit: int, offset: int = 0) -> bytes:
@@ -22,7 +22,7 @@ class Reply:
         return os.pread(self.descriptor, limit, offset)
 
     def close(self) -> None:
-        """Free it."""
+        """Close the file."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -35,7 +35,7 @@ class Reply:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all bytes, however few a call takes."""
+    """Write all bytes, with as many system calls as needed."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

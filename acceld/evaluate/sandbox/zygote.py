@@ -62,7 +62,7 @@ class Job:
     status: int
     referee: str = ""
     modules: tuple[str, ...] = ()
-    """Modules that its task may import."""
+    """Modules that the job may import."""
     shared: tuple[int, ...] = ()
     private: tuple[int, ...] = ()
 

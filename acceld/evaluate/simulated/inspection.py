@@ -1,7 +1,7 @@
-"""The judge's child process: trusted code that works on an untrusted Program.
+"""Trusted code that works on an untrusted Program, in the judge's child process.
 
-``inspect`` decodes it with the bounded decoder, checks that it is a program for what was asked, verifies every rule of
-the chip and times it. It executes nothing.
+``inspect`` decodes the program with the bounded decoder. It checks that the program has the requested target, launch
+and interface, verifies every rule of the chip and times the program. It executes nothing.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def inspect(request: bytes, reply: int) -> None:
 
 
 def _readable(program: Program) -> Program:
-    """Return the program with notices that are safe to show: they are a stranger's words."""
+    """Return the program with notices that are safe to show. The notices are untrusted text."""
     notices = tuple(replace(notice, text=clean(notice.text, 500)) for notice in program.notices[:_NOTICES])
     return replace(program, notices=notices)
 
 
 class _Refused(Exception):
-    """A program that is not one for what was asked."""
+    """Raised for a program that does not match the request."""
 
     def __init__(self, status: Status, rule: str, message: str, hint: str = "", line: int = 0) -> None:
         super().__init__(message)
@@ -80,7 +80,7 @@ class _Refused(Exception):
 
 
 def _check_target(program: Program, header: dict[str, Any]) -> None:
-    """Refuse a program that claims another target, launch or interface than the one asked for."""
+    """Refuse a program whose target, launch or interface differs from the requested one."""
     claimed = (program.api, program.chip, list(program.grid), program.lnc)
     asked = (header["api"], header["chip"], header["grid"], header["lnc"])
     if claimed != asked:
@@ -91,7 +91,7 @@ def _check_target(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_outputs(program: Program, header: dict[str, Any]) -> None:
-    """Number, size and dtype of the results."""
+    """Check the number, sizes and dtypes of the results."""
     wanted = header["outputs"]
     if wanted is None:
         return
@@ -110,7 +110,7 @@ def _check_outputs(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_random(program: Program, header: dict[str, Any]) -> None:
-    """Refuse a program that draws numbers of its own: what a reference answers follows from its inputs."""
+    """Refuse a program that draws random numbers. A reference's outputs depend on its inputs only."""
     if header["outputs"] is None:
         return
     for instruction, _ in program.walk():
@@ -120,7 +120,7 @@ def _check_random(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_precision(program: Program, header: dict[str, Any]) -> None:
-    """Refuse products of narrower operands where the workload demands float32 throughout."""
+    """Refuse matrix products of operands narrower than float32 if the workload demands float32 throughout."""
     if header["precision"] != "fp32_strict":
         return
     for instruction, _ in program.walk():

@@ -1,4 +1,4 @@
-"""The timeline's record, which the judge sends, as a Profile."""
+"""Convert the timeline's record, which the judge sends, to a Profile."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ COUNTERS = (
     "spill_reload_bytes hardware_flops transpose_flops sbuf_peak_bytes_per_partition psum_peak_banks pe_passes "
     "written_read_bytes written_write_bytes"
 ).split()
-"""Figures of a timeline that become a profile's counters; those of :data:`DERIVED` are added."""
+"""Figures of a timeline that become counters of a profile. The counters of :data:`DERIVED` are added to them."""
 DERIVED = {"instruction_count": "instructions", "dma_rows": "dma_descriptors", "short_dma_rows": "dma_descriptors"}
-"""Counters that are sums over a figure of the timeline, with that figure."""
+"""Counters that sum one figure of the timeline, with the name of that figure."""
 SMALL_ROW_BYTES = 512
-"""DMA rows below this cost as much as rows of it."""
+"""A DMA row shorter than this takes as long as a row of this many bytes."""
 
 
 def profile_from(raw: dict[str, Any]) -> Profile:
-    """Return the Profile of what ``simulator.profile`` wrote."""
+    """Return the Profile of a record that ``simulator.profile`` wrote."""
     counters = {name: float(raw[name]) for name in COUNTERS}
     counters["instruction_count"] = float(sum(raw["instructions"].values()))
     rows = {int(size): float(count) for size, count in raw["dma_descriptors"].items()}

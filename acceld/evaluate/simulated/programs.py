@@ -54,7 +54,7 @@ class Tracer:
 
 @asynccontextmanager
 async def tracing(config: EvaluateConfig, state_folder: Path) -> AsyncIterator[Tracer]:
-    """Children to trace with, started and stopped."""
+    """Give a tracer whose child processes run for the length of the block."""
     zygote = Zygote(TASKS, level=Level.L0)
     try:
         report = await probe_level(zygote=zygote)

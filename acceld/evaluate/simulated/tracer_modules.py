@@ -1,4 +1,4 @@
-"""Modules that the zygote imports before a kernel is traced. A jail has no files to import from."""
+"""Modules that the zygote imports before it traces a kernel. A sandboxed process has no files to import from."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ ALWAYS = (
     "statistics string struct subprocess tempfile textwrap threading time timeit traceback types typing uuid "
     "warnings weakref ml_dtypes numpy.linalg numpy.lib numpy.typing"
 ).split()
-"""Modules that any kernel's file may import, directly or through another one."""
+"""Modules that any kernel's file may import, directly or through another module."""
 SELDOM = "argparse unittest numpy.fft numpy.ma numpy.polynomial numpy.random numpy.testing".split()
-"""Modules that a kernel's file may import too, which take longer to load; only where its text has the module's word."""
+"""Modules that a kernel's file may import but that take longer to load. They are imported only if the kernel's text
+contains the word.
+"""
 FRONT_ENDS = {"nki_legacy": "acceld.nki.frontend.legacy.frontend", "nki": "acceld.nki.frontend.current.frontend"}
 OBSERVING = "acceld.nki.port.facts"
 
 
 def tracer_modules(kernel: Kernel, *, observe: bool = False) -> list[str]:
-    """Return the modules that tracing a kernel may import; with ``observe``, those that tell what its expressions are too.
+    """Return the names of the modules that tracing a kernel may import.
 
-    The kernel's text chooses among names that are listed here, and names none itself.
+    ``observe`` adds the modules that record the kernel's expressions. The kernel's text can only choose among the names
+    listed here.
     """
     words = {word for text in (kernel.text, *kernel.closure.values()) for word in re.findall(r"\w+", text)}
     seldom = [name for name in SELDOM if name.rpartition(".")[2] in words]

@@ -1,4 +1,4 @@
-"""A kernel's file as syntax: which of its functions is the kernel. Nothing of it is run."""
+"""Find the kernel function in a kernel's file from its syntax tree. The file is not executed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ MAX_SOURCE_BYTES = 2 * 2**20
 
 
 def parse(source: str, filename: str) -> ast.Module:
-    """Return the syntax tree. KernelCrash where the source is no Python, LimitExceeded where it is too long."""
+    """Return the syntax tree.
+
+    KernelCrash if the source is not valid Python, LimitExceeded if it is too long.
+    """
     if len(source) > MAX_SOURCE_BYTES:
         raise LimitExceeded(f"the kernel's file has {len(source)} characters", rule="source_size")
     try:
@@ -23,15 +26,17 @@ def parse(source: str, filename: str) -> ast.Module:
 
 
 def find_entry(source: str, entry: str | None) -> str:
-    """Return the name of the kernel function: ``entry``, else ``kernel``, else ``optimized_kernel``, else the only one.
+    """Return the name of the kernel function: ``entry`` if given, else ``kernel``, else ``optimized_kernel``, else the
+    only function.
 
-    UsageError that lists the candidates where there is none or more than one; KernelCrash for no Python.
+    UsageError with the candidates if no function or more than one matches. KernelCrash if the source is not valid
+    Python.
     """
     return entry_in(parse(source, "kernel.py"), entry)
 
 
 def entry_in(tree: ast.Module, entry: str | None) -> str:
-    """Return the name of the kernel function in a syntax tree, as :func:`find_entry` does."""
+    """Return the name of the kernel function in a syntax tree. See :func:`find_entry`."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     assigned = {
         target.id

@@ -1,7 +1,8 @@
-"""Values of a guarded file that show nothing of the process which reads it.
+"""Values for a guarded file that do not depend on the process that reads it.
 
-The order of a set of texts or objects and an address in a text differ from process to process. A kernel that saw them
-would be another program elsewhere. They are refused where they would show: a set may be asked what it holds, and sorted.
+The order of a set of strings or objects differs from process to process, and so does an address in a string. A kernel
+that used them would give another program elsewhere. Such uses are refused. A set of strings may still be tested for
+membership and sorted.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from acceld.nki.frontend.permitted import RULE
 from acceld.nki.frontend.session import caller
 
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]|<module ", re.IGNORECASE)
-"""Part of Python's words for an object that tells its address, or the file of a module."""
+"""The part of an object's ``repr`` that shows its address or the file of a module."""
 _NUMBERS = frozenset({int, bool, float, complex})
 """Types whose hashes are the same in each process."""
 _SORTED = _NUMBERS | {str, bytes}
-"""Types whose values have one order."""
+"""Types whose values have a defined order."""
 _MAKE_SETS = (
     "__or__ __and__ __sub__ __xor__ __ror__ __rand__ __rsub__ __rxor__ "
     "union intersection difference symmetric_difference copy"
@@ -37,7 +38,7 @@ def _refused(what: str, hint: str) -> LegalityError:
 
 
 def shown(made: Any) -> Any:
-    """Return a value; refuse a text that tells an address."""
+    """Return a value. Refuse a string that contains an address."""
     if isinstance(made, str) and _ADDRESS.search(made):
         raise _refused("the address in a text", "give objects names of your own")
     if isinstance(made, bytes | bytearray):
@@ -46,7 +47,7 @@ def shown(made: Any) -> Any:
 
 
 def numeric(made: Any) -> Any:
-    """Return what numpy made; refuse an array of texts or objects, by which numpy would turn one into the other."""
+    """Return a result of numpy. Refuse an array of strings or objects, since numpy could convert one to the other."""
     dtype = made if isinstance(made, np.dtype) else getattr(made, "dtype", None)
     if isinstance(dtype, np.dtype) and (dtype.kind in "USO" or dtype.names):
         raise _refused("an array of texts or objects", "keep them in a list")
@@ -57,7 +58,9 @@ def _all_of(types: frozenset[type], value: Any) -> bool:
     if isinstance(value, tuple):
         return all(_all_of(types, one) for one in value)
     is_nan = isinstance(value, float | complex) and cmath.isnan(value)
-    return type(value) in types and not is_nan  # the hash of what is no number is its address
+    return (
+        type(value) in types and not is_nan
+    )  # ~the hash of what is no number is its address~the hash of other values depends on their address
 
 
 def _members(one: Any) -> Iterator[Any]:
@@ -65,7 +68,7 @@ def _members(one: Any) -> Iterator[Any]:
 
 
 class _Unordered:
-    """A set whose order does not show unless it is the same in each process: that of numbers."""
+    """A set that refuses to be iterated unless its members are numbers, whose order is the same in each process."""
 
     __slots__ = ()
 
@@ -83,18 +86,18 @@ class _Unordered:
 
 
 class Set(_Unordered, set[Any]):
-    """Stands for ``set``."""
+    """Replace ``set``."""
 
     __slots__ = ()
 
     def pop(self) -> Any:
-        """Remove and return a member; which one must not depend on the process."""
+        """Remove and return a member. Refuse a set whose order depends on the process."""
         iter(self)
         return super().pop()
 
 
 class FrozenSet(_Unordered, frozenset[Any]):
-    """Stands for ``frozenset``."""
+    """Replace ``frozenset``."""
 
     __slots__ = ()
 
@@ -113,7 +116,7 @@ for _base, _kind in ((set, Set), (frozenset, FrozenSet)):
 
 
 class Keys(KeysView[Any]):
-    """The keys of a dict; what set operations make of them is a :class:`Set`."""
+    """The keys of a dict. Set operations on them return a :class:`Set`."""
 
     @classmethod
     def _from_iterable(cls, members: Iterable[Any]) -> Set:
@@ -124,7 +127,7 @@ class Keys(KeysView[Any]):
 
 
 class Items(ItemsView[Any, Any]):
-    """The items of a dict; what set operations make of them is a :class:`Set`."""
+    """The items of a dict. Set operations on them return a :class:`Set`."""
 
     @classmethod
     def _from_iterable(cls, members: Iterable[Any]) -> Set:
@@ -147,13 +150,13 @@ class _Texts(type):
 
 
 class Text(str, metaclass=_Texts):
-    """Stands for ``str``: makes texts that tell no address."""
+    """Replace ``str``. The strings it makes contain no address."""
 
     __slots__ = ()
 
 
 def _sorted_first(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of one iterable whose result does not depend on the order of a set of numbers or texts."""
+    """Return a function of one iterable that sorts a set of numbers or strings before it is used."""
 
     def called(*values: Any, **options: Any) -> Any:
         only = values[0] if len(values) == 1 and options.get("key") is None else None
@@ -178,7 +181,7 @@ BUILTINS: dict[str, Any] = {
     **{function.__name__: _sorted_first(function) for function in (sorted, min, max)},
     **{function.__name__: _checked(function) for function in (repr, ascii, format)},
 }
-"""Functions and types that a guarded file has in place of the built-in ones."""
+"""Functions and types that replace the built-in ones in a guarded file."""
 
 
 def type_of(value: object) -> type:
@@ -188,7 +191,7 @@ def type_of(value: object) -> type:
 
 
 def attribute(owner: Any, name: str, *default: Any) -> Any:
-    """Return an attribute, with what stands for it where it would show more."""
+    """Return an attribute, or its replacement if the attribute would show more than allowed."""
     views = {"keys": Keys, "items": Items}
     if name in views and isinstance(owner, dict):
         return lambda: views[name](owner)
@@ -199,7 +202,7 @@ def attribute(owner: Any, name: str, *default: Any) -> Any:
 
 
 def of_numpy(function: Any) -> Any:
-    """Return a function; one of numpy with a check that what it makes are numbers."""
+    """Return a function. A function of numpy is wrapped to check that its results are numbers."""
     owner = getattr(function, "__self__", None)
     home = getattr(function, "__module__", None) or ""
     if not (home.partition(".")[0] == "numpy" or isinstance(owner, np.ndarray | np.generic)):

@@ -36,7 +36,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """A function of ``nisa``: its legacy positional parameters."""
+    """The legacy positional parameters of a function of ``nisa``, and how it is rewritten."""
 
     parameters: tuple[str, ...]
     writes: bool = False

@@ -1,10 +1,10 @@
-"""Fit the performance model to one machine's measurements: three factors, regularised towards the published values.
+"""Fit the performance model to one machine's measurements with three factors, regularised towards the published values.
 
-A calibration belongs to a chip, an API and a version of the parameters, and each latency it made says so. It is fitted
-in logarithms: each kernel's error is taken as linear in the logarithms of the factors, whose slopes come from timing the
-kernel with one factor a tenth higher. What is fitted is the most likely where kernels are :data:`NOISE` off and machines
-:data:`SPREAD` from the published one. Kernels of one chain (of the same arguments) err alike, so a factor is kept only
-where it lowers the error of chains that it was not fitted on.
+A calibration belongs to a chip, an API and a version of the parameters. Each latency that used it says so. The fit is
+done in logarithms. Each kernel's error is taken as linear in the logarithms of the factors. The slopes come from timing
+the kernel with one factor raised by a tenth. The fit is the most likely one if kernels have an error of :data:`NOISE`
+and machines differ from the published values by :data:`SPREAD`. Kernels with the same arguments form a chain and have
+similar errors. A factor is kept only if it lowers the error of chains that it was not fitted on.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Floats = NDArray[np.float64]
 
 STEP = 1.1
 NOISE, SPREAD = 0.1, 0.15
-"""Standard deviations of the logarithms of a kernel's error and of a factor."""
+"""Standard deviations of the logarithm of a kernel's error and of the logarithm of a factor."""
 FEWEST = 5
-"""Kernels that a calibration needs."""
+"""The least number of kernels for a calibration."""
 FEWEST_CHAINS = 4
-"""Chains that a factor needs."""
+"""The least number of chains for a factor."""
 CONFIDENCE = 2.0
-"""Standard errors that the gain on left-out chains must be from nothing."""
+"""The gain on left-out chains must be at least this many standard errors."""
 GREATEST_ERROR = math.log(2.0)
-"""A kernel that is further off counts as if it were this far off."""
+"""A kernel with a greater error counts with this error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A program and its latency on the machine in microseconds. Kernels that compute the same are of one chain."""
+    """A program and its latency on the machine in microseconds. Kernels that compute the same form one chain."""
 
     program: Program
     measured_us: float
@@ -50,8 +50,9 @@ class Sample:
 def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
     """Fit the factors to kernels of one chip and API.
 
-    UsageError for fewer than :data:`FEWEST` kernels with a latency, or of several chips or APIs. A factor that does not make
-    chains it was not fitted on better stays 1; all do for one chain, and where the mean error does not get lower.
+    A factor that does not lower the error of chains it was not fitted on stays 1. All factors stay 1 if there is only
+    one chain or if the mean error does not fall. UsageError for fewer than :data:`FEWEST` kernels with a latency, or
+    for several chips or APIs.
     """
     targets = {(one.program.chip, one.program.api) for one in samples}
     if len(targets) > 1:
@@ -72,11 +73,12 @@ def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
 
 
 def kept_corrections(error: Floats, slopes: Floats, chains: Sequence[str]) -> Floats:
-    """Return the logarithms of the factors, 0 for those that do not make left-out chains better.
+    """Return the logarithms of the factors; 0 for a factor that does not lower the error of left-out chains.
 
-    ``error`` holds the logarithm of measured over predicted of each kernel, ``slopes`` that of each kernel (row) by factor.
-    Of the choices of factors whose gain over the published model is :data:`CONFIDENCE` times its standard error over chains the
-    one with the least left-out error is taken, or none.
+    ``error`` holds the logarithm of measured over predicted latency of each kernel. ``slopes`` holds the change of that
+    logarithm with each factor: one row per kernel, one column per factor. A choice of factors qualifies if its gain
+    over the published model is at least :data:`CONFIDENCE` times the gain's standard error over chains. Of those, the
+    choice with the least left-out error is taken.
     """
     names = np.array(chains)
     published = _left_out_errors(error, slopes[:, :0], names)
@@ -94,7 +96,7 @@ def kept_corrections(error: Floats, slopes: Floats, chains: Sequence[str]) -> Fl
 
 
 def _left_out_errors(error: Floats, slopes: Floats, chains: NDArray[np.str_]) -> Floats:
-    """Return the mean error of each chain where it is predicted by a fit to the others."""
+    """Return the mean error of each chain when it is predicted by a fit to the other chains."""
     left = []
     for chain in dict.fromkeys(chains):
         mine = chains == chain
@@ -104,7 +106,7 @@ def _left_out_errors(error: Floats, slopes: Floats, chains: NDArray[np.str_]) ->
 
 
 def _most_likely(error: Floats, slopes: Floats) -> Floats:
-    """Return the regularised corrections of the factors whose slopes are given."""
+    """Return the regularised logarithms of the factors that have slopes."""
     pull = (NOISE / SPREAD) ** 2 * np.eye(slopes.shape[1])
     bounded = np.clip(error, -GREATEST_ERROR, GREATEST_ERROR)
     found = np.asarray(np.linalg.solve(slopes.T @ slopes + pull, slopes.T @ bounded), np.float64)
@@ -116,7 +118,7 @@ def _latency(program: Program, factors: Mapping[str, float]) -> float | None:
 
 
 def _slope(program: Program, latency_us: float, name: str) -> float:
-    """Return by how much the logarithm of a latency changes with that of a factor."""
+    """Return the change of the latency's logarithm per change of a factor's logarithm."""
     return math.log((_latency(program, {name: STEP}) or latency_us) / latency_us) / math.log(STEP)
 
 

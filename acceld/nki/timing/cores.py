@@ -1,4 +1,4 @@
-"""Split the programs of a launch between the two cores of a logical core."""
+"""Split the programs of a launch between the two physical cores in a logical core."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ REGISTER_OPS = frozenset({"register_move", "register_load", "register_store", "r
 FREE_OPS = frozenset({"print", "random_seed", "bitcast"})
 NARROW = frozenset({"bfloat16", "float16"})
 QUARTERS = 4
-"""Groups of DMA engines: each serves the 32 partitions at which a tile of fewer may begin."""
+"""Groups of DMA engines. Each serves the 32 partitions at which a smaller tile may begin."""
 SLOW_ALU = frozenset({"power", "rsqrt"})
 """ALU functions that GpSimd alone has: rsqrt at a quarter of the rate of the scalar engine's (nl.rsqrt), of power no figure is published."""
 ALL_QUARTERS = (1 << QUARTERS) - 1
@@ -356,7 +356,9 @@ class CostModel:
         return gain if self._neighbors(instruction) else gain / 2
 
     def _neighbors(self, instruction: Instruction) -> bool:
-        """Return True if the elements of each tile's innermost axis lie side by side; an axis of one element is none."""
+        """Return True if the elements of each tile's innermost axis are contiguous in memory. Axes of one element do
+        not count.
+        """
         for access in instruction.accesses:
             steps = _element_steps(access, self.buffers[access.buffer])
             inner = [step for count, step in zip(access.shape[1:], steps[1:], strict=True) if count > 1]

@@ -330,13 +330,12 @@ def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[
 
 
 def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel) -> tuple[int, ...]:
-    """Return the loops of which ``load`` makes a new tile in every iteration, even a repeated one; () if SBUF holds
-    all.
+    """Return the loops in which ``load`` makes a new tile in every iteration, even if it loads the same data again.
 
-    A tile declared inside a loop has room for one iteration. To find it again in the next iteration of an outer loop,
-    the compiler needs room for the tiles of all iterations in between. It makes that room if all tiles of the load fit
-    SBUF, and otherwise not. Two cases show this: the weights of both kernels of NKIBench that load them in inner loops,
-    and the left operand of AWS's tiled product.
+    The result is () if SBUF holds all tiles of the load. A tile declared inside a loop has room for one iteration. To
+    reuse it in the next iteration of an outer loop, the compiler needs room for the tiles of all iterations in between.
+    It makes that room only if all tiles of the load fit SBUF. Two cases show this: the weights of both kernels of
+    NKIBench that load them in inner loops, and the left operand of AWS's tiled product.
     """
     affines = [start for src in load.srcs if isinstance(src, Access) for start in src.start]
     affines += [pattern.base for pattern in load.mask]

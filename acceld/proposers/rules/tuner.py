@@ -103,7 +103,7 @@ class Tuner:
         return self._keep(Tuned(text, (), (), timed)) if timed is not None else None
 
     async def moves(self, one: Tuned) -> Sequence[Move]:
-        """Return the kernel's moves, found once."""
+        """Return the kernel's moves. They are searched for only once."""
         if one.moves is None:
             one.moves = await asyncio.to_thread(self._moves, one.text)
         return one.moves

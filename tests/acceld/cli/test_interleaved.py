@@ -32,7 +32,7 @@ def _turns(ratio: float, band_percent: float = 2.0) -> Interleaved:
         (replace(WINNER, stored_ratio=None), _turns(1.03), ""),
         (replace(WINNER, stored_ratio=None), _turns(1.01), "no win beyond interval and resolution"),
         (WINNER, SAME, "no win beyond interval and resolution"),
-        (WINNER, None, "what it once beat can not be timed here"),
+        (WINNER, None, "the kernel that it beat can not be timed here"),
         (replace(WINNER, other=None), None, ""),
         (FILE, _turns(1.0), ""),
         (FILE, _turns(0.96), ""),

@@ -42,7 +42,7 @@ def test_what_came_of_each_plan_is_its_best_kernel_or_why_there_is_none() -> Non
         2: "2.00 times as fast",
         3: "failed: compile_error (signature)",
         4: "slower: 0.50 times as fast",
-        5: "no kernel came of it",
+        5: "it gave no kernel",
     }
 
 

@@ -58,7 +58,7 @@ class CompileJail(StrEnum):
     WIDE = "wide"
     """The strict jail with the system facilities that compilers expect; see :class:`acceld.evaluate.sandbox.jail.Jail`."""
     OFF = "off"
-    """Only a process group; needs a person's consent."""
+    """No sandbox, only a process group. A person must consent."""
 
 
 class Exchange(Protocol):

@@ -204,7 +204,7 @@ class no_reorder:  # the API's name
 
 
 def namespace(chip: str = "trn2") -> dict[str, object]:
-    """Return everything ``nki.language`` offers here."""
+    """Return all attributes of ``nki.language``."""
     types = dict(dtypes.EVERY)
     types["bool_"] = types.pop("bool")
     own = {

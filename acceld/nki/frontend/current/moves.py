@@ -58,7 +58,9 @@ def sendrecv(
     trace = current_trace()
     if trace.session.lnc != 2 or len(trace.grid) != 1 or trace.grid[0] != 2:
         refuse(
-            "exchange_cores", "'sendrecv' outside of a launch on the two cores of a logical core", "launch with lnc 2"
+            "exchange_cores",
+            "'sendrecv' outside of a launch on the two physical cores in a logical core",
+            "launch with lnc 2",
         )
     other = 1 - operator.index(cast("Any", trace.program_ids[0]))
     if (as_number(send_to_rank), as_number(recv_from_rank)) != (other, other):

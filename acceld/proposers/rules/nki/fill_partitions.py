@@ -1,4 +1,4 @@
-"""Iterations on tiles of few partitions, several of them in one tile of all 128.
+"""Stack the tiles of several iterations in one tile of all 128 partitions.
 
 Before, and after::
 
@@ -28,17 +28,17 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PARTITIONS = 128
 _BEGINNINGS = (32, 64)
-"""Heights of tiles that may lie one below another: an instruction begins at a multiple of 32 partitions."""
+"""Heights of tiles that can be stacked. An instruction starts at a partition that is a multiple of 32."""
 _BY_PARTITION = frozenset(
     "activation activation_reduce memset reciprocal scalar_tensor_tensor tensor_copy tensor_reduce tensor_scalar "
     "tensor_tensor tensor_tensor_scan".split()
 )
-"""Operations that do the same on every partition, whatever the others hold."""
+"""Operations that treat each partition alone."""
 
 
 @dataclass(frozen=True)
 class _Low:
-    """A parallel loop all of whose tiles have few partitions."""
+    """A parallel loop whose tiles all have few partitions."""
 
     loop: Loop
     rows: int
@@ -47,7 +47,7 @@ class _Low:
 
 
 class FillPartitions(Rule):
-    """Two or four iterations one below the other."""
+    """Stack the tiles of two or four iterations along the partitions."""
 
     name = "fill_partitions"
     reason = (
@@ -59,7 +59,7 @@ class FillPartitions(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Every loop whose tiles are all of 32 or all of 64 partitions."""
+        """Yield every loop whose tiles all have 32 partitions or all have 64 partitions."""
         for loop in kernel.loops:
             low = _low(kernel, loop)
             if isinstance(low, str):
@@ -85,7 +85,7 @@ class FillPartitions(Rule):
 
 
 def _low(kernel: KernelModule, loop: Loop) -> _Low | str | None:
-    """The loop, why it can not be filled, or None where its tiles are not low."""
+    """Return the loop, or the reason why its tiles can not be stacked, or None if its tiles have enough partitions."""
     statements = [item for item in loop.items if isinstance(item, Statement)]
     declared = [one for one in statements if one.kind == "declaration" and one.target is not None]
     tiles = frozenset(one.target.name for one in declared if one.target is not None)
@@ -110,7 +110,7 @@ def _low(kernel: KernelModule, loop: Loop) -> _Low | str | None:
 
 
 def _fixed(kernel: KernelModule, loop: Loop, name: str) -> str:
-    """Return the reason why a tile must stay as it is; empty where it need not."""
+    """Return the reason why a tile must keep its shape, or an empty text."""
     buffer = kernel.buffers[name]
     found = all_accesses(kernel, name)
     if buffer.space != "sbuf" or None in buffer.shape or len(buffer.shape) < 2 or name in kernel.ambiguous:
@@ -123,7 +123,7 @@ def _fixed(kernel: KernelModule, loop: Loop, name: str) -> str:
 
 
 def _unlike(kernel: KernelModule, loop: Loop, statement: Statement, tiles: frozenset[str], rows: int) -> str:
-    """Return the reason why a statement can not do several iterations at once; empty where it can."""
+    """Return the reason why a statement can not process several iterations at once, or an empty text."""
     uses = any(name.value == loop.variable for name in names_in(statement.node))
     if statement.kind in ("declaration", "alias", "marker"):
         return "it depends on the iteration" if uses else ""
@@ -154,7 +154,7 @@ def _all_rows(access: Access, rows: int) -> bool:
 
 
 def _filled(kernel: KernelModule, low: _Low, variant: Variant) -> str:
-    """Higher tiles, one transfer for each of the former iterations, and the rest as it is."""
+    """Return the kernel with stacked tiles and one transfer for each original iteration."""
     factor, loop = int(variant.parameters["factor"]), low.loop
     edits = Edits(kernel.source)
     assert isinstance(loop.node.iter, cst.Call)
@@ -175,7 +175,7 @@ def _filled(kernel: KernelModule, low: _Low, variant: Variant) -> str:
 
 
 def _transfer(kernel: KernelModule, low: _Low, statement: Statement, factor: int, part: int) -> str:
-    """The transfer of one of the former iterations."""
+    """Return the transfer of one original iteration."""
     (tile,) = (access for access in accesses(statement) if access.name in low.tiles)
     rows = f"{low.rows * part}:{low.rows * (part + 1)}"
     iteration = f"({factor} * {low.loop.variable}{f' + {part}' if part else ''})"

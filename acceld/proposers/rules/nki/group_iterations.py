@@ -92,7 +92,7 @@ def _regrouped(kernel: KernelModule, nest: _Nest, variant: Variant) -> str:
 
 
 def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
-    """Return loops that end in another loop."""
+    """Return pairs of a loop and the loop that is its last statement."""
     found = []
     for outer in kernel.loops:
         items = [item for item in outer.items if substance([item])]

@@ -1,6 +1,6 @@
-"""Wide tiles in narrower pieces, so that pieces of several steps are on the way at once.
+"""Split wide tiles into narrower pieces, so that pieces of several steps are in flight at once.
 
-Before, one tile of 6144 columns; after, six of 1024, the scan going on where the last piece ended::
+Before, one tile of 6144 columns. After, six tiles of 1024; each scan continues from the end of the last piece::
 
     for c in nl.affine_range(2):                      for c in nl.affine_range(2):
         a = nl.load(x[rows, 0:6144])                      last = nl.zeros((nl.par_dim(128), 1), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Tiles that the two cores of a logical core exchange."""
+"""Tiles that the two physical cores in a logical core exchange."""
 
 from __future__ import annotations
 

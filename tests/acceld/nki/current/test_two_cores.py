@@ -1,4 +1,4 @@
-"""Kernels on the two cores of a logical core."""
+"""Kernels on the two physical cores in a logical core."""
 
 from __future__ import annotations
 
