@@ -129,13 +129,10 @@ class Guard:
             raise self._refused(f"an assignment to an attribute of {_shown(owner)}")
         return owner
 
-    def _call(self, function: Any, masked: bool = False) -> Any:
-        """Return a function that may be called. ``masked``: it is called with ``where=``, which leaves memory unfilled."""
-        if not self._callable(function) or (
-            masked and (isinstance(function, np.ufunc) or function is functools.partial)
-        ):
-            raise self._refused(f"a call of {_shown(function)}{' with where= or **' if masked else ''}")
-        return repeatable.of_numpy(function)
+    def _call(self, function: Any) -> Any:
+        if not self._callable(function):
+            raise self._refused(f"a call of {_shown(function)}")
+        return repeatable.called(function)
 
     def _callable(self, function: Any) -> bool:
         if id(function) in self._api or id(function) in self._plain or isinstance(function, Stub):
@@ -214,8 +211,7 @@ class _Checks(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        masked = [ast.Constant(True)] if any(one.arg in (None, "where") for one in node.keywords) else []
-        node.func = ast.copy_location(_asked(_CALL, node.func, *masked), node.func)
+        node.func = ast.copy_location(_asked(_CALL, node.func), node.func)
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:  # ast's name

@@ -8,8 +8,9 @@ membership and sorted.
 from __future__ import annotations
 
 import cmath
+import functools
 import re
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping
 from typing import Any
 
 import numpy as np
@@ -201,10 +202,28 @@ def attribute(owner: Any, name: str, *default: Any) -> Any:
     return _checked(found) if name == "format" and isinstance(owner, str) else found
 
 
-def of_numpy(function: Any) -> Any:
-    """Return a function. A function of numpy is wrapped to check that its results are numbers."""
-    owner = getattr(function, "__self__", None)
-    home = getattr(function, "__module__", None) or ""
+def called(function: Any) -> Any:
+    """Return a function for a call: one of numpy makes numbers only, and leaves none of them out."""
+    if function is functools.partial:
+        return _partial
+    target, given = (function.func, function.keywords) if isinstance(function, functools.partial) else (function, {})
+    owner = getattr(target, "__self__", None)
+    home = getattr(target, "__module__", None) or ""
     if not (home.partition(".")[0] == "numpy" or isinstance(owner, np.ndarray | np.generic)):
         return function
-    return lambda *values, **options: numeric(function(*values, **options))
+
+    def checked(*values: Any, **options: Any) -> Any:
+        _whole(target, {**given, **options})
+        return numeric(function(*values, **options))
+
+    return checked
+
+
+def _partial(function: Any, /, *values: Any, **options: Any) -> Any:
+    _whole(function, options)
+    return functools.partial(function, *values, **options)
+
+
+def _whole(function: Any, options: Mapping[str, Any]) -> None:
+    if isinstance(function, np.ufunc) and "where" in options and options.get("out") is None:
+        raise _refused("memory that nothing filled", "give out= beside where=")

@@ -61,6 +61,8 @@ def test_each_baseline_gives_the_same_program(folder: Path) -> None:
     [
         ("import functools\nhalf = functools.partial(nl.multiply, 0.5)\n", "tile = half(tile)"),
         ("from dataclasses import dataclass\n@dataclass(frozen=True)\nclass S:\n    width: int = 512\n", "assert S().width == tile.shape[1]"),
+        ("import functools\nhalf = functools.partial(nl.multiply, **{'y': 0.5})\n", "tile = half(tile)"),
+        ("import numpy as np\n", "assert np.sqrt(np.ones(2), out=np.zeros(2), where=[True, False])[1] == 0"),
         ("class P:\n    def __init__(self, n):\n        self.n = n\n", "p = P(2)\n    p.n += 1\n    assert p.n == 3"),
         ("from collections import namedtuple\nT = namedtuple('T', 'rows columns')\n", "assert T(1, 2).columns == 2"),
         ("from enum import Enum\nclass E(Enum):\n    A = 1\n", "assert E.A.value == 1 and E(1).name == 'A'"),
