@@ -39,7 +39,7 @@ from acceld.events import (
 from acceld.model import Gate, RunState, Source, Status
 
 LOADED = -1_000_000
-"""Number below every event. Bests from rows are stored under it plus their iteration."""
+"""Number below that of every event. A best that comes from a row is stored under this number plus its iteration."""
 ANSWERED = "answered"
 """Outcome of an answered call."""
 

@@ -105,7 +105,7 @@ def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
 def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
     """Return a kernel that a person gives. It is trusted: the import policy does not apply.
 
-    Its API is its own, else ``api``, else that of its imports, else ``otherwise``.
+    Its API is the first known of: the kernel's own, ``api``, the API of its imports, ``otherwise``.
     """
     if not isinstance(asked, Mapping):
         raise UsageError("a kernel is an object with a text")

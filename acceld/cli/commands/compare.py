@@ -26,7 +26,7 @@ STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("runs", nargs="+", metavar="r12", help="the runs, a column each")
+    parser.add_argument("runs", nargs="+", metavar="r12", help="the runs, one column each")
     add_json(parser)
 
 

@@ -24,9 +24,19 @@ from acceld.workloads import BASELINE_FILES, ArraySpec, load_workload
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("kernel", metavar="KERNEL", help="a .py file, or a .c file for the host's processor")
-    parser.add_argument("--arg", action="append", default=[], metavar="[NAME=]SHAPE:DTYPE", help="an array, in order")
     parser.add_argument(
-        "--scalar", action="append", default=[], metavar="NAME=VALUE", help="a number, after the arrays"
+        "--arg",
+        action="append",
+        default=[],
+        metavar="[NAME=]SHAPE:DTYPE",
+        help="the shape and type of an array argument; repeat it for each, in order",
+    )
+    parser.add_argument(
+        "--scalar",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a number argument; numbers come after the arrays",
     )
     parser.add_argument("--inputs", metavar="SAMPLE.npz", help="arrays by argument name, used as they are")
     parser.add_argument("--reference", metavar="REF.py", help="numpy oracle: forward, and optionally get_inputs")

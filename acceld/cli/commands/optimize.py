@@ -52,9 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=SHAPE:DTYPE",
-        help="with REF.py: an array it takes, in order",
+        help="with REF.py: the shape and type of an array argument; repeat it for each, in order",
     )
-    parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with REF.py: a number")
+    parser.add_argument(
+        "--scalar", action="append", default=[], metavar="NAME=VALUE", help="a number argument, with REF.py"
+    )
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument(
         "--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, both, or a program of yours"

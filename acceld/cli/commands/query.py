@@ -16,7 +16,7 @@ from acceld.errors import UsageError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
-        "sql", nargs="?", help="one statement that reads; docs/schema.md describes tables and views; - reads stdin"
+        "sql", nargs="?", help="one read-only SQL statement; docs/schema.md describes tables and views; - reads stdin"
     )
     parser.add_argument("--tables", action="store_true", help="list tables and views with their columns")
     parser.add_argument("--limit", type=count, default=1000, metavar="N", help="rows at most (default 1000)")

@@ -95,7 +95,7 @@ def main(tasks: dict[str, str], descriptor: int) -> None:
 
 
 def _prepare(job: Job, tasks: Mapping[str, str], loaded: dict[str, Callable[..., Any]]) -> str:
-    """Import what a job needs and no job before it did; return what is wrong with it, empty for nothing."""
+    """Import what the job needs and earlier jobs did not. Return the error; empty if there is none."""
     wanted = [name for name in (job.task, job.referee) if name and name not in loaded]
     modules = [name for name in job.modules if name not in sys.modules]
     if not wanted and not modules:

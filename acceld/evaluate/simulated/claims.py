@@ -30,8 +30,10 @@ def false_claim(program: Program) -> Claim | None:
 
 
 def _grid(program: Program) -> Claim | None:
-    """Return a claim about the launch grid that is false. Its loops must be those of the requested grid, else a logical
-    core's own cores.
+    """Return a false claim about the launch grid.
+
+    The trip counts of launch loops must be those of the requested grid. Without a grid they must be the number of
+    physical cores in the logical core.
     """
     grid = program.grid or (program.lnc,)
     for loop in program.loops.values():

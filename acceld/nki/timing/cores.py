@@ -21,11 +21,12 @@ class Part:
 
 
 def parts(program: Program) -> tuple[Part, ...]:
-    """Return each core's part.
+    """Return each core's part of a launch on two cores.
 
-    A launch loop of two iterations runs one on each core. Launch loops of one iteration are programs of one core each,
-    alternately of the first and of the second. There are no parts if the launch is not on two cores, an instruction is
-    outside its loops, or a core reads what the other writes: then a core would also wait for the other.
+    A launch loop of two iterations runs one iteration on each core. Launch loops of one iteration alternate: the first
+    runs on the first core, the next on the second. There are no parts if the launch is not on two cores, or if an
+    instruction is outside its loops. There are none either if a core reads what the other writes, because it would also
+    wait for the other.
     """
     loops = [node for node in program.body if isinstance(node, Loop) and node.kind is LoopKind.SPMD]
     lone = [loop for loop in loops if loop.trips == 1]

@@ -88,7 +88,7 @@ class Operations(Checker):
             self._add("access_pattern", instruction, "a view reads elements that are no neighbors", "copy the tile")
 
     def _bits_in_hbm(self, instruction: Instruction, src: Access, dst: Access) -> None:
-        """Check that a view in HBM covers all of a tensor, in order, and is not a result: it moves nothing."""
+        """Check that a view in HBM covers all of a tensor, in order, and is not a result, because a view moves no data."""
         sizes = [one.elements * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if sizes[0] != sizes[1]:
             self._add("shape", instruction, f"{sizes[0]} bytes read as {sizes[1]}")

@@ -121,9 +121,9 @@ class RulesProposer:
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the plan for a place, in order of promise: ``index`` places after those that earlier plans took.
+        """Return the plan for place number ``index`` among those that no earlier plan took, most promising first.
 
-        After these come the places where rules refuse. Their attempts give no code, and the reason.
+        Places that a rule refuses come last. An attempt there gives no code, only the reason.
         """
         applicable, refused = await self._find(request.parent, request.problem)
         found = [*applicable, *refused]
@@ -217,7 +217,7 @@ class TunedRules(RulesProposer):
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return the plan for a sequence, fastest first: ``index`` places after those that earlier plans took.
+        """Return the plan for sequence number ``index`` among those that no earlier plan took, fastest first.
 
         A sequence that is too slow for the beam is not returned.
         """

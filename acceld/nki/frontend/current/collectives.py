@@ -183,7 +183,7 @@ def collective_permute_implicit_reduce(
     srcs0_by_channel: Sequence[object], srcs1_by_channel: Sequence[object], dsts_by_channel: Sequence[object],
     replica_group: object, op: object, channel_ids: Sequence[int] = (0,), priority: object = None, name: str | None = None,
 ) -> None:  # fmt: skip
-    """Each dst = src0 op src1 of the rank before in its list."""
+    """Set each dst to src0 op src1, where src1 comes from the previous rank in the list."""
     call = "collective_permute_implicit_reduce"
     groups, word = _groups(replica_group, call), _fold(op, call)
     for first, second, targets in zip(srcs0_by_channel, srcs1_by_channel, dsts_by_channel, strict=True):
