@@ -329,9 +329,9 @@ def _on_device(client: Client, case: Case, most_percent: float | None) -> Result
 def broken_by(case: Case, turns: Interleaved | None, most_percent: float | None) -> str:
     """Return the reason why a passing kernel does not hold; empty if it holds.
 
-    A winner has to win again, beyond its interval and twice the resolution. The size of the win differs between days,
-    so it counts only where ``most_percent`` is given, beyond both intervals. Any other kernel may be slower than
-    ``other`` by at most ``most_percent``.
+    A winner has to win again, beyond its interval and twice the resolution. The size of the win differs between days.
+    It is compared only if ``most_percent`` is given: the win may shrink by that much, or by the width of both intervals
+    if that is more. Any other kernel may be slower than ``other`` by at most ``most_percent``.
     """
     if case.other is None:
         return ""

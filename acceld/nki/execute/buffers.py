@@ -127,7 +127,7 @@ class Planner:
         """Return the layout of ``buffer``.
 
         ``uses`` are its accesses, without the memset that ``fill`` replaces. ``order`` lists the dimensions from
-        slowest to fastest. Loops in ``kept_loops`` are never dropped but spread.
+        slowest to fastest. A loop in ``kept_loops`` is spread: each of its iterations has its own copy of the buffer.
         """
         reinterpreted = any(use.access.dtype not in ("", buffer.dtype) for use in uses)
         dtype = storage_dtype(buffer.dtype, float64=self.float64 and not reinterpreted)

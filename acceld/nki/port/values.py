@@ -244,7 +244,7 @@ class Values(ABC):
             if block is not None and (block.psum or block.dropped):
                 raise Unportable(
                     node.lineno,
-                    f"the shape of {block.name}, whose blocks are tensors of their own now",
+                    f"the shape of {block.name}, because its blocks are separate tensors now",
                     "name the sizes",
                 )
             if block is not None:

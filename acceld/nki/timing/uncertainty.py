@@ -1,9 +1,9 @@
 """State the uncertainty of a predicted latency.
 
-All figures are measured, and ``scripts/bench_sim.py`` prints them. The interval of a latency holds four of five
-development kernels of the same chip that wait for the same thing, and four of five chains of kernels of one
-computation, each with four of five of its kernels, as conformal intervals do: the wider of the two. A kernel that
-resembles no measured one has no interval.
+All figures are measured, and ``scripts/bench_sim.py`` prints them. The interval of a latency is the wider of two
+conformal intervals. The first holds four of five development kernels of the same chip that wait for the same thing. The
+second holds four of five chains of kernels of one computation; it holds a chain if it holds four of five of the chain's
+kernels. A kernel that resembles no measured one has no interval.
 
 How far a ratio of two predictions may be off is :data:`acceld.model.SIMULATED_TIE_PERCENT`.
 """

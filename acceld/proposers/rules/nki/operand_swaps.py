@@ -1,8 +1,8 @@
 """Find products that could be made transposed, so that later transposes are not needed.
 
-A tile of ``blocks`` blocks of 128 columns is transposed block by block, and ``blocks`` tiles in neighboring places have
-as many blocks in all as they have places. So block ``b`` of place ``a`` may hold the transpose of block ``a`` of place
-``b``. Tiles, loops and element-wise work stay as they are.
+A tile of ``blocks`` blocks of 128 columns is transposed block by block. ``blocks`` such tiles in neighboring places
+form a square: ``blocks`` places with ``blocks`` blocks each. So block ``b`` of place ``a`` may hold the transpose of
+block ``a`` of place ``b``. Tiles, loops and element-wise work stay as they are.
 """
 
 from __future__ import annotations
