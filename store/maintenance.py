@@ -118,7 +118,7 @@ def restore(path: Path, copy: Path) -> Path | None:
 
 @contextlib.contextmanager
 def _copy(path: Path, part: Path) -> Iterator[Path]:
-    """Give a checked copy of a database in ``part``, which is removed after the block if it still exists."""
+    """Copy a database to ``part`` and check the copy. ``part`` is removed after the block if it still exists."""
     hint = "Is there space, and may you write there?"
     connection = connect_reader(path)
     try:

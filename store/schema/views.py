@@ -100,7 +100,7 @@ def _first(name: str) -> str:
 
 
 def _with_times(name: str, *columns: str) -> str:
-    """Return the statements that create one of the first views again, with these columns of times as text."""
+    """Return the statements that replace a view of the first schema, so that it shows these columns of times as text."""
     made = _first(name)
     for column in columns:
         source, _, shown = column.partition(" AS ")

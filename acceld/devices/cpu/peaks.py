@@ -92,7 +92,7 @@ def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
 
 
 def _machine(compiler: str | None) -> dict[str, Any]:
-    """Return a key of machine and compiler, for which the rates are valid."""
+    """Return a key for the machine and compiler that the rates belong to."""
     model = platform.processor()
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:

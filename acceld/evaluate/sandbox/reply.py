@@ -1,4 +1,6 @@
-"""The file that a job writes its answer to. Children import this module, so it needs nothing that they do not."""
+"""Write and read the file that holds a job's answer. Child processes import this module, so it imports as little as
+they do.
+"""
 
 from __future__ import annotations
 

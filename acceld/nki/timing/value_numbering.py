@@ -105,7 +105,7 @@ class _Expander:
         self.rewritten: set[int] = set()
         """Buffers that were written again while they were in scope."""
         self.places: dict[tuple[int, int], deque[tuple[int, ...]]] = {}
-        """The last value written to each of those places, by buffer and first cell."""
+        """The newest values written to each place in a rewritten buffer, oldest first, by buffer and first cell."""
         self.outermost = 0
         """The first event of the current outermost loop."""
         self.signatures: dict[object, int] = {}
