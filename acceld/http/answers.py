@@ -136,7 +136,7 @@ async def body(request: web.Request) -> dict[str, Any]:
         value = await request.json()
     except (ValueError, LookupError, RecursionError, web.RequestPayloadError) as error:
         # An unknown charset raises LookupError, a wrong content encoding RequestPayloadError.
-        raise NotJsonError(f"the request's body is no JSON: {error}") from error
+        raise NotJsonError(f"the request's body is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise NotJsonError("the request's body is no JSON object")
+        raise NotJsonError("the request's body is not a JSON object")
     return value

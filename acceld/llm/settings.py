@@ -198,5 +198,5 @@ def _extra_body(name: str, text: str) -> dict[str, object]:
     except ValueError as error:
         raise ConfigError(f"[models.{name}] extra_body: {error}") from error
     if not isinstance(found, dict):
-        raise ConfigError(f"[models.{name}] extra_body is no JSON object", hint="extra_body = '{\"top_k\": 40}'")
+        raise ConfigError(f"[models.{name}] extra_body is not a JSON object", hint="extra_body = '{\"top_k\": 40}'")
     return found

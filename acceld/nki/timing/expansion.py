@@ -529,10 +529,10 @@ def _scaled(node: Instruction, filled: Mapping[int, float]) -> tuple[float, floa
 def _keeps_values(
     number: int, nodes: Sequence[tuple[Instruction, object]], only: Mapping[int, int], filled: Mapping[int, float]
 ) -> bool:
-    """Return True if a tensor_scalar, together with those before it, changes nothing, so that a compiler folds them
-    into their reader.
+    """Return True if a chain of tensor_scalars up to this one changes nothing.
 
-    ``only`` has the writer of each tile with a single one. A factor within a few roundings of one counts as one.
+    A compiler then folds the chain into the instruction that reads it. ``only`` maps each tile that is written once to
+    its writer. A factor within a few roundings of 1 counts as 1.
     """
     factor, summand = 1.0, 0.0
     while True:

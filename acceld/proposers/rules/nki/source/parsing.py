@@ -1,13 +1,13 @@
-"""Reads a kernel's source into loops, statements and buffers.
+"""Parse a kernel's source into loops, statements and buffers.
 
-Parsed with libcst, so that every record knows the exact span of text behind it. Of ::
+libcst parses the text, so that every record knows its exact span of source. For example ::
 
     for c in nl.affine_range(2):
         y[p, 512 * c + f] = nl.exp(x[p, 512 * c + f], mask=p < rows)
 
-comes a :class:`Loop` over ``c`` with two trips, and in it a :class:`Statement` of kind ``op`` with ``op`` = ``exp``,
-``target`` = the access of ``y``, ``reads`` = ``{"x": the access of x}`` and ``args`` with ``x`` and ``mask``. What is not
-understood is kept as a statement of kind ``other``, and rules refuse where one is in the way.
+gives a :class:`Loop` over ``c`` with two trips. It holds a :class:`Statement` of kind ``op`` with ``op`` = ``exp``,
+``target`` = the access of ``y``, ``reads`` = ``{"x": the access of x}`` and ``args`` with ``x`` and ``mask``. A statement
+that is not understood has kind ``other``; rules refuse to change code that it could affect.
 """
 
 from __future__ import annotations
