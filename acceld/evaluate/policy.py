@@ -67,7 +67,7 @@ HIDDEN_NAMES = frozenset(
 """Attributes by which the simulator's own tiles differ from those of a chip's compiler; a kernel may not define them either."""
 _ARRAY_NAMES = frozenset(
     "astype reshape ravel flatten transpose swapaxes squeeze sum mean max min prod any all argmax argmin sort argsort tolist item "
-    "repeat take clip round nbytes flat diagonal std var kind name value bits eps tiny cumsum cumprod dot trace partition "
+    "repeat take clip round nbytes flat diagonal std var kind type name value bits eps tiny cumsum cumprod dot trace partition "
     "nonzero real imag".split()
 )
 _PLAIN_NAMES = frozenset(

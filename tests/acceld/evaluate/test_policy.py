@@ -125,6 +125,7 @@ def test_ordinary_kernels_pass() -> None:
         "y = '{:.3f} of {}'.format(1.0, x.shape)",
         "y = x.reshape((1, 2)).shape[0].bit_length()",
         "y = nl.tile_size.pmax",
+        "y = np.dtype(np.float32).type(0.5)",
         "y = [z.strip() for z in 'a b'.split()]",
     ):
         assert check(KERNEL.format(line)) is None, line
