@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OWN = "own"
+SPECIAL = "special"
 PAPER_SEEDS = (0, 21, 42, 63, 84)
 """The seeds of the published gate."""
 NOISY = 1e-3

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from acceld.evaluate.correctness.bands import is_banded, pieces_of
-from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
+from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, SPECIAL, strict_variants
 from acceld.evaluate.correctness.errors import NONE, Errors
 from acceld.evaluate.correctness.tolerance import Tolerance, tolerance_from
 from acceld.model import OWN_ORACLE, Check
@@ -202,7 +202,8 @@ def check_errors(
         worst = worst.worst(found)
         split = splits(workload, trial.variant, floor)
         published = math.inf if banded or (split and trial.variant != OWN) else workload.tolerance
-        tolerance = tolerance_from(noise, published, split=split, edge=banded)
+        mixed = trial.variant == SPECIAL
+        tolerance = tolerance_from(noise, published, split=split, edge=banded, mixed=mixed)
         if trial.published:
             tolerance = Tolerance(workload.tolerance, float("inf"), float("inf"))
         if not tightest[1] or found.rel_l2 * tightest[1] >= tightest[0] * tolerance.rel_l2:

@@ -108,6 +108,20 @@ def test_the_tolerance_is_at_least_two_floors() -> None:
     assert tolerance_from(Errors(3e-5, 3e-5, 1e-5), 2e-5).rel_l2 == pytest.approx(6e-5)
 
 
+def test_a_normalization_shifted_by_an_element_of_80_passes_where_magnitudes_are_mixed() -> None:
+    x = np.random.default_rng(2).standard_normal((128, 512)).astype(np.float32)
+    x[:, 0], x[:, 64::64] = 80.0, -80.0
+
+    def normalized(x: Any) -> Any:
+        centered = x - x.mean(axis=1, keepdims=True)
+        return centered / np.sqrt(np.square(centered).mean(axis=1, keepdims=True) + x.dtype.type(1e-5))
+
+    reference = normalized(x.astype(np.float64))
+    floor, shifted = compare(normalized(x), reference), compare(normalized(x - x[:, :1]), reference)
+    assert tolerance_from(floor, 2e-5).element < shifted.element
+    assert tolerance_from(floor, 2e-5, mixed=True).admits(shifted)
+
+
 def test_the_tolerance_has_a_least_and_a_greatest_value() -> None:
     least = tolerance_from(NONE, 1.0)
     assert (least.rel_l2, least.worst_row, least.element) == (2e-7, 1e-6, 1e-3)
