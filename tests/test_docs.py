@@ -95,6 +95,11 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert not broken
 
 
+def test_every_page_begins_with_its_title() -> None:
+    pages = [ROOT / "README.md", ROOT / "AGENTS.md", *DOCS.glob("*.md")]
+    assert not [page.name for page in pages if not page.read_text(encoding="utf-8").startswith("# ")]
+
+
 def test_what_agents_are_pointed_at_exists() -> None:
     named = re.findall(
         r"`((?:acceld|store|tui|prompts|workloads|tests|scripts)/[\w./]*)`",

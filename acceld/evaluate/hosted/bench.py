@@ -149,12 +149,8 @@ class Bench:
             "build": "acceld.evaluate.hosted.worker:build",
             "serve": "acceld.evaluate.hosted.worker:serve",
             "referee": "acceld.evaluate.hosted.referee:referee",
-            "builder": driver.builder,
-            "worker": driver.worker,
         }
         oracle = {task: f"acceld.evaluate.hosted.oracle:{task}" for task in ("generate", "check", "admit")}
-        if driver.reference:
-            oracle["reference"] = driver.reference
         self._driver = driver
         self._level = level
         self._build_s = build_s
@@ -181,7 +177,7 @@ class Bench:
         scratch, write = ("/tmp", ()) if self._level >= Level.L3 else await asyncio.to_thread(self._scratch)
         request = json.dumps({"builder": self._driver.builder, "job": {**job, "scratch": scratch}}).encode()
         jail = _jail(self._driver.building(api), self._build_s, write_paths=write)
-        outcome, reply = await self._evaluated.run("build", request, jail)
+        outcome, reply = await self._evaluated.run("build", request, jail, modules=_module(self._driver.builder))
         with reply:
             if outcome.cause in ("deadline", "cpu"):
                 failure = Failure("build_deadline", f"building the kernel {outcome.text}")
@@ -250,7 +246,8 @@ class Bench:
     async def admit(self, workload: Workload, seed: int) -> Admission:
         """Find out if the workload can tell right from wrong. WorkloadError if its reference is at fault."""
         request = {"workload": str(workload.folder), "seed": seed, "reference": self._driver.reference}
-        return answered(workload, *await self._oracle.run("admit", pack(request), self._oracle_jail(expects=True)))
+        jail, modules = self._oracle_jail(expects=True), _module(self._driver.reference)
+        return answered(workload, *await self._oracle.run("admit", pack(request), jail, modules=modules))
 
     def _oracle_jail(self, *, expects: bool) -> Jail:
         """Return the jail for the workload's own code. ``expects``: it computes outputs, in the place that the driver
@@ -271,7 +268,8 @@ class Bench:
 
     async def _ask(self, workload: Workload, task: str, header: dict[str, Any], shared: int) -> dict[str, Any]:
         jail = self._oracle_jail(expects=task == "check")
-        outcome, reply = await self._oracle.run(task, pack(header), jail, shared=[shared])
+        modules = _module(self._driver.reference)
+        outcome, reply = await self._oracle.run(task, pack(header), jail, modules=modules, shared=[shared])
         with reply:
             try:
                 answer, _ = parse(reply)
@@ -337,12 +335,8 @@ class Bench:
             kept is not None,
         )  # fmt: skip
         empty = not artefact.path
-        request = {
-            "job": artefact.job,
-            "layout": layout.plain(),
-            "artefact": artefact.path,
-            "worker": EMPTY if empty else self._driver.worker,
-        }
+        worker = EMPTY if empty else self._driver.worker
+        request = {"job": artefact.job, "layout": layout.plain(), "artefact": artefact.path, "worker": worker}
         rights = Rights() if empty else self._driver.running(str(artefact.job["api"]), artefact.path, lease)
         wall_s = self._build_s + terms.budget_s + terms.call_s * (2 if place is None else 4)
         jail = _jail(rights, wall_s, cores=(lease.index,) if self._driver.clock == "processor" else ())
@@ -357,6 +351,7 @@ class Bench:
                 "serve",
                 json.dumps(request).encode(),
                 jail,
+                modules=_module(worker),
                 referee="referee",
                 shared=[arena, ring_out, done_in],
                 private=[
@@ -371,6 +366,11 @@ class Bench:
             with reply:
                 said = os.pread(record, _MOST_RECORD, 0)
                 return _timed(outcome, reply, said)
+
+
+def _module(where: str) -> tuple[str, ...]:
+    """Return the module of a function ``module:name``, for the zygote to import; none of an empty name."""
+    return (where.partition(":")[0],) if where else ()
 
 
 def _timed(outcome: Outcome, reply: Reply, said: bytes) -> Timed:

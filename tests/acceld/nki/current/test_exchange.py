@@ -83,7 +83,7 @@ def kernel(x):
     ("exchange", "lnc", "kind", "words"),
     [
         (EXCHANGE.format(to="core"), 2, LegalityError, "only"),
-        (EXCHANGE.format(to="0"), 1, LegalityError, "two cores"),
+        (EXCHANGE.format(to="0"), 1, LegalityError, "two physical cores"),
     ],
 )  # fmt: skip
 def test_what_two_cores_can_not_do_is_refused(exchange: str, lnc: int, kind: type[Exception], words: str) -> None:
