@@ -264,7 +264,7 @@ class ConsoleApp(App[None]):
             super().switch_mode(self._history.pop())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return None, which greys a key, for steering that is not possible now."""
+        """Return None for a key that steers a run and can not do so now; Textual then greys it."""
         if action == "steer" and self.steering.refusal(str(parameters[0])):
             return None
         return True

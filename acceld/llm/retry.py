@@ -81,7 +81,7 @@ async def with_retries(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     on_wait: Callable[[LLMError, float], None] | None = None,
 ) -> tuple[T, int]:
-    """Send until it works or may not be sent again; the answer and how many requests it took.
+    """Send a request until it succeeds or may not be sent again. Return the answer and the number of requests.
 
     :raises LLMError: the last failure, with ``tries`` set.
     """

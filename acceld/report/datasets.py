@@ -165,7 +165,7 @@ def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
     once.
 
     Answers to one plan share a prompt that shows the plan. For the remaining answers of a parent the prompt shows no
-    plan, so that both answer it.
+    plan, because the two were written for different plans.
     """
     parents = material.by_id()
     by_plan: dict[tuple[int, int], list[tuple[Candidate, float]]] = {}

@@ -1,4 +1,4 @@
-"""Represent integers of a kernel's source as sums of terms, and index grids as such a sum and strided positions."""
+"""Represent integers of a kernel's source as sums of terms. An index grid is such a sum with strided positions added."""
 
 from __future__ import annotations
 
