@@ -1,6 +1,6 @@
-"""``make bench``: how quickly a fresh state folder gets to its first result, and what the daemon costs.
+"""Measure the time from a fresh state folder to its first result, and the daemon's own cost; ``make bench`` runs this.
 
-Prints a table; figures are of this machine, at this moment.
+Prints a table. The figures hold for this machine at this moment.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ STATUS_CALLS = 5
 
 
 def acceld(home: Path, *words: str) -> str:
-    """Run a command against a state folder; its standard output."""
+    """Run a command against a state folder; return its standard output."""
     command = [str(ACCELD), words[0], "--home", str(home), *words[1:]]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def children_cpu_s() -> float:
-    """CPU seconds of the child processes that have ended."""
+    """Return the CPU seconds of the child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def process_cpu_s(pid: int) -> float:
-    """CPU seconds of one process, without its children."""
+    """Return the CPU seconds of one process, without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def first_result(home: Path, workload: str) -> tuple[float, float, dict[str, object], int, float]:
-    """Seconds to the first evaluated candidate and to the end, the outcome, the daemon's pid and its CPU seconds."""
+    """Return seconds to the first evaluated candidate and to the end, the outcome, the daemon's pid and its CPU
+    seconds.
+    """
     started = time.monotonic()
     run = acceld(home, "optimize", workload, "--preset", "quick").strip()
     number = run.removeprefix("r")

@@ -42,7 +42,7 @@ KINDS = ("rules", "llm", "both")
 
 
 class ScriptedModels:
-    """Answers with kernels that were written before."""
+    """Answer in place of models, with kernels that were written before."""
 
     name = "llm"
     abilities = PROPOSERS[name]
@@ -51,30 +51,30 @@ class ScriptedModels:
         self._kernels = kernels
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Nothing: every search begins with a kernel."""
+        """Return None: every search starts from a given kernel."""
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """A plan without content."""
+        """Return a plan without content."""
         title = f"idea {request.iteration}.{request.index}"
         return Plan(request.run, request.iteration, request.parent.id, request.index, title, title)
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """One of the kernels."""
+        """Return one of the kernels, drawn with the request's seed."""
         drawn = random.Random(request.seed).choice(self._kernels)
         return Attempt(request.plan.id, request.index, drawn)
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """No repair."""
+        """Return None: nothing is repaired."""
         return None
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """No insight."""
+        """Return None: nothing is learned."""
         return None
 
 
 class Remembering:
-    """An evaluator that evaluates each kernel once at each gate: several searches of one workload share what it costs."""
+    """Evaluate each kernel once at each gate, so that several searches of one workload share the cost."""
 
     def __init__(self, evaluator: SimulatedEvaluator) -> None:
         self._evaluator = evaluator
@@ -84,7 +84,9 @@ class Remembering:
         return getattr(self._evaluator, name)
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Return what became of the kernel at the request's gate; of one too slow to be useful, its latency."""
+        """Return the evaluation of the kernel at the request's gate, or only its latency if it is too slow to be
+        useful.
+        """
         kernel, limit_us = request.kernel, request.useful_below_us
         request = replace(request, useful_below_us=None)
         if limit_us is not None:
@@ -111,7 +113,7 @@ async def run(
     folder: Path,
     arguments: argparse.Namespace,
 ) -> dict[str, object]:
-    """Search one workload by one kind of proposer; its figures."""
+    """Search one workload with one kind of proposer; return the run's figures."""
     store = await asyncio.to_thread(Store.open, folder / f"{found.name}-{kind}.db")
     try:
         parameters = SearchParameters(
@@ -145,7 +147,7 @@ async def run(
 
 
 async def every(arguments: argparse.Namespace) -> list[dict[str, object]]:
-    """Search every workload by every kind."""
+    """Search every workload with every kind of proposer."""
     answers, results = Path(arguments.answers), []
     async with simulated() as (simulator, folder):
         evaluator = Remembering(simulator)
@@ -158,7 +160,7 @@ async def every(arguments: argparse.Namespace) -> list[dict[str, object]]:
 
 
 def table(results: list[dict[str, object]]) -> str:
-    """Return speed-ups by proposer, and whose the steps to the best kernel by both were."""
+    """Return speed-ups by proposer, and who made the steps to the best kernel found by both together."""
     lines = ["| workload | rules | models | both | steps of both |", "|---|---|---|---|---|"]
     for name in dict.fromkeys(one["workload"] for one in results):
         mine = {one["proposer"]: one for one in results if one["workload"] == name}

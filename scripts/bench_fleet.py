@@ -1,7 +1,7 @@
-"""A fleet on Ray nodes of this machine, with delays for devices: throughput by nodes, and what faults do to a run.
+"""Measure a fleet on Ray nodes of this machine: throughput by number of nodes, and the effect of faults on a run.
 
-``make bench-fleet`` runs all; ``--only throughput,killed`` chooses, ``--nodes 1,8 --seconds 5`` sizes it. Exit code 1 where a
-threshold of docs/fleet.md is missed.
+The devices are delays. ``make bench-fleet`` measures everything; ``--only throughput,killed`` chooses parts, ``--nodes
+1,8 --seconds 5`` sets the size. The exit code is 1 if a threshold of docs/fleet.md is missed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from tests.faults.harness import client_of, start
 
 SLOTS = 32
 ROUNDS, WARM, COUNTED = 12, 2, 8
-"""Evaluations of a slot: all, those before it is counted, those while it is counted."""
+"""Evaluations of a slot: all of them, those before counting starts, those while it counts."""
 JITTER = 0.2
-"""Devices do not end in step: an evaluation takes 0.8 to 1.2 of its mean."""
+"""Relative spread of delays, so that devices do not end in step: an evaluation takes 0.8 to 1.2 of the mean."""
 LEAST_SHARE, MOST_CPU_MS = 0.93, 10.0
 NAMES = ("h0", "h1", "h2", "h3")
 SEARCH = {"beam_width": 3, "plans": 4, "attempts": 2, "iterations": 3, "patience": 0}
@@ -49,7 +49,7 @@ Fault = Callable[[Nodes, Fleet], Awaitable[None]]
 
 
 async def seated(fleet: Fleet, count: int) -> None:
-    """Wait until this many hosts take work."""
+    """Wait until ``count`` hosts accept work."""
     async with asyncio.timeout(120):
         while sum(one["standing"] == "active" for one in fleet.statistics()["hosts"]) < count:  # type: ignore[attr-defined]  # noqa: ASYNC110
             await asyncio.sleep(0.5)
@@ -61,7 +61,10 @@ def _cpu_s(pid: int) -> float:
 
 
 async def throughput(folder: Path, count: int, seconds: float) -> dict[str, Any]:
-    """Evaluations a second of so many nodes, once all slots are busy, with every result written, and what they cost the daemon."""
+    """Measure evaluations a second of ``count`` nodes once all slots are busy, and their cost to the daemon.
+
+    Every result is written to the store.
+    """
     names = [f"h{number}" for number in range(count)]
     with nodes(folder, *names) as there:
         there.instruct("*", delay_s=seconds, jitter=JITTER)
@@ -107,18 +110,18 @@ async def _worked_off(
 
 
 class _Near:
-    """A host in this process that only waits for each evaluation's time."""
+    """Stand for a host in this process; an evaluation only waits."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self._facts, self._seconds = HostFacts(name, SLOTS), seconds
         self._places = asyncio.Semaphore(SLOTS)
 
     async def describe(self) -> HostFacts:
-        """Return what it is."""
+        """Return the host's name and slots."""
         return self._facts
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """Pass a kernel after a delay."""
+        """Return a passed evaluation after a delay."""
         async with self._places:
             await asyncio.sleep(self._seconds * random.uniform(1 - JITTER, 1 + JITTER))
         profile = Profile(Source.MEASURED, "trn1", "nki_legacy", 90.0, "a clock")
@@ -126,11 +129,11 @@ class _Near:
         return Evaluation(Status.PASSED, request.kernel.sha256, profile=profile, correctness=correctness)
 
     async def health(self) -> Mapping[str, object]:
-        """Return nothing."""
+        """Return no figures."""
         return {}
 
     async def doctor(self) -> list[Finding]:
-        """Return nothing."""
+        """Return no findings."""
         return []
 
 
@@ -142,7 +145,7 @@ class _AllNear:
         """Do nothing."""
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
-        """Return the hosts."""
+        """Return all hosts at once."""
         return self._hosts
 
     async def close(self) -> None:
@@ -163,12 +166,12 @@ async def scheduled(folder: Path, count: int, seconds: float) -> dict[str, Any]:
 
 
 async def killed(there: Nodes, fleet: Fleet) -> None:
-    """A node is killed."""
+    """Kill a node."""
     await asyncio.to_thread(there.kill, "h0")
 
 
 async def frozen(there: Nodes, fleet: Fleet) -> None:
-    """A node is stopped for 60 s."""
+    """Stop a node's processes for 60 s."""
     there.signal("h0", signal.SIGSTOP)
     try:
         await asyncio.sleep(60)
@@ -177,9 +180,11 @@ async def frozen(there: Nodes, fleet: Fleet) -> None:
 
 
 async def cut_off(there: Nodes, fleet: Fleet) -> None:
-    """A node can not be reached until Ray gives it up, and comes back under its name."""
+    """Make a node unreachable until Ray gives it up; then let it return under the same name."""
     processes = there.processes("h0")
-    os.kill(processes[0], signal.SIGSTOP)  # the raylet: the host's own evaluations go on, unheard
+    os.kill(
+        processes[0], signal.SIGSTOP
+    )  # stops the raylet only: the host's evaluations go on, but their results do not arrive
     await asyncio.sleep(60)
     os.kill(processes[0], signal.SIGCONT)
     await asyncio.to_thread(there.kill, "h0")
@@ -187,22 +192,22 @@ async def cut_off(there: Nodes, fleet: Fleet) -> None:
 
 
 async def slow(there: Nodes, fleet: Fleet) -> None:
-    """A node takes ten times as long."""
+    """Make a node take ten times as long."""
     there.instruct("h0", delay_s=3.0)
 
 
 async def wrong(there: Nodes, fleet: Fleet) -> None:
-    """A node says of one kernel in four that it is wrong."""
+    """Make a node report one kernel in four as wrong."""
     there.instruct("h0", wrong=" 1 0")
 
 
 async def restarted(there: Nodes, fleet: Fleet) -> None:
-    """The head, which kept its state in memory, is started again, and the nodes with it."""
+    """Restart the head, which keeps its state in memory, and with it the nodes."""
     await asyncio.to_thread(there.restart)
 
 
 async def clocks(there: Nodes, fleet: Fleet) -> None:
-    """Nodes' clocks are 20 % apart."""
+    """Make the clocks of the nodes differ by 20 %."""
     there.instruct("h0", clock=1.2)
 
 
@@ -218,7 +223,7 @@ FAULTS: dict[str, Fault] = {
 
 
 async def disturbed(folder: Path, names: tuple[str, ...], fault: Fault | None, delay_s: float = 0.3) -> Decisions:
-    """Return a run's decisions while a fault happens."""
+    """Return the decisions of a run during which a fault happens."""
     with nodes(folder, *names) as there:
         there.instruct("*", delay_s=delay_s)
         fleet = there.fleet(2)
@@ -289,7 +294,7 @@ def _in_time(deadline: float) -> None:
 
 
 def main() -> int:
-    """Run what is chosen; 1 where a threshold is missed."""
+    """Measure the chosen parts; return 1 if a threshold is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--only", default="throughput,scheduled,daemon," + ",".join(FAULTS), help="names, separated by commas"

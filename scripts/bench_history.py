@@ -1,7 +1,8 @@
-"""Measure the history at a million candidates: every saved query, conditions over runs, full-text search.
+"""Measure queries of a history of a million candidates: every saved query, conditions over runs, full-text search.
 
-One evaluation in fifty repeats the work of another. The rows are made in SQL, a hundred times faster than the store writes them, and the totals then computed as
-``acceld db check`` computes them. Run: ``make bench-history``, or with fewer: ``--candidates 100000``.
+One evaluation in fifty repeats the work of another. The rows are made in SQL, which is a hundred times faster than the
+store writes them. The totals are then computed as ``acceld db check`` computes them. ``make bench-history`` runs this;
+``--candidates 100000`` makes a smaller history.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from acceld.store.maintenance import rebuild_totals
 from acceld.store.reads import history, listing
 
 A_RUN = 400
-"""Candidates of a run."""
+"""Candidates in each run."""
 TRIES = 5
 
 RUNS = """
@@ -76,7 +77,7 @@ FROM n"""
 
 
 def fill(path: Path, candidates: int) -> None:
-    """A history with as many candidates."""
+    """Write a history with ``candidates`` candidates to ``path``."""
     asyncio.run(_made(path))
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA foreign_keys = OFF")
@@ -109,7 +110,7 @@ async def _totaled(path: Path) -> None:
 
 
 def measured(path: Path) -> dict[str, list[float]]:
-    """Seconds of each question, ``TRIES`` times on connections of their own."""
+    """Return the seconds that each query takes, ``TRIES`` times, each on a new connection."""
     where: dict[str, dict[str, Any]] = {
         "runs, newest": {},
         "runs, --where": {"where": "speedup > 1.2 and cost_usd < 3", "sort": "-speedup"},

@@ -1,9 +1,9 @@
-"""Rewards an hour: how many candidates ``acceld.reward`` evaluates, by gate and stage.
+"""Measure how many candidates ``acceld.reward`` evaluates an hour, by gate and stage.
 
     python scripts/bench_reward.py [--candidates 60] [--workloads silu ...] [--gates timing search] [--json]
 
-Every candidate is another source and another program, so nothing is reused. Wall-clock figures hold for the machine as it
-is now; processor seconds count every process, and say what two cores do that have nothing else to do.
+Every candidate has a different source and a different program, so no result is reused. Wall-clock figures depend on the
+present load of the machine. Processor seconds count every process, and give the rate of two otherwise idle cores.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def kernel(x):
 
 
 def small(folder: Path) -> Path:
-    """A workload of 128 x 2048 elements."""
+    """Return a workload of 128 x 2048 elements."""
     made = folder / "small_silu"
     made.mkdir()
     (made / "workload.toml").write_text(SMALL_WORKLOAD.format(kind="silu"))
@@ -87,7 +87,9 @@ def small(folder: Path) -> Path:
 
 
 def variants(text: str, count: int) -> list[str]:
-    """Sources whose programs differ: each stores a further constant nobody reads, or a scaled one, of another value."""
+    """Return sources whose programs differ: each stores a constant that is never read, or a scaled result, with another
+    value.
+    """
     found = []
     for number in range(count):
         changed, places = re.subn(r"(?<![\w.])1\.0(?![\w.])", f"{1 + (number + 1) * 1e-9!r}", text, count=1)
@@ -96,13 +98,13 @@ def variants(text: str, count: int) -> list[str]:
 
 
 def own_s(pid: int) -> float:
-    """Processor seconds of one process, without its children."""
+    """Return the processor seconds of one process, without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / TICKS
 
 
 class Meter:
-    """Counts processor seconds: of this process, the zygotes, and every job below them."""
+    """Count processor seconds: of this process, the zygotes, and every job below them."""
 
     def __init__(self) -> None:
         self._jobs_s = 0.0
@@ -119,12 +121,12 @@ class Meter:
         Zygote.run = counted  # type: ignore[method-assign]
 
     def seconds(self) -> float:
-        """Return what has been used so far."""
+        """Return the seconds used so far."""
         return time.process_time() + self._jobs_s + sum(self._zygotes.values())
 
 
 def measured(meter: Meter, scorer: Scorer, name: str, texts: list[str]) -> dict[str, Any]:
-    """Figures of one batch, after one candidate that warms up."""
+    """Return the figures of one batch, after one candidate that warms up."""
     scorer.score(texts[:1], [name])
     started, cpu = time.perf_counter(), meter.seconds()
     scores = scorer.score(texts[1:], [name] * (len(texts) - 1))
@@ -145,7 +147,7 @@ def measured(meter: Meter, scorer: Scorer, name: str, texts: list[str]) -> dict[
 
 
 def instructions(scores: list[Score]) -> int | None:
-    """Executed instructions of a candidate."""
+    """Return the number of executed instructions of a candidate."""
     profile = next((one.evaluation.profile for one in scores if one.evaluation and one.evaluation.profile), None)
     return int(profile.counters.get("instruction_count", 0)) if profile else None
 

@@ -1,7 +1,7 @@
-"""Measures the sandbox: a jailed start, the end of a tree, the overshoot over a memory limit.
+"""Measure the sandbox: starting a jailed child, ending a process tree, the overshoot over a memory limit.
 
-``python scripts/bench_sandbox.py [--level L3] [--starts 200] [--json]``; ``make bench-sandbox`` runs it. Each figure
-is wall clock seen by the daemon's side, median and 95th percentile.
+``python scripts/bench_sandbox.py [--level L3] [--starts 200] [--json]``; ``make bench-sandbox`` runs it. Times are wall
+clock on the daemon's side, as median and 95th percentile.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ LOADED = (
     "acceld.nki.frontend.legacy.frontend",
     "acceld.evaluate.simulated.simulation",
 )
-"""Modules that the zygote of an evaluator has imported after its first evaluation."""
+"""Modules that an evaluator's zygote has imported after its first evaluation."""
 MEMORY_BYTES = 256 << 20
 
 
 async def main() -> int:
-    """Measure and print; 1 where a goal is missed."""
+    """Measure and print; return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--level", choices=[level.name for level in Level if level > Level.L0])
     parser.add_argument("--starts", type=int, default=200)
@@ -82,7 +82,7 @@ async def main() -> int:
 
 
 async def _start(zygote: Zygote) -> float:
-    """Milliseconds from the request of a fully jailed child to its answer, its end included."""
+    """Return the milliseconds from requesting a fully jailed child until it has answered and ended."""
     began = time.monotonic()
     outcome, reply = await zygote.run("echo", b"x", Jail())
     took = time.monotonic() - began
@@ -92,7 +92,7 @@ async def _start(zygote: Zygote) -> float:
 
 
 async def _kill(zygote: Zygote) -> float:
-    """Milliseconds from cancelling to the end of a tree of six that ignores signals and detaches."""
+    """Return the milliseconds from cancelling a job to the end of its six processes, which ignore signals and detach."""
     job = asyncio.create_task(zygote.run("escape", b"stay", Jail(wall_s=60, processes=30)))
     assert zygote.pid is not None
     while len(descendants(zygote.pid)) < 7:  # noqa: ASYNC110  # what the kernel does sets no event
@@ -106,7 +106,7 @@ async def _kill(zygote: Zygote) -> float:
 
 
 async def _overshoot(zygote: Zygote) -> float:
-    """MiB above its limit that a tree of four allocating processes reached, by the greatest of them."""
+    """Return the greatest excess in MiB over its memory limit of a tree of four processes that allocate."""
     highest = 0
     job = asyncio.create_task(
         zygote.run("allocate_in_children", b"", Jail(wall_s=30, memory_bytes=MEMORY_BYTES, processes=8))

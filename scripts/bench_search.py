@@ -1,9 +1,11 @@
-"""Measure how well the search overlaps models and devices: its wall time against two schedules of the same delays.
+"""Measure how well the search overlaps calls of models with evaluations: its wall time against two schedules of the
+same delays.
 
     python scripts/bench_search.py [--iterations 3] [--scale 0.01] [--json]
 
-A scripted model and a scripted device wait as long as a lognormal draw says (by place, so every schedule meets the same
-delays); everything else is real: loop, roles, prompts, ledger, budget, SQLite. Per iteration the wall clock is compared with
+A scripted model and a scripted device only wait. Their delays are lognormal and drawn by place in the search, so every
+schedule has the same delays. Everything else is real: loop, roles, prompts, ledger, budget, SQLite. Per iteration the
+wall clock is compared with
 
 * ideal: greedy list scheduling of the same delays on the same model slots and devices with the same barrier between
   iterations, which no program can beat by much, and
@@ -64,7 +66,7 @@ Place = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Delays:
-    """Lognormal delays in seconds before scaling: medians and the spread of their logarithm."""
+    """Lognormal delays in seconds before scaling: medians, and the standard deviation of their logarithm."""
 
     planner_s: float = 30.0
     executor_s: float = 45.0
@@ -74,7 +76,7 @@ class Delays:
     seed: int = 7
 
     def draw(self, kind: str, place: Place) -> float:
-        """The delay of one piece of work, the same whenever it is asked for."""
+        """Return the delay of one piece of work; the same arguments give the same delay."""
         median = {"planner": self.planner_s, "executor": self.executor_s, "device": self.device_s}[kind]
         rng = random.Random(f"{self.seed} {kind} {place}")
         return self.scale * median * math.exp(rng.gauss(0.0, self.sigma))
@@ -82,25 +84,25 @@ class Delays:
 
 @dataclass
 class Clock:
-    """The delays, and what the schedules need to know of the run afterwards."""
+    """Hold the delays, and the record of the run from which the schedules are computed."""
 
     delays: Delays
     places: dict[str, Place] = field(default_factory=dict)
-    """Kernel text -> place of the attempt that wrote it."""
+    """Place of the attempt that wrote a kernel, by the kernel's text."""
     strict_s: dict[int, float] = field(default_factory=dict)
-    """Time in the strict gate by iteration."""
+    """Seconds in the strict gate by iteration."""
 
 
 @dataclass(frozen=True)
 class Branch:
-    """One plan of an iteration: the places its planner call and its attempts were drawn at."""
+    """One plan of an iteration: the draws of its planner call and of its attempts."""
 
     planner: Place
     attempts: tuple[Place, ...]
 
 
 class DelayedModel:
-    """Answers after its drawn delay; a kernel's text is its place."""
+    """Answer after the drawn delay; a kernel's text is its place."""
 
     def __init__(self, clock: Clock, slots: int) -> None:
         self.clock = clock
@@ -127,7 +129,7 @@ class DelayedModel:
 
 
 class DelayedDevices:
-    """Evaluates after the drawn delay, on so many devices; every kernel passes, about as fast as its parent."""
+    """Evaluate after the drawn delay on a number of devices; every kernel passes and is about as fast as its parent."""
 
     def __init__(self, clock: Clock, devices: int) -> None:
         self.clock = clock
@@ -163,7 +165,9 @@ class DelayedDevices:
 
 
 def ideal_s(clock: Clock, iterations: Mapping[int, list[Branch]], slots: int, devices: int) -> float:
-    """Greedy list scheduling, iteration by iteration; the strict gate of each iteration's best follows at its end."""
+    """Return the seconds of greedy list scheduling, iteration by iteration, each followed by the strict gate of its
+    best kernel.
+    """
     return sum(
         list_schedule_s(clock.delays, branches, slots, devices) + clock.strict_s.get(iteration, 0.0)
         for iteration, branches in iterations.items()
@@ -171,7 +175,9 @@ def ideal_s(clock: Clock, iterations: Mapping[int, list[Branch]], slots: int, de
 
 
 def list_schedule_s(delays: Delays, branches: list[Branch], slots: int, devices: int) -> float:
-    """Return the end of an iteration's work, in seconds, if a free slot always takes the first piece that is ready."""
+    """Return the end of an iteration's work, in seconds, if a free slot always takes the first piece of work that is
+    ready.
+    """
     free = {"model": slots, "device": devices}
     ready: dict[str, list[tuple[int, str, Place, Branch]]] = {"model": [], "device": []}
     running: list[tuple[float, int, str, Place, Branch]] = []
@@ -201,7 +207,9 @@ def list_schedule_s(delays: Delays, branches: list[Branch], slots: int, devices:
 
 
 def staged_s(clock: Clock, iterations: Mapping[int, list[Branch]], slots: int) -> float:
-    """AccelOpt's order: all planner calls, a barrier, then for each plan its samples, a barrier, its profiles in turn."""
+    """Return the seconds of AccelOpt's order: all planner calls; then, plan by plan, all samples, and after them their
+    profiles one by one.
+    """
     draw, total_s = clock.delays.draw, 0.0
     for branches in iterations.values():
         free_at_s = [0.0] * slots
@@ -215,7 +223,7 @@ def staged_s(clock: Clock, iterations: Mapping[int, list[Branch]], slots: int) -
 
 
 async def one(folder: Path, parameters: SearchParameters, delays: Delays, slots: int, devices: int) -> dict[str, float]:
-    """One search and its two comparisons."""
+    """Run one search; return its time and both comparisons."""
     store = await asyncio.to_thread(Store.open, folder / f"bench-{devices}.db")
     clock = Clock(delays)
     model, evaluator = DelayedModel(clock, slots), DelayedDevices(clock, devices)
@@ -255,7 +263,7 @@ async def one(folder: Path, parameters: SearchParameters, delays: Delays, slots:
 
 
 async def measure(arguments: argparse.Namespace) -> list[dict[str, float]]:
-    """One search with one device and one with four."""
+    """Measure one search with one device and one with four."""
     parameters = SearchParameters(
         beam_width=arguments.beam, plans=arguments.plans, iterations=arguments.iterations, patience=0
     )

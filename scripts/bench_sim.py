@@ -2,19 +2,19 @@
 
     ACCELOPT_DIR=/path/to/AccelOpt python scripts/bench_sim.py [--json] [--write] [--only SECTION ...]
 
-Times NKIBench's baselines (their texts come from ``ACCELOPT_DIR``, a checkout of zhang677/AccelOpt, and are not part of
-this project), the two best kernels it publishes, and four bfloat16 products of our own in the forms of AWS's tutorial.
-Then published latencies of other kernels and coverage: kernels of aws-neuron/nki-samples where
-``NKI_SAMPLES_LEGACY_DIR`` (commit 3a99c91) and ``NKI_SAMPLES_DIR`` name checkouts; the legality corpus; mutants of the
-baselines and of acceld's own kernels; what a fifth more or less of each fitted constant does to the gains of acceld's
-rules. ``--write`` puts the tables into docs/simulator-measured.md, of which ``--only`` replaces those of its sections.
+Times NKIBench's baselines, the two best kernels it publishes, and four bfloat16 products of our own in the forms of
+AWS's tutorial. The texts of NKIBench come from ``ACCELOPT_DIR``, a checkout of zhang677/AccelOpt, and are not part of
+this project. Then come published latencies of other kernels; coverage (the legality corpus, and kernels of
+aws-neuron/nki-samples if ``NKI_SAMPLES_LEGACY_DIR``, at commit 3a99c91, and ``NKI_SAMPLES_DIR`` name checkouts);
+mutants of the baselines and of acceld's own kernels; and the effect of each fitted constant, 20 % lower and higher, on
+the gains of acceld's rules. ``--write`` puts the tables into docs/simulator-measured.md; with ``--only`` it replaces
+only those of the named sections.
 
 Every set of measured kernels whose folder an environment variable names is timed: ``ACCELOPT_DIR``,
-``NKI_SAMPLES_LEGACY_DIR``, ``NKI_AUTOTUNE_DIR`` (awslabs/nki-autotune), and ``ACCELD_MEASURED`` with the folders ``autocomp``
-and ``kda`` of extracted kernels and their ``pairs.json``. Those that only validate the model need ``--validation``.
-
-Results of mutants and wins are kept in the folder ``--results`` kernel by kernel; ``--resume`` takes from there what is
-known, and the tables are of all that the folder holds.
+``NKI_SAMPLES_LEGACY_DIR``, ``NKI_AUTOTUNE_DIR`` (awslabs/nki-autotune), and ``ACCELD_MEASURED`` with the folders
+``autocomp`` and ``kda`` of extracted kernels and their ``pairs.json``. Sets that only validate the model are timed with
+``--validation`` alone. Results of mutants and wins are kept in the folder ``--results``, kernel by kernel; ``--resume``
+reuses them. The tables show all results in the folder.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Bench:
 
     folder: Path
     only: frozenset[str]
-    """Kernels for mutants and wins; empty for all."""
+    """Kernels for mutants and wins; empty stands for all."""
     win_s: float
     results: Path
     resume: bool
@@ -56,22 +56,24 @@ class Bench:
 
     @cached_property
     def cases(self) -> list[Case]:
-        """Every public kernel with measurements, traced."""
+        """Return every public kernel with measurements, traced."""
         measured = kernels.measured_figures()
         return [kernels.measured_case(name, self.folder, measured) for name in measured]
 
     @cached_property
     def measured(self) -> list[measured_sets.Measured]:
-        """Every measured kernel whose checkout is there, those that only validate if asked for."""
+        """Return every measured kernel whose checkout is present; those that only validate the model only if they were
+        asked for.
+        """
         return [one for one in measured_sets.every_set() if self.validation or one.role is Role.DEVELOPMENT]
 
     @property
     def baselines(self) -> list[Case]:
-        """The 14."""
+        """Return NKIBench's 14 baselines."""
         return [case for case in self.cases if case.name not in BEST]
 
     def kernels(self) -> Iterator[tuple[str, Kernel]]:
-        """Public baselines and ours, workload by workload, with what tables call them."""
+        """Yield the public baselines and our own kernels by workload, with their names in the tables."""
         ours = list(kernels.own_kernels())
         for name in dict.fromkeys((*NKIBENCH, *(one.workload.name for one in ours))):
             if self.only and name not in self.only:
@@ -135,13 +137,13 @@ def mutants(bench: Bench) -> dict[str, Table]:
 
 
 def others(_: Bench) -> dict[str, Table]:
-    """Published latencies of other kernels."""
+    """Compare with published latencies of other kernels."""
     folder = os.environ.get("NKI_SAMPLES_LEGACY_DIR")
     return held_out.held_out_tables(Path(folder)) if folder and Path(folder).is_dir() else {}
 
 
 def sets(bench: Bench) -> dict[str, Table]:
-    """Every measured set, development and validation apart, and what its intervals hold."""
+    """Measure every measured set, development and validation apart, and the share of measurements within the intervals."""
     found, missing = prediction.predict_all(bench.measured, bench.results / "programs")
     for reason in missing:
         say(f"not timed: {reason}")
@@ -153,12 +155,12 @@ def sets(bench: Bench) -> dict[str, Table]:
 
 
 def ablations(bench: Bench) -> dict[str, Table]:
-    """The development sets with rules and constants changed, one at a time."""
+    """Measure the development sets with rules and constants changed one at a time."""
     return {"ablation_sets": prediction.ablation_table(bench.measured, bench.results / "programs", say)}
 
 
 def samples(_: Bench) -> dict[str, Table]:
-    """Kernels of nki-samples."""
+    """Try the kernels of nki-samples."""
     table = coverage.sample_table()
     return {"samples": table} if table else {}
 
@@ -199,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def say(text: str) -> None:
-    """Progress, for a person."""
+    """Print progress for a person."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -33,7 +33,7 @@ KEYS = ("down", "up", "pagedown", "pageup", "down", "down", "up")
 
 
 class Firehose:
-    """A run of ``candidates`` rows, then ``rate`` events a second."""
+    """Serve a run of ``candidates`` rows, then ``rate`` events a second, in place of the daemon."""
 
     read_only = False
     where = "bench"
@@ -61,7 +61,7 @@ class Firehose:
         }
 
     async def get(self, path: str, **parameters: Any) -> Any:
-        """The routes that the Beam screen asks."""
+        """Answer the requests of the Beam screen."""
         run = {
             "id": RUN,
             "workload": "bench",
@@ -100,11 +100,11 @@ class Firehose:
         return {"plans": [], "events": []}
 
     async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Nothing is changed."""
+        """Accept a command without effect."""
         return {}
 
     async def events(self, after: int) -> AsyncIterator[list[Event]]:
-        """A batch every 50 ms."""
+        """Yield a batch of events every 50 ms."""
         seq, number = after, self.candidates
         started = time.monotonic()
         while (now := time.monotonic() - started) < self.seconds:
@@ -131,11 +131,11 @@ class Firehose:
         await asyncio.Event().wait()
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: no connection is open."""
 
 
 async def measure(candidates: int, rate: int, seconds: float) -> dict[str, float]:
-    """Run the application and press keys all the while."""
+    """Run the application and press keys all the while; return the figures."""
     client = Firehose(candidates, rate, seconds)
     app = ConsoleApp(client, run=RUN)
     echoes: list[float] = []

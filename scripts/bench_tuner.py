@@ -2,9 +2,9 @@
 
     python scripts/bench_tuner.py [--cpu-s 60] [--seeds 2] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu] [--json]
 
-Everything is real: rules, jails, the simulator. Nothing is run on data. Time is processor time of this process and of all its
-children, so that other work on the machine counts for nothing. ``beam`` is no strategy of acceld: it is the one that lost, kept
-here so that the comparison can be made again. Reads /proc, so it needs Linux.
+Everything is real: rules, jails, the simulator. Nothing is run on data. Time is processor time of this process and of
+all its children, so that other work on the machine counts for nothing. ``beam`` is not a strategy of acceld. It lost
+this comparison, and is kept here so that the comparison can be repeated. Reads /proc, so it needs Linux.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 async def beam(tuner: Tuner, root: Tuned) -> None:
-    """Try the most promising moves left of the fastest kernels that have any, a few of a few kernels a round."""
+    """Try the most promising untried moves of the fastest kernels that have any, a few of a few kernels a round."""
     while tuner.left > 0:
         front = [one for one in tuner.fastest() if one.is_open][:4]
         if not front:
@@ -55,28 +55,28 @@ COMPARED: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {**STRATEGIE
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One strategy on one kernel with one seed."""
+    """Result of one strategy on one kernel with one seed."""
 
     workload: str
     strategy: str
     seed: int
     timed: int
-    """Kernels that were timed, those that broke a rule of the chip included."""
+    """Number of timed kernels, those that broke a rule of the chip included."""
     cpu_s: float
     instructions: float
     before_us: float
     best_us: float
     rules: tuple[str, ...]
-    """Rules of the steps to the fastest kernel."""
+    """Rules that made the steps to the fastest kernel."""
 
     @property
     def speedup(self) -> float:
-        """Speed-up of the fastest kernel over the root, simulated."""
+        """Speed-up of the fastest kernel over the first one, simulated."""
         return self.before_us / self.best_us
 
 
 def cpu_s() -> float:
-    """Processor time of this process and its descendants, those that ended included."""
+    """Return the processor seconds of this process and its descendants, those that have ended included."""
     return sum(_spent_s(number) for number in _family(os.getpid()))
 
 
@@ -108,9 +108,9 @@ def _spent_s(number: int) -> float:
 async def tried(
     evaluator: SimulatedEvaluator, found: Workload, kernel: Kernel, chip: str, name: str, seed: int, limit_s: float
 ) -> Tried:
-    """Tune one kernel by one strategy for so long."""
+    """Tune one kernel by one strategy for ``limit_s`` processor seconds."""
     shapes = tuple(a.kernel_shape or a.shape if a.value is None else None for a in found.arguments)
-    proposer._read.cache_clear()  # the strategy before read the same kernels
+    proposer._read.cache_clear()  # drop what the strategy before this one cached for the same kernels
     began_s, instructions = cpu_s(), 0.0
 
     async def clock(text: str) -> Timed | None:
@@ -136,7 +136,7 @@ async def tried(
 
 
 async def every(arguments: argparse.Namespace) -> list[Tried]:
-    """Try every strategy on every kernel, one after the other."""
+    """Try every strategy on every kernel, one after another."""
     results = []
     async with simulated() as (evaluator, _):
         for found, root in starting_points(arguments.only.split(","), arguments.roots, arguments.api):
@@ -158,7 +158,7 @@ def _line(one: Tried) -> str:
 
 
 def table(results: list[Tried]) -> str:
-    """Return speed-ups by strategy, the mean over seeds of each kernel and their geometric mean."""
+    """Return speed-ups by strategy: the mean over seeds for each kernel, and their geometric mean."""
     strategies = list(dict.fromkeys(one.strategy for one in results))
     lines = [
         " | ".join(("| workload", *strategies, "timed a minute of one core |")),

@@ -1,7 +1,8 @@
-"""Build the sdist and the wheel, check both, and try each in an empty environment of every Python at hand.
+"""Build the sdist and the wheel, check both, and try each in an empty environment of every Python on this machine.
 
-Run by ``make dist``; ``PYTHONS="PATH ..."`` names interpreters, otherwise those on the path and of pyenv are taken. Exit
-code 1 where the changelog does not fit the version, or a package does not build, pass ``twine check``, install or run.
+``make dist`` runs it. ``PYTHONS="PATH ..."`` names interpreters; otherwise those on the path and of pyenv are tried.
+The exit code is 1 if the changelog does not match the version, or if a package does not build, does not pass ``twine
+check``, does not install or does not run.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ TRIALS = (("--version",), ("workloads",), ("profile", "rmsnorm_matmul"), ("selft
 
 
 def run(*words: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run a command; return what it printed."""
+    """Run a command and return its output."""
     return subprocess.run([str(word) for word in words], cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def version() -> str:
-    """Return the version that pyproject.toml has; nothing else states one."""
+    """Return the version stated in pyproject.toml, the only place that states it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return str(project["version"])
 
@@ -42,7 +43,7 @@ def newest_section(changelog: str) -> str:
 
 
 def interpreters(named: Sequence[str]) -> list[str]:
-    """Return the Pythons to try: ``named``, or the supported ones that start on this machine, one a version."""
+    """Return the Pythons to try, one for each version: ``named``, or the supported ones that start on this machine."""
     if named:
         return list(named)
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
@@ -55,7 +56,7 @@ def interpreters(named: Sequence[str]) -> list[str]:
 
 
 def install(python: str, package: Path, place: Path) -> list[tuple[str, subprocess.CompletedProcess[str]]]:
-    """Install a package with pip, and with uv where it is there, each into an empty environment, and try it."""
+    """Install a package into empty environments, with pip and, if present, with uv, and try it in each."""
     done = []
     uv = Path(sys.executable).with_name("uv")
     for name in ("pip", *(("uv",) if uv.exists() else ())):
@@ -75,7 +76,7 @@ def install(python: str, package: Path, place: Path) -> list[tuple[str, subproce
 
 
 def main() -> int:
-    """Build, check and try; print one line a trial."""
+    """Build, check and try both packages; print one line for each trial."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pythons", nargs="*", metavar="PYTHON", help="interpreters to try (default: those at hand)")
     pythons = interpreters(parser.parse_args().pythons)

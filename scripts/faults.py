@@ -1,7 +1,7 @@
-"""The long forms of the faults: kills by the hundred, full disks, power cuts, starts at once, a soak.
+"""Run the fault tests in their long form: hundreds of kills, full disks, power cuts, simultaneous starts, a soak test.
 
-``make faults`` runs all but the soak; ``scripts/faults.py --only F01,F03 --rounds 50 --json`` chooses, and
-``--only F20 --hours 2`` soaks. Exit code 1 where a threshold of docs/reliability.md is missed.
+``make faults`` runs all but the soak test; ``scripts/faults.py --only F01,F03 --rounds 50 --json`` chooses, and
+``--only F20 --hours 2`` soaks. The exit code is 1 if a threshold of docs/reliability.md is missed.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ Result = tuple[bool, dict[str, Any]]
 
 
 def kill_a_writer(folder: Path, rounds: int) -> Result:
-    """kill -9 of a writing process."""
+    """Kill a writing process with kill -9."""
     found = kill_writers(folder, rounds)
     return found.lost == 0 and found.damaged == 0 and found.reopen_s < 1, vars(found)
 
 
 def kill_a_daemon(folder: Path, rounds: int) -> Result:
-    """kill -9 of a daemon with scripted parts during a run."""
+    """Kill a daemon with scripted parts with kill -9 during a run."""
     found = kill_daemons(folder, max(3, rounds // 10))
     return found.state == "finished" and not found.repeated and not found.problems, vars(found)
 
 
 def kill_the_real_daemon(folder: Path, rounds: int) -> Result:
-    """kill -9 of a daemon with its real parts during a search; its children must end within 2 s."""
+    """Kill a daemon with its real parts with kill -9 during a search; its children must end within 2 s."""
     home, rng = Home(folder / ".acceld"), random.Random(1)
     environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
     kills, run, slowest_s, survivors = max(3, rounds // 10), 0, 0.0, 0
@@ -89,27 +89,27 @@ def kill_the_real_daemon(folder: Path, rounds: int) -> Result:
 
 
 def kill_jobs(folder: Path, rounds: int) -> Result:
-    """Zygotes, supervisors and workers killed at random while they evaluate."""
+    """Kill zygotes, supervisors and workers at random while they evaluate."""
     found = asyncio.run(jobs.kill_jobs(rounds))
     reported = vars(found) | {"ends": dict(found.ends)}
     return not found.wrong and not found.left and found.descriptors <= 2, reported
 
 
 def end_trees(folder: Path, rounds: int) -> Result:
-    """Trees of six that ignore signals and leave their session, ended."""
+    """End process trees of six that ignore signals and leave their session."""
     slowest_s = asyncio.run(jobs.end_trees(max(5, rounds // 4)))
     return slowest_s <= 0.25, {"trees": max(5, rounds // 4), "slowest_s": slowest_s}
 
 
 def set_off_bombs(folder: Path, rounds: int) -> Result:
-    """Memory, forks, processor time and output without end, beside honest jobs."""
+    """Exhaust memory, processes, processor time and output, beside honest jobs."""
     found = asyncio.run(jobs.set_off_bombs(max(2, rounds // 20)))
     ended = not any("status 0" in text for text in found.ends.values())
     return ended and not found.neighbor_failures and found.grown_bytes < 64 << 20, vars(found)
 
 
 def stall_a_listener(folder: Path, rounds: int) -> Result:
-    """A listener that takes nothing beside four that do: memory, and that the four miss nothing."""
+    """Attach a listener that reads nothing beside four that do: memory stays bounded, and the four miss nothing."""
     events, size = 300 * max(50, rounds), 1000
 
     async def go() -> dict[str, Any]:
@@ -122,7 +122,7 @@ def stall_a_listener(folder: Path, rounds: int) -> Result:
             b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
             b"Authorization: Bearer " + b"t" * 64 + b"\r\n\r\n"
         )
-        await reader.readline()  # and now it reads no more
+        await reader.readline()  # from here on it reads nothing
 
         async def listen() -> int:
             client, seen, missed = HttpClient(socket_path=folder / "s", token="t" * 64), 0, 0
@@ -138,7 +138,7 @@ def stall_a_listener(folder: Path, rounds: int) -> Result:
         grown, before = 0, 0
         for _ in range(events // 500):
             await asyncio.gather(*(store.change(write_notice, None, "info", "x" * size) for _ in range(500)))
-            before = before or _rss(os.getpid())  # what the first page of events takes is not growth
+            before = before or _rss(os.getpid())  # memory taken for the first page of events is not growth
             grown = max(grown, _rss(os.getpid()) - before)
         missed = sum(await asyncio.gather(*listeners))
         writer.close()
@@ -151,7 +151,7 @@ def stall_a_listener(folder: Path, rounds: int) -> Result:
 
 
 def look_for_keys(folder: Path, rounds: int) -> Result:
-    """A daemon with keys in its environment, killed during a search: where the keys can be found afterwards."""
+    """Kill a daemon with API keys in its environment during a search, and look for places where the keys can be found."""
     home, canaries = Home(folder / ".acceld"), [f"sk-canary-{os.urandom(16).hex()}" for _ in range(2)]
     environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
     environment |= dict(zip(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), canaries, strict=True))
@@ -179,7 +179,7 @@ def look_for_keys(folder: Path, rounds: int) -> Result:
 
 
 def cut_the_power(folder: Path, rounds: int) -> Result:
-    """Simulated power cuts: writes that were not synced are lost, torn or kept at random."""
+    """Simulate power cuts: writes that were not synced are lost, torn or kept at random."""
     found = cut_power(folder, rounds)
     if found is None:
         return True, {"skipped": "needs the package apsw"}
@@ -187,7 +187,7 @@ def cut_the_power(folder: Path, rounds: int) -> Result:
 
 
 def fill_the_disk(folder: Path, rounds: int) -> Result:
-    """Files that can not grow beyond a size, at many sizes."""
+    """Limit the size of files to many different sizes, as a full disk would."""
     slowest_s, good = 0.0, True
     sizes = [800_000 + 12_345 * number for number in range(max(5, rounds // 10))]
     for size in sizes:
@@ -200,7 +200,7 @@ def fill_the_disk(folder: Path, rounds: int) -> Result:
 
 
 def start_together(folder: Path, rounds: int) -> Result:
-    """Many processes for one state folder at the same moment."""
+    """Start many processes for one state folder at the same moment."""
     import multiprocessing
 
     home = Home(folder / ".acceld")
@@ -220,7 +220,7 @@ def start_together(folder: Path, rounds: int) -> Result:
 
 
 def migrate_killed(folder: Path, rounds: int) -> Result:
-    """A migration killed at each of its statements."""
+    """Kill a migration at each of its statements."""
     path = folder / "acceld.db"
 
     async def fill() -> None:
@@ -236,7 +236,7 @@ def migrate_killed(folder: Path, rounds: int) -> Result:
 
 
 def copy_under_load(folder: Path, rounds: int) -> Result:
-    """Copies while rows are written; how long one takes and what it costs a writer."""
+    """Copy the database while rows are written; measure the time of a copy and its cost to a writer."""
 
     async def go() -> dict[str, Any]:
         store = await asyncio.to_thread(Store.open, folder / "acceld.db")
@@ -273,7 +273,7 @@ def copy_under_load(folder: Path, rounds: int) -> Result:
 
 
 def soak(folder: Path, rounds: int, hours: float = 2.0) -> Result:
-    """A daemon with scripted parts under runs without end: memory, descriptors and files must not grow."""
+    """Run a daemon with scripted parts under endless runs: memory, descriptors and files must not grow."""
     home = Home(folder / ".acceld")
     environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
     environment["SCRIPTED_S"] = "0.002"
@@ -313,14 +313,14 @@ FAULTS: dict[str, tuple[Callable[..., Result], ...]] = {
 
 
 def main() -> int:
-    """Run what was asked for; a table, or JSON."""
+    """Run the chosen faults; print a table, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(name for name in FAULTS if name != "F20"))
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--hours", type=float, default=2.0, help="of the soak")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    logging.disable(logging.WARNING)  # that something is killed and done again is what is tested
+    logging.disable(logging.WARNING)  # SQLite's and asyncio's messages about killed parts are expected here
     missed, reported = 0, []
     for name in asked.only.split(","):
         for fault in FAULTS[name]:

@@ -1,6 +1,6 @@
-"""Writes the pages that follow from the code: commands, configuration, floors, the API surface of the simulator.
+"""Write the documentation pages that follow from the code: commands, configuration, floors, simulated API calls.
 
-``python scripts/generate_docs.py`` writes them, ``--check`` fails where one is not current.
+``python scripts/generate_docs.py`` writes them; ``--check`` fails if a page is not current.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def commands_page() -> str:
-    """Every command with its options."""
+    """Return the page of every command with its options."""
     os.environ["COLUMNS"] = "100"
     from acceld.cli.main import COMMANDS, GROUPS, parser_of
 
@@ -49,7 +49,7 @@ def commands_page() -> str:
 
 
 def configuration_page() -> str:
-    """Every key with its default."""
+    """Return the page of every key with its default."""
     from acceld import config
 
     lines = [
@@ -77,7 +77,7 @@ def configuration_page() -> str:
 
 
 def surface_page() -> str:
-    """Return the page that lists every documented function of both APIs and its support here."""
+    """Return the page of every documented function of both APIs and its support by the simulator."""
     from acceld.nki.frontend.current.surface import ENDING, LATER_ARGUMENTS, since, surface
     from acceld.nki.frontend.legacy.surface import SURFACE
 
@@ -109,7 +109,7 @@ EXAMPLES = ("silu", "rmsnorm_matmul", "conv2d_maxpool_small")
 
 
 def prompts_page() -> str:
-    """The page on prompts with those of three workloads at its end, as ``--show-prompts`` prints them."""
+    """Return the page on prompts, with the prompts of three workloads at its end as ``--show-prompts`` prints them."""
     from acceld.cli.show_prompts import requests_of
     from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
     from acceld.home import Home
@@ -140,7 +140,7 @@ FLOOR_BEGIN, FLOOR_END = "<!-- floor: begin -->", "<!-- floor: end -->"
 
 
 def integrity_page() -> str:
-    """The page on integrity with the physical floor of each public workload, and the room above it."""
+    """Return the page on integrity, with the physical floor and the fastest published latency of each public workload."""
     from acceld.roofline import floor_of
     from acceld.workloads.discovery import find_workloads
 
@@ -168,7 +168,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Write, or check."""
+    """Write the pages, or check them."""
     stale = []
     for name, page in PAGES.items():
         path, text = DOCS / name, page()

@@ -1,15 +1,15 @@
-"""Holds what acceld computes, decides and stores against a record of it, or makes that record anew.
+"""Compare acceld's computations, decisions and stored rows with a record of them, or write that record again.
 
     python scripts/goldens.py [--only programs|evaluations|stored ...] [--write] [--passes N]
 
-* ``programs``: of every NKI kernel of every workload, for each chip its API runs on, the program's hash, whether the
-  verifier finds anything, and the whole profile.
-* ``evaluations``: of every attack and honest kernel of the self-test, for both of its evaluators, what became of it.
+* ``programs``: for every NKI kernel of every workload, on each chip of its API: the program's hash, whether the
+  verifier has findings, and the whole profile.
+* ``evaluations``: the result of every attack and honest kernel of the self-test, with both of its evaluators.
 * ``stored``: the rows that short runs by rules leave in the history, and the daemon's answers about them.
 
-The record lies in tests/goldens/, one JSON object a file and one line an entry. Everything is asked of commands and of the
-daemon's protocol, so that it holds whatever stands where inside. Clocks, secret seeds and the machine's folders are left out; ``"*"``
-in the record means that anything may stand there. Exit code 1 where something differs.
+The record is in tests/goldens/: one JSON object in each file, one line for each entry. All values come from commands
+and from the daemon's protocol, so the record does not depend on acceld's internal structure. Clocks, secret seeds and
+the machine's folders are left out; ``"*"`` in the record matches any value. The exit code is 1 if something differs.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tests" / "goldens"
 ANY = "*"
-"""Stands in the record for a value that may be different each time."""
+"""Stands in the record for a value that may differ each time."""
 
 Entries = dict[str, Any]
 
 CHIPS = {"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")}
 _PACKAGES = (("neuronxcc", "nki_legacy"), ("nki", "nki"))
 _RUNS = ("st_silu", "st_matmul", "st_rmsnorm")
-"""Workloads of the runs whose rows are kept: small ones of the self-test."""
+"""Workloads of the recorded runs: small ones of the self-test."""
 _SEARCH = ("--preset", "quick", "--iterations", "3", "--beam", "1", "--plans", "1", "--attempts", "1", "--seed", "0")
 """One candidate at a time, so that rows get their numbers in the same order each time."""
 _SETTINGS = f"""[paths]
@@ -62,34 +62,36 @@ _VOLATILE = frozenset(
     "at created_at started_at ended_at registered_at changed_at seconds elapsed_s rel_l2 tolerance worst_row sandbox_level timestamp "
     "max_relative_error free_bytes pid".split()
 )
-"""Clocks, errors on data drawn from secret seeds, and what the machine is like."""
+"""Keys left out: clocks, errors on data drawn from secret seeds, facts of the machine."""
 _RETRIES = 20
 _LONG = 240
-"""Texts and lists longer than this stand in the record as their hash."""
+"""Texts and lists longer than this are recorded as their hash."""
 _DIGITS = 12
-"""Significant digits of a figure: the last ones depend on how Python adds."""
+"""Significant digits of a figure; further digits depend on the order in which Python adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder of its own to run commands in, with nobody's configuration but what is written there."""
+    """A folder to run commands in, with no configuration but the one written there."""
 
     folder: Path
 
     @property
     def home(self) -> Path:
-        """The state folder."""
+        """Return the state folder."""
         return self.folder / "state"
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables for commands: this checkout's modules, and no configuration of the user."""
+        """Return environment variables for commands: this checkout's modules, and no configuration of the user."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("ACCELD_")}
         own = {"XDG_CONFIG_HOME": str(self.folder / "config"), "XDG_RUNTIME_DIR": str(self.folder / "run")}
         return kept | own | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
 
     def command(self, name: str, *words: str, codes: tuple[int, ...] = (0,)) -> str:
-        """Return a command's output. Raise RuntimeError with its last line where its exit code is none of ``codes``."""
+        """Run a command and return its output. Raise RuntimeError with its last line if its exit code is not in
+        ``codes``.
+        """
         done = subprocess.run(
             [sys.executable, "-m", "acceld", name, "--home", str(self.home), *words],
             cwd=self.folder,
@@ -104,7 +106,7 @@ class Place:
         return done.stdout
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> list[Any]:
-        """The daemon's answer to a request, line by line."""
+        """Return the lines of the daemon's answer to a request."""
         reported = json.loads((self.home / "daemon.json").read_text("utf-8"))
         connection = http.client.HTTPConnection("localhost", timeout=1800)
         connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -122,7 +124,7 @@ class Place:
 
 @contextmanager
 def place() -> Iterator[Place]:
-    """A place without a daemon, gone afterwards."""
+    """Yield a place without a daemon, and delete it afterwards."""
     with tempfile.TemporaryDirectory(prefix="goldens-") as name:
         made = Place(Path(name).resolve())
         for part in ("run", "config"):
@@ -132,7 +134,7 @@ def place() -> Iterator[Place]:
 
 @contextmanager
 def daemon(settings: str = "") -> Iterator[Place]:
-    """A place with a daemon, which is stopped afterwards; ``settings`` is the text of its acceld.toml."""
+    """Yield a place with a daemon, and stop it afterwards; ``settings`` is the text of its acceld.toml."""
     with place() as made:
         (made.folder / "acceld.toml").write_text(settings, "utf-8")
         made.command("start")
@@ -147,14 +149,14 @@ class Source:
     """One NKI kernel file of a workload."""
 
     name: str
-    """Such as ``bf16/matmul_bf16/kernel.py``."""
+    """File with its folders, such as ``bf16/matmul_bf16/kernel.py``."""
     path: Path
     workload: str
     api: str
 
 
 def sources(only: Sequence[str] = ()) -> list[Source]:
-    """Every NKI kernel of the workloads, or of those that ``only`` names, in the order of their names."""
+    """Return every NKI kernel of the workloads, or of those that ``only`` names, sorted by name."""
     with place() as here:
         listed = json.loads(here.command("workloads", "--json"))["workloads"]
     found = [
@@ -168,13 +170,13 @@ def sources(only: Sequence[str] = ()) -> list[Source]:
 
 
 def _api(text: str) -> str:
-    """Return the API a kernel imports; empty for one that is not for NKI."""
+    """Return the API that a kernel imports; empty if it is not for NKI."""
     found = [api for package, api in _PACKAGES if re.search(rf"^(?:import|from) {package}\b", text, re.MULTILINE)]
     return found[0] if found else ""
 
 
 def programs(only: Sequence[str] = ()) -> Entries:
-    """Hash, result of the verifier and profile of every kernel on every chip, by ``family/workload/file chip``."""
+    """Return hash, result of the verifier and profile of every kernel on every chip, by ``family/workload/file chip``."""
     items = [
         {
             "id": f"{one.name} {chip}",
@@ -215,7 +217,7 @@ def evaluations(backend: str, passes: int = 1, only: str = "", attacks: Path | N
 
 
 def evaluation_entries(report: Mapping[str, Any], backend: str) -> Entries:
-    """Entries of a report of ``acceld selftest --json``."""
+    """Return the entries of a report of ``acceld selftest --json``."""
     fields = "workload guessed expect outcome status rule".split() + ["latency_us"] * (backend == "simulator")
     found: Entries = {f"not tried {one['id']}": {"message": one["message"]} for one in report["broken"]}
     for result in report["results"]:
@@ -226,9 +228,9 @@ def evaluation_entries(report: Mapping[str, Any], backend: str) -> Entries:
 
 
 def evaluations_again(backend: str, passes: int) -> Entries:
-    """The same as :func:`evaluations`, with attacks that do not end as recorded tried once more alone.
+    """Return :func:`evaluations`, and try attacks that do not end as recorded once more alone.
 
-    On a busy machine a deadline may pass before the evaluation that is meant is reached.
+    On a busy machine a deadline may pass before the evaluation reaches the recorded end.
     """
     found, known = evaluations(backend, passes), record(f"evaluations_{backend}")
     if differences(known.get("sandbox", {}), found["sandbox"]):
@@ -241,7 +243,7 @@ def evaluations_again(backend: str, passes: int) -> Entries:
 
 
 def stored() -> Entries:
-    """Rows of short runs by rules, by table and place, and the daemon's answers about them, by path and place."""
+    """Return rows of short runs by rules, by table and place, and the daemon's answers about them, by path and place."""
     with daemon(_SETTINGS) as here:
         found: Entries = {}
         for workload in _RUNS:
@@ -260,7 +262,7 @@ def stored() -> Entries:
 
 
 def _rows(answer: Mapping[str, Any]) -> list[Any]:
-    """Rows of a query's answer, with their columns of JSON as what they hold."""
+    """Return the rows of a query's answer, with columns of JSON decoded."""
     return [{name: _opened(value) for name, value in row.items()} for row in answer["rows"]]
 
 
@@ -278,7 +280,9 @@ def _listed(name: str, values: Sequence[Any]) -> Entries:
 
 
 def _settled(value: Any, here: Place, name: str = "") -> Any:
-    """A value as it can be compared with another run's: without clocks, folders and secrets, long parts as hashes."""
+    """Return a value that can be compared with another run's: without clocks, folders and secrets, long parts as
+    hashes.
+    """
     if name in _VOLATILE and value is not None:
         return ANY
     if isinstance(value, dict):
@@ -297,7 +301,7 @@ def _hash(text: str) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """A value with its figures at as many digits as are the same everywhere."""
+    """Return a value with its figures rounded to the digits that are the same on every machine."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, dict):
@@ -310,14 +314,14 @@ def _line(value: Any) -> str:
 
 
 def record(name: str) -> Entries:
-    """The entries of a file of the record; empty where there is none."""
+    """Return the entries of a file of the record; empty if there is none."""
     path = FOLDER / f"{name}.json"
     found: Entries = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     return found
 
 
 def write(name: str, entries: Entries) -> None:
-    """Put entries into a file of the record; what was found to differ from time to time stays :data:`ANY`."""
+    """Write entries into a file of the record; a value already recorded as :data:`ANY` stays so."""
     FOLDER.mkdir(exist_ok=True)
     entries = _free(record(name), entries)
     lines = ",\n".join(f"{json.dumps(key)}: {_line(rounded(entries[key]))}" for key in sorted(entries))
@@ -331,7 +335,7 @@ def _free(known: Any, found: Any) -> Any:
 
 
 def differences(known: Entries, found: Entries) -> list[str]:
-    """A line for each thing that is not as the record says, by entry."""
+    """Return a line for each entry that differs from the record."""
     return list(_differences("", known, rounded(found)))
 
 
@@ -367,11 +371,11 @@ PARTS: Mapping[str, Mapping[str, Callable[[int], Entries]]] = {
     },
     "stored": {"stored": lambda _: stored()},
 }
-"""Files of the record by part, with what makes each; the number is how often evaluations are tried."""
+"""Files of the record by part, with the function that makes each and the number of tries."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print what differs, or write the record."""
+    """Print the differences, or write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], help="these parts")
     parser.add_argument("--write", action="store_true", help="make the record anew instead of comparing with it")

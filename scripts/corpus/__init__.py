@@ -1,5 +1,6 @@
-"""Public kernels run through the simulator: what of each repository traces, is legal and is right.
+"""Run public kernels through the simulator, and count for each repository how many trace, are legal and give right
+results.
 
-Nothing of those repositories stands here but names and shapes. Kernels are run from checkouts that environment
-variables name, by the repositories' own tests where they have some, against packages that stand in for Neuron's.
+Only names and shapes of those repositories are in this folder. Kernels are run from checkouts that environment
+variables name, by the repositories' own tests if they have any, with packages that replace Neuron's.
 """

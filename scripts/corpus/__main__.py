@@ -1,4 +1,4 @@
-"""Try every kernel of the checkouts that environment variables name, and say how far each came.
+"""Try every kernel of the checkouts that environment variables name, and report the last stage that each reached.
 
     NKI_LIBRARY_DIR=/path/to/nki-library ... python -m scripts.corpus [--only REPOSITORY ...] [--write] [--jobs N]
 
@@ -9,8 +9,9 @@ students' checkouts of stanford-cs149/asst4-trainium(2), ``ACCELD_MEASURED`` the
 extracted kernels. References of nki-library and autocomp need torch, some of
 nki-library's tests SciPy.
 
-Outcomes are kept in ``--results`` as they come; what differs from those of ``--against`` (by default the former ones there) is
-printed. ``--write`` puts the table into docs/simulator-measured.md. Exits 1 where the simulator itself failed.
+Each outcome is written to ``--results`` as soon as it is known. Differences from the outcomes in ``--against`` (by
+default the earlier ones in ``--results``) are printed. ``--write`` puts the table into docs/simulator-measured.md. The
+exit code is 1 if the simulator itself failed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ BEGIN, END = "<!-- corpus: begin -->", "<!-- corpus: end -->"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is asked for; return the exit code."""
+    """Run the chosen trials; return the exit code."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     parser = argparse.ArgumentParser(prog="scripts.corpus", description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", default=[], help="parts of repositories' names")

@@ -1,4 +1,4 @@
-"""Packages that stand in for Neuron's in somebody's test: a kernel called on arrays is traced, verified and executed."""
+"""Replace Neuron's packages in other projects' tests: a kernel called on arrays is traced, verified and executed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ APIS = {"nki": "nki", "neuronxcc": "nki_legacy"}
 
 
 class Stopped(Exception):
-    """A kernel did not get as far as its results."""
+    """Raised when a kernel gives no results; has the last stage it reached and the reason."""
 
     def __init__(self, state: State, reason: str) -> None:
         super().__init__(reason)
@@ -50,7 +50,7 @@ class Stopped(Exception):
 
 @dataclass
 class Host:
-    """Runs kernels of the checkout in ``root``. ``chips`` has the chip of each API."""
+    """Run kernels of the checkout in ``root``. ``chips`` has the chip of each API."""
 
     root: Path
     chips: Mapping[str, str] = field(default_factory=lambda: {"nki": "trn2", "nki_legacy": "trn1"})
@@ -59,12 +59,12 @@ class Host:
     """Packages to replace by objects that accept anything."""
     cores: int = 1
     ran: int = 0
-    """Kernels that gave results."""
+    """Number of kernels that gave results."""
     stopped: Stopped | None = None
-    """The first that did not."""
+    """Failure of the first kernel that gave none."""
 
     def install(self) -> None:
-        """Put the packages in place of whatever is installed, for the rest of this process."""
+        """Replace Neuron's packages, installed or not, for the rest of this process."""
         sys.meta_path.insert(0, _Finder(self))
 
     def run(
@@ -76,7 +76,7 @@ class Host:
         api: str = "",
         chip: str = "",
     ) -> list[Array]:
-        """Return what a kernel leaves for these arguments. Stopped where the simulator refuses it."""
+        """Run a kernel on these arguments and return its results. Raise Stopped if it gives none."""
         try:
             return self._run(function, args, kwargs, grid, api, chip)
         except Stopped as stopped:
@@ -130,7 +130,7 @@ class Host:
 
 
 class HostKernel:
-    """A kernel function as a test sees it: called with arrays, it gives arrays."""
+    """Stand for a kernel function in a test: called with arrays, it returns arrays."""
 
     def __init__(self, host: Host, function: Callable[..., Any], grid: tuple[int, ...] = ()) -> None:
         self.host, self.function, self.grid = host, function, grid
@@ -148,14 +148,14 @@ class HostKernel:
 
     @property
     def benchmark_result(self) -> MagicMock:
-        """Stand for what the chip would have measured: nothing is measured here."""
+        """Stand for the chip's measurements: nothing is measured, every latency is 0."""
         result = MagicMock()
         result.nc_latency.get_latency_percentile.return_value = 0.0
         return result
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the packages that stand in for others."""
+    """Find the replacing packages at import."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -187,7 +187,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return self.made.setdefault(spec.name, _anything(spec.name))
 
     def exec_module(self, module: ModuleType) -> None:
-        """The module is complete as it is."""
+        """Do nothing: the module is complete."""
 
 
 def _stand_in(name: str, module: ModuleType, host: Host) -> ModuleType:
@@ -201,7 +201,7 @@ def _stand_in(name: str, module: ModuleType, host: Host) -> ModuleType:
 
 @dataclass(frozen=True, slots=True)
 class ApiName:
-    """A function of the API outside of a kernel, where it only has a name."""
+    """A function of the API that is only named, never called, outside of a kernel."""
 
     module: str
     name: str
@@ -253,7 +253,7 @@ def _numpy_dtype(kind: object) -> np.dtype[Any]:
 
 
 def as_array(value: object) -> Array | None:
-    """Return an array or a tensor of torch as an array, None for anything else."""
+    """Return an array or a torch tensor as an array; None for anything else."""
     if isinstance(value, np.ndarray):
         return value
     if type(value).__module__ != "torch" or not hasattr(value, "numpy"):
@@ -287,7 +287,7 @@ def _plain(value: object) -> bool:
 
 
 def driver(target: Any, values: Mapping[str, object], specs: Mapping[str, TensorSpec], api: str) -> str:
-    """Return a file whose ``kernel`` calls the function with arrays as arguments and everything else written out."""
+    """Return a file whose ``kernel`` takes only the arrays and calls the function with all other arguments written out."""
     if "<locals>" in target.__qualname__:
         raise Stopped(State.UNTRIED, "a function inside of a function")
     imported: dict[str, str] = {}
@@ -300,7 +300,7 @@ def driver(target: Any, values: Mapping[str, object], specs: Mapping[str, Tensor
 
 
 def literal(value: object, imported: dict[str, str], specs: Mapping[str, TensorSpec]) -> str:
-    """Return an expression for a value that a kernel is configured by; Stopped for one that has none."""
+    """Return an expression for a value that configures a kernel. Raise Stopped if it has none."""
     if _plain(value):
         return f"float('{value}')" if isinstance(value, float) else repr(value)
     if isinstance(value, ApiName):
@@ -334,7 +334,7 @@ def literal(value: object, imported: dict[str, str], specs: Mapping[str, TensorS
 
 
 def _named(module: str, imported: dict[str, str]) -> str:
-    """Return a short name of a module; packages hide some of theirs behind functions of the same name."""
+    """Return a short name of a module; packages hide some modules behind functions of the same name."""
     return imported.setdefault(module, f"_module{len(imported)}")
 
 

@@ -1,4 +1,4 @@
-"""nki-library's own tests: collected by pytest, a few of each, run against the packages that stand in."""
+"""Collect nki-library's own tests with pytest and run a few of each against the replaced packages."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ STUBS = tuple(
     "neuron_dtypes allpairspy boto3 botocore fabric2 paramiko plotext aws_embedded_metrics pytest_html test.utils.scripts".split()
 )
 EACH = 1
-"""Parameter sets tried of each test on each number of cores: the smallest."""
+"""Number of parameter sets tried of each test on each number of cores; the smallest are taken."""
 REPOSITORY = "nki-library"
 
 
 class _Manager:
-    """Takes the place of what would compile a kernel, run it on a chip and compare."""
+    """Replace the test's manager, which would compile a kernel, run it on a chip and compare."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -69,7 +69,7 @@ def _agree(found: list[NDArray[Any]], validation: Any) -> bool:
             raise Stopped(
                 State.UNTRIED, f"{name}: {result.shape} and golden {np.shape(want)} of {np.shape(shapes.get(name, 0))}"
             )
-        # as its own validator has it: relative to the greatest golden value
+        # as nki-library's validator does: relative to the greatest golden value
         greatest = float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0))
         limit = validation.absolute_accuracy + validation.relative_accuracy * greatest
         with np.errstate(invalid="ignore"):
@@ -79,22 +79,22 @@ def _agree(found: list[NDArray[Any]], validation: Any) -> bool:
 
 
 class _Collector:
-    """Keeps what pytest collects and runs nothing."""
+    """Keep the tests that pytest collects and run none."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
 
     def pytest_collection_finish(self, session: Any) -> None:
-        """Take the tests."""
+        """Keep the collected tests."""
         self.items = list(session.items)
 
     def pytest_runtestloop(self, session: Any) -> bool:
-        """Run none."""
+        """Run no test."""
         return True
 
 
 def nki_library(scratch: Path) -> Iterator[Trial]:
-    """Tests of kernels, the smallest of each function and number of cores. Needs torch and pytest."""
+    """Yield trials of nki-library's tests, the smallest of each function and number of cores. Needs torch and pytest."""
     root = folder("NKI_LIBRARY_DIR")
     if root is None:
         return

@@ -1,4 +1,4 @@
-"""Try each kernel in a process of its own and record its outcome."""
+"""Try each kernel in a separate process and record its outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 MEMORY_BYTES = 14 * 2**30
 WALL_PER_CPU = 5
-"""Times its processor time that a trial may wait on a busy machine."""
+"""Longest wall-clock time of a trial on a busy machine, as a multiple of its limit of processor time."""
 
 
 class State(StrEnum):
@@ -27,17 +27,17 @@ class State(StrEnum):
     EQUAL = "equal"
     DIFFERS = "differs"
     RUNS = "runs"
-    """Executed, without a reference."""
+    """It was executed; there is no reference."""
     FAILED = "does not run"
     ILLEGAL = "illegal"
     UNTRACED = "does not trace"
     REFUSED = "refused"
-    """A call that is not simulated, by name."""
+    """A call is not simulated; the reason names it."""
     TIMEOUT = "timeout"
     CRASH = "crash"
-    """An error of the simulator itself."""
+    """The simulator itself failed."""
     UNTRIED = "not tried"
-    """Its own test can not be run here."""
+    """Its own test can not be run in this environment."""
 
 
 TRACED = frozenset({State.EQUAL, State.DIFFERS, State.RUNS, State.FAILED, State.ILLEGAL})
@@ -46,7 +46,7 @@ LEGAL = TRACED - {State.ILLEGAL}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One kernel's end."""
+    """Outcome of one kernel: the stage it reached, and why it went no further."""
 
     repository: str
     kernel: str
@@ -58,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One kernel to try. ``run`` returns its state and a reason, in a process of its own."""
+    """One kernel to try. ``run`` is called in a separate process and returns the kernel's state and a reason."""
 
     repository: str
     kernel: str
@@ -124,7 +124,7 @@ def _child(trial: Trial, pipe: Connection) -> None:
 
 
 def _failure(error: BaseException) -> tuple[State, str]:
-    """Tell an error of the simulator's own from one of the test's."""
+    """Distinguish an error of the simulator from one of the test."""
     frames = traceback.extract_tb(error.__traceback__)
     text = f"{type(error).__name__}: {error}"
     ours = bool(frames) and f"{os.sep}acceld{os.sep}" in frames[-1].filename
@@ -134,13 +134,13 @@ def _failure(error: BaseException) -> tuple[State, str]:
 
 
 def write(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """Keep outcomes as JSON."""
+    """Write outcomes as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([asdict(one) for one in outcomes], indent=1))
 
 
 def read(path: Path) -> list[Outcome]:
-    """Return kept outcomes, none where there are none."""
+    """Read outcomes from JSON; none if there is no file."""
     if not path.is_file():
         return []
     return [Outcome(**{**one, "state": State(one["state"])}) for one in json.loads(path.read_text())]

@@ -1,4 +1,4 @@
-"""Tables of outcomes, and what changed between two runs."""
+"""Make tables of outcomes, and list the changes between two runs."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def reasons(refused: Sequence[Outcome]) -> list[str]:
-    """Return why kernels were refused, the most frequent first, with how often."""
+    """Return the reasons for refusing kernels, each with its number, the most frequent first."""
     texts = Counter(one.reason.partition(": ")[2] if one.reason.startswith("line ") else one.reason for one in refused)
     return [f"{text[:90]} ({count})" for text, count in texts.most_common()]
 
 
 def changes(before: Sequence[Outcome], after: Sequence[Outcome]) -> Iterator[str]:
-    """Yield a line for each kernel whose state is another one."""
+    """Yield a line for each kernel whose state changed."""
     known = {(one.repository, one.kernel): one for one in before}
     for one in after:
         former = known.get((one.repository, one.kernel))

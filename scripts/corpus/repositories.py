@@ -1,4 +1,4 @@
-"""The kernels that are tried of each repository other than nki-library."""
+"""Yield the kernels that are tried of each repository other than nki-library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Array = NDArray[Any]
 TOLERANCE = 2e-5
 NARROW_TOLERANCE = 2e-2
 HARNESSED = ("trn-advanced-nki1", "trn-advanced-nki2", "trn-tutorial-nki1", "trn-tutorial-nki2", "trn-internal")
-"""Folders of ucb-bar/autocomp whose solutions have harnesses that call kernels alone."""
+"""Folders of ucb-bar/autocomp whose solutions have test harnesses that call single kernels."""
 MARK = "# SUBSTITUTE HERE"
 OTHERS_STATE = {
     "right": State.EQUAL,
@@ -44,7 +44,7 @@ OTHERS_STATE = {
 
 
 def folder(variable: str) -> Path | None:
-    """Return the checkout that an environment variable names, None where it names none."""
+    """Return the checkout that an environment variable names; None if it names none."""
     named = os.environ.get(variable)
     return Path(named).resolve() if named and Path(named).is_dir() else None
 
@@ -60,7 +60,7 @@ def load(path: Path, name: str) -> ModuleType:
 
 
 def compared(host: Host, right: bool) -> tuple[State, str]:
-    """Return the end of a test that ran its kernels."""
+    """Return the final state of a test that ran its kernels: results right, wrong, or not compared."""
     if host.stopped is not None:
         return host.stopped.state, host.stopped.reason
     if not host.ran:
@@ -69,7 +69,7 @@ def compared(host: Host, right: bool) -> tuple[State, str]:
 
 
 def nki_samples(scratch: Path) -> Iterator[Trial]:
-    """Kernels of aws-neuron/nki-samples against references of ours."""
+    """Yield kernels of aws-neuron/nki-samples with references of ours."""
     for variable, (name, cases) in samples.CHECKOUTS.items():
         root = folder(variable)
         for case in cases if root else ():
@@ -85,7 +85,7 @@ def nki_samples(scratch: Path) -> Iterator[Trial]:
 
 
 def measured(scratch: Path) -> Iterator[Trial]:
-    """Kernels with a published latency, against the references of acceld's workloads or a product in numpy."""
+    """Yield kernels with a published latency, with references of acceld's workloads or a product in numpy."""
     names = {"NKIBench": "AccelOpt", "KDA": "kda-for-trainium", "ladder": "nki-autotune"}
     names |= dict.fromkeys(("gemm", "conv1d", "sd", "attention", "mamba"), "autocomp, traces")
     for one in measured_sets.every_set():
@@ -123,7 +123,7 @@ def _measured(one: measured_sets.Measured) -> tuple[State, str]:
 
 
 def _expected(one: measured_sets.Measured, specs: list[Any]) -> tuple[list[Array], list[Array] | None]:
-    """Return inputs and what the kernel should make of them."""
+    """Return inputs and the outputs that the kernel should give for them."""
     if one.group in ("NKIBench", "KDA"):
         spec = workload(one.chain)
         drawn = make_inputs(spec, 7)
@@ -150,7 +150,7 @@ def _expected(one: measured_sets.Measured, specs: list[Any]) -> tuple[list[Array
 
 
 def autocomp(scratch: Path) -> Iterator[Trial]:
-    """Solutions of ucb-bar/autocomp in their own harnesses, whose first half compares with another kernel."""
+    """Yield solutions of ucb-bar/autocomp in their own test harnesses, which compare with another kernel."""
     root = folder("AUTOCOMP_DIR")
     if root is None:
         return
@@ -183,7 +183,7 @@ def _harnessed(harness: Path, solution: Path, scratch: Path) -> tuple[State, str
 
 
 def convolutions(scratch: Path) -> Iterator[Trial]:
-    """Finished convolutions of students of CS149, small images, with and without pooling."""
+    """Yield finished convolutions of students of CS149 on small images, with and without pooling."""
     root = folder("CS149_DIR")
     for file in sorted(root.glob("*/part2/conv2d*.py")) if root else ():
         text = file.read_text()
@@ -208,7 +208,7 @@ def _convolution(file: Path) -> tuple[State, str]:
             try:
                 found = host.run(kernel, (x, w, bias), {"pool_size": pool})[0]
             except Stopped as stopped:
-                if pool == 2 and errors and max(errors) <= TOLERANCE:  # pooling was for extra credit
+                if pool == 2 and errors and max(errors) <= TOLERANCE:  # pooling earned extra credit and is optional
                     return State.EQUAL, f"without pooling; with: {stopped.reason}"
                 raise
             errors.append(distance(found, convolution(x, w, bias, pool)))
@@ -220,7 +220,7 @@ def _convolution(file: Path) -> tuple[State, str]:
 
 
 def convolution(x: Array, w: Array, bias: Array, pool: int) -> Array:
-    """Return a convolution without padding, with bias and maxima of windows of ``pool`` by ``pool``."""
+    """Return a convolution without padding, with bias, followed by the maxima of ``pool`` by ``pool`` windows."""
     windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], axis=(2, 3))
     out = np.einsum("nchwij,ocij->nohw", windows, w, optimize=True) + bias[:, None, None]
     n, c, height, width = out.shape
@@ -255,7 +255,7 @@ MOE = (
 
 
 def singles(scratch: Path) -> Iterator[Trial]:
-    """Kernels of aws-neuron/nki-moe."""
+    """Yield kernels of aws-neuron/nki-moe."""
     root = folder("NKI_MOE_DIR")
     for one in MOE if root else ():
 
@@ -273,11 +273,11 @@ def singles(scratch: Path) -> Iterator[Trial]:
 
 
 def guarded(trial: Trial) -> Trial:
-    """Return the trial with a kernel that stopped as its outcome, from any error."""
+    """Return the trial, changed so that any error becomes the outcome of a kernel that stopped."""
 
     def run() -> tuple[State, str]:
         random.seed(7)
-        np.random.seed(7)  # tests of others draw from it
+        np.random.seed(7)  # other projects' tests draw from numpy's global generator
         try:
             return trial.run()
         except Stopped as stopped:

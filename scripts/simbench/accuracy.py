@@ -1,4 +1,4 @@
-"""Accuracy of the performance model: predictions against published measurements."""
+"""Measure the accuracy of the performance model: predictions against published measurements."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ COUNTERS: Mapping[str, tuple[str, str, float]] = {
     "vector busy": ("vector", "vector_engine_active_time_percent", 10),
     "scalar busy": ("scalar", "scalar_engine_active_time_percent", 20),
 }
-"""Our figure, the profiler's, and within how many percent ours should be."""
+"""Names of our counter and of the profiler's, and the allowed difference in percent."""
 IDLE_US = 10.0
-"""A vector engine measured busy for less is left out: the profiler's own instructions dominate."""
+"""A vector engine measured busy for less is left out: most of that time is the profiler's own instructions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A timed case."""
+    """A case and its timeline."""
 
     case: Case
     line: Timeline
@@ -40,22 +40,22 @@ class Outcome:
 
     @property
     def latency_us(self) -> float:
-        """Predicted."""
+        """Return the predicted latency."""
         assert self.line.latency_us is not None
         return self.line.latency_us
 
     @property
     def measured_us(self) -> float:
-        """Published."""
+        """Return the published latency."""
         return 1000 * self.case.measured["latency_ms"]
 
     @property
     def ratio(self) -> float:
-        """Predicted over measured latency."""
+        """Return predicted over measured latency."""
         return self.latency_us / self.measured_us
 
     def counter_ratio(self, ours: str, theirs: str) -> float | None:
-        """Predicted over measured counter; None where nothing is measured, or too little."""
+        """Return the predicted over the measured counter; None if nothing, or too little, is measured."""
         measured = self.case.measured.get(theirs)
         if not measured:
             return None
@@ -66,14 +66,16 @@ class Outcome:
 
 
 def run(case: Case, params: TimelineParams = LEGACY) -> Outcome:
-    """Time a case."""
+    """Time a case and return the outcome."""
     started = time.process_time()
     line = timeline(case.program, params)
     return Outcome(case, replace(line, machine=None, schedule=None), time.process_time() - started)
 
 
 def leave_one_out(ratios: Sequence[float]) -> list[float]:
-    """Signed error of each ratio after one scale fitted to the others (their median, in logarithms)."""
+    """Return the signed error of each ratio after one scale is fitted to the other ratios (their median, in
+    logarithms).
+    """
     errors = []
     for position, ratio in enumerate(ratios):
         others = [math.log(r) for i, r in enumerate(ratios) if i != position]
@@ -82,7 +84,7 @@ def leave_one_out(ratios: Sequence[float]) -> list[float]:
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Spearman's, equal values at their mean rank; None where one side has a single value."""
+    """Return Spearman's rank correlation, with equal values at their mean rank; None if one side has a single value."""
     if len(set(a)) < 2 or len(set(b)) < 2:
         return None
     return statistics.correlation(_ranks(a), _ranks(b))
@@ -96,12 +98,12 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def percent(part: float, digits: int = 1) -> float:
-    """A share in percent, rounded."""
+    """Return a share in percent, rounded."""
     return round(100 * part, digits)
 
 
 def latency_table(outcomes: Sequence[Outcome]) -> Table:
-    """Predicted and measured latency of each kernel, and the seconds it took us."""
+    """Return a row for each kernel: predicted and measured latency, and the seconds that the prediction took."""
     errors = leave_one_out([o.ratio for o in outcomes])
     return [
         {
@@ -132,13 +134,13 @@ def _errors(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, 
 
 
 def summary_table(outcomes: Sequence[Outcome]) -> Table:
-    """The figures of the whole set."""
+    """Return one row of figures for the whole set."""
     found = _errors([o.latency_us for o in outcomes], [o.measured_us for o in outcomes])
     return [{"kernels": len(outcomes), **found}]
 
 
 def counter_table(outcomes: Sequence[Outcome]) -> Table:
-    """Predicted over measured counters."""
+    """Return predicted over measured counters, a row for each kernel."""
     table: Table = []
     for outcome in outcomes:
         ratios = {label: outcome.counter_ratio(ours, theirs) for label, (ours, theirs, _) in COUNTERS.items()}
@@ -147,7 +149,7 @@ def counter_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def goal_table(outcomes: Sequence[Outcome]) -> Table:
-    """Count the kernels for which each counter is right."""
+    """Return, for each counter, the number of kernels within its allowed difference."""
     table = []
     for label, (ours, theirs, limit) in COUNTERS.items():
         ratios = [r for r in (o.counter_ratio(ours, theirs) for o in outcomes) if r is not None]
@@ -172,7 +174,7 @@ def ablation_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def fitted_table() -> Table:
-    """Every constant that was fitted, its value in each record, and on what."""
+    """Return every fitted constant: its value in each record, and the data it was fitted on."""
     records = {"legacy, trn1": LEGACY, "legacy, later chips": LEGACY_LATER, "current": CURRENT}
     return [
         {"constant": name, **{label: getattr(one, name) for label, one in records.items()}, "fitted on": source}
@@ -184,7 +186,7 @@ FACTORS = (0.8, 1.2)
 
 
 def changes(programs: Iterable[Program], params: TimelineParams = LEGACY) -> dict[str, TimelineParams]:
-    """``params`` with each fitted constant lower and higher, where that can change a ratio of latencies.
+    """Return ``params`` with each fitted constant lower and higher, if that can change a ratio of latencies.
 
     ``latency_scale`` changes all latencies alike, ``narrow_transfer_factor`` only those of programs with 16-bit data.
     """

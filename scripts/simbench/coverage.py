@@ -1,4 +1,4 @@
-"""Coverage of the simulator: the legality corpus, and kernels of nki-samples."""
+"""Measure the simulator's coverage: the legality corpus, and kernels of nki-samples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def corpus_table() -> Table:
 
 
 def sample_table() -> Table:
-    """Kernels of nki-samples against our references; only of the checkouts that the environment names."""
+    """Return the results of the nki-samples kernels against our references, for each checkout that the environment
+    names.
+    """
     table = []
     for variable, (name, cases) in samples.CHECKOUTS.items():
         folder = os.environ.get(variable)

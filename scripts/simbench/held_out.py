@@ -1,6 +1,7 @@
-"""Kernels nothing was fitted on: AWS's published latencies of other kernels of its own, against ours.
+"""Compare predictions with AWS's published latencies of kernels on which nothing was fitted.
 
-The kernels come from a checkout of aws-neuron/nki-samples at its last legacy commit (3a99c91); only figures stand here.
+The kernels come from a checkout of aws-neuron/nki-samples at its last legacy commit (3a99c91); only figures are in this
+file.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ SELF_ATTENTION = "fused_self_attn_for_SD_small_head_size"
 TUTORIAL, TESTS = "fused Mamba tutorial", "limits in nki-samples' tests"
 FLOAT = "float32"
 CHANGED = 1.15
-"""A ratio of two measurements from which on its direction counts."""
+"""From this ratio of two measurements on, predicting the right direction is required."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One published latency. Figures of tests are limits that their authors set at or a little above what they saw."""
+    """One published latency. A test's figure is a limit that its authors set at, or a little above, the latency they
+    measured.
+    """
 
     group: str
     source: str
@@ -42,7 +45,7 @@ class Published:
 
     @property
     def label(self) -> str:
-        """Entry and shapes."""
+        """Return entry and shapes."""
         shapes = [one for one in self.arguments if isinstance(one, TensorSpec)]
         return f"{self.entry} {'x'.join(map(str, shapes[0].shape))} {shapes[0].dtype}"
 
@@ -106,15 +109,16 @@ PUBLISHED = (
         4.5,
     ),
 )
-"""Of the thresholds the tightest that a release had. The tests name no chip; trn1 is assumed.
+"""Published latencies. Of several releases' limits the lowest is taken.
 
-Left out: what holds for no shape that is published (layernorm, 2.3 ms for 300 rows), limits a thousand times too long
-(flash_fwd), and resize_nearest, whose program writes what its other instances write.
+The tests name no chip; trn1 is assumed. Three are left out: layernorm, whose limit fits no published shape (2.3 ms for
+300 rows); flash_fwd, whose limits are a thousand times too long; resize_nearest, whose instances write the same output
+elements.
 """
 
 
 def predicted_ms(folder: Path, one: Published) -> float:
-    """Our latency of a published kernel."""
+    """Return the predicted latency of a published kernel in milliseconds."""
     path = folder / one.file
     root = path.parent if one.file == MAMBA else folder / "src"
     options = TraceOptions(source_root=root)
@@ -127,7 +131,7 @@ def predicted_ms(folder: Path, one: Published) -> float:
 
 
 def held_out_tables(folder: Path) -> dict[str, Table]:
-    """Every published kernel, each group of them, and the ratios between versions."""
+    """Return tables: every published kernel, each group of them, and the ratios between versions."""
     results = [(one, predicted_ms(folder, one)) for one in PUBLISHED]
     rows = [
         {
@@ -163,7 +167,7 @@ def _summary(name: str, results: Sequence[tuple[Published, float]]) -> dict[str,
 
 
 def _changes(results: Sequence[tuple[Published, float]]) -> Iterator[tuple[float, float]]:
-    """Predicted and published ratios of two kernels for one set of arguments."""
+    """Yield rows of predicted and published ratios of two kernels with the same arguments."""
     for position, (a, ours_a) in enumerate(results):
         for b, ours_b in results[position + 1 :]:
             ratio = a.milliseconds / b.milliseconds

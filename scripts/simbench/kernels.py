@@ -1,4 +1,4 @@
-"""The kernels that the tables are about: NKIBench's, out of a checkout, and acceld's own baselines."""
+"""Read and trace the kernels of the tables: NKIBench's, from a checkout, and acceld's own baselines."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NKIBENCH = tuple(
     "rope_single_freq_apply silu swiglu transpose_matmul".split()
 )
 CHIPS: Mapping[str, str] = {"nki_legacy": "trn1", "nki": "trn2"}
-"""The chip that kernels of an API are tried for."""
+"""Chip on which kernels of an API are timed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel's text, and what it computes."""
+    """A kernel's text and its workload."""
 
     name: str
     source: str
@@ -35,22 +35,22 @@ class Kernel:
     workload: Workload
     api: str = "nki_legacy"
     chip: str = ""
-    """Empty: that of the API in :data:`CHIPS`."""
+    """Chip to trace for; empty stands for the API's chip in :data:`CHIPS`."""
 
     @property
     def target(self) -> str:
-        """The chip that it is traced for."""
+        """Return the chip that the kernel is traced for."""
         return self.chip or CHIPS[self.api]
 
     def program(self) -> Program:
-        """The kernel traced at its workload's shapes. KernelFailure where it can not be."""
+        """Trace the kernel at its workload's shapes. Raise KernelFailure if that fails."""
         return trace(
             self.source, self.arguments, filename=self.filename, api=self.api, chip=self.target,
             entry=self.workload.entry, grid=self.workload.grid,
         )  # fmt: skip
 
     def with_source(self, source: str) -> Kernel:
-        """Another text for the same work."""
+        """Return the same kernel with another source text."""
         return replace(self, source=source)
 
     @property
@@ -64,7 +64,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel, its program and what was measured of it."""
+    """One kernel, its program and its measured figures."""
 
     name: str
     program: Program
@@ -73,7 +73,7 @@ class Case:
 
 
 def public(name: str, folder: Path) -> Kernel:
-    """A baseline, or one of :data:`BEST`, of the AccelOpt checkout in ``folder``."""
+    """Return a baseline, or one of :data:`BEST`, from the AccelOpt checkout in ``folder``."""
     if name in BEST:
         path = folder / "samples" / "nki" / f"{name}.py"
     else:
@@ -83,14 +83,14 @@ def public(name: str, folder: Path) -> Kernel:
 
 
 def own(name: str, api: str = "nki_legacy") -> Kernel:
-    """acceld's baseline of a workload."""
+    """Return acceld's baseline of a workload."""
     spec = workload(name)
     path = spec.baselines[api]
     return Kernel(name, path.read_text(), path.name, spec, api)
 
 
 def own_kernels() -> Iterator[Kernel]:
-    """Every NKI baseline and variant of acceld's workloads, those of NKIBench first."""
+    """Yield every NKI baseline and variant of acceld's workloads, those of NKIBench first."""
     names = [*NKIBENCH, *(name for name in find_workloads() if name not in NKIBENCH)]
     for spec in map(workload, names):
         for api in CHIPS:
@@ -105,14 +105,14 @@ def own_kernels() -> Iterator[Kernel]:
 
 
 def measured_figures(path: Path = MEASURED) -> dict[str, dict[str, float]]:
-    """Measured figures by kernel."""
+    """Return the measured figures by kernel."""
     with path.open() as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
         return {row["kernel"]: {k: float(v) for k, v in row.items() if k != "kernel" and v} for row in rows}
 
 
 def measured_case(name: str, folder: Path, measured: Mapping[str, Mapping[str, float]]) -> Case:
-    """A public kernel, traced."""
+    """Trace a public kernel and return it with its measurements."""
     started = time.process_time()
     program = public(name, folder).program()
     return Case(name, program, time.process_time() - started, measured[name])

@@ -1,8 +1,8 @@
-"""Every kernel with a published latency, by set: what the model is developed on, and what only validates it.
+"""List every kernel with a published latency by set: development sets and validation sets.
 
-Texts come from checkouts and from folders of extracted kernels that environment variables name; only names and figures of
-repositories stand here. A set whose folder is missing is left out. A traced program is kept in a cache folder under a
-digest of the kernel's text, its arguments and the front end's code, so timing all kernels again traces none of them.
+Texts come from checkouts and from folders of extracted kernels that environment variables name; only names and figures
+of repositories are in this file. A set whose folder is missing is left out. Traced programs are cached under a digest
+of the kernel's text, its arguments and the front end's code. So timing all kernels again traces none of them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from acceld.nki.ir.program import Program
 from scripts.simbench import held_out, kernels, versions
 
 PEAK_US = 218.5
-"""Time of 2048 x 2048 x 2048 in bfloat16 at 78.64 TFLOP/s: the 100 % of awslabs/nki-autotune."""
+"""Time of 2048 x 2048 x 2048 in bfloat16 at 78.64 TFLOP/s, which awslabs/nki-autotune calls 100 %."""
 FRONT_END = kernels.ROOT / "acceld" / "nki"
 DEVELOPMENT_OPERATORS = frozenset(
     "silu adamw rope_single_freq_apply rmsnorm_matmul matmul bmm_softmax gqa_full".split()
 )
 """Operators of KDA's set that the model may be fitted on."""
 ORDER_ONLY = {("gemm", "2_gemm_1.py")}
-"""Moves fewer bytes than the kernel before it and is slower, unexplained: its order counts, its error does not."""
+"""This kernel moves fewer bytes than the one before it and is slower, for an unknown reason. Its order counts, its
+error does not.
+"""
 
 
 class Role(StrEnum):
@@ -46,9 +48,9 @@ class Measured:
     """One kernel with its published latency."""
 
     group: str
-    """The set it belongs to."""
+    """Name of the kernel's set."""
     chain: str
-    """Kernels of one chain compute the same from the same arguments."""
+    """Chain of the kernel: kernels of one chain compute the same from the same arguments."""
     name: str
     role: Role
     milliseconds: float
@@ -60,12 +62,12 @@ class Measured:
     grid: tuple[int, ...] = ()
     path: str = "kernel.py"
     sdk: str = ""
-    """SDK of the measurements, where it is not the one of the default parameters."""
+    """SDK of the measurements, if it is not that of the default parameters."""
     source_root: Path | None = None
     order_only: bool = False
 
     def program(self, cache_folder: Path) -> Program:
-        """The kernel traced, or as the cache holds it. KernelFailure where it can not be traced."""
+        """Return the kernel's program, traced or from the cache. Raise KernelFailure if it can not be traced."""
         key = repr((_front_end_digest(), self.source, self.arguments, self.api, self.chip, self.entry, self.grid))
         stored = cache_folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json.z"
         if stored.is_file():
@@ -82,7 +84,7 @@ class Measured:
 
 @cache
 def _front_end_digest() -> str:
-    """Digest of the code that makes programs of kernels: another front end must trace again."""
+    """Return a digest of the front end's code; after a change of that code every kernel is traced again."""
     digest = hashlib.sha256()
     for folder in ("frontend", "ir"):
         for path in sorted((FRONT_END / folder).rglob("*.py")):
@@ -91,19 +93,19 @@ def _front_end_digest() -> str:
 
 
 def folder(variable: str) -> Path | None:
-    """The folder that an environment variable names, None where it names none."""
+    """Return the folder that an environment variable names; None if it names none."""
     named = os.environ.get(variable)
     return Path(named) if named and Path(named).is_dir() else None
 
 
 def every_set() -> Iterator[Measured]:
-    """Each kernel of each set whose folder is there."""
+    """Yield each kernel of each set whose folder is present."""
     for source in SOURCES:
         yield from source()
 
 
 def _nkibench() -> Iterator[Measured]:
-    """NKIBench's baselines and AccelOpt's two best kernels, on trn1."""
+    """Yield NKIBench's baselines and AccelOpt's two best kernels, on trn1."""
     checkout = folder("ACCELOPT_DIR")
     if checkout is None:
         return
@@ -116,7 +118,7 @@ def _nkibench() -> Iterator[Measured]:
 
 
 def _tutorial() -> Iterator[Measured]:
-    """Four bfloat16 products in the forms of AWS's tutorial (SDK 2.20)."""
+    """Yield four bfloat16 products in the forms of AWS's tutorial (SDK 2.20)."""
     for name, ms in versions.TUTORIAL_MS.items():
         path = kernels.ROOT / "tests" / "kernels" / "legacy" / f"matmul_bf16_{name}.py"
         arguments = [
@@ -127,7 +129,7 @@ def _tutorial() -> Iterator[Measured]:
 
 
 def _samples() -> Iterator[Measured]:
-    """The forty latencies in AWS's Mamba tutorial and in the tests of nki-samples."""
+    """Yield the forty latencies in AWS's Mamba tutorial and in the tests of nki-samples."""
     checkout = folder("NKI_SAMPLES_LEGACY_DIR")
     if checkout is None:
         return
@@ -151,7 +153,7 @@ AUTOCOMP = {
 
 
 def _autocomp() -> Iterator[Measured]:
-    """Autocomp's traces, on trn1."""
+    """Yield Autocomp's kernels, on trn1."""
     root = folder("ACCELD_MEASURED")
     if root is None or not (root / "autocomp" / "pairs.json").is_file():
         return
@@ -165,7 +167,7 @@ def _autocomp() -> Iterator[Measured]:
 
 
 def _kda() -> Iterator[Measured]:
-    """KDA's kernels of NKIBench's operators, on trn2."""
+    """Yield KDA's kernels of NKIBench's operators, on trn2."""
     root = folder("ACCELD_MEASURED")
     if root is None or not (root / "kda" / "pairs.json").is_file():
         return
@@ -191,11 +193,11 @@ LADDER = (
     ("kernel_15, one bank", SINGLE_BANK),
     ("kernel_15", 82.9),
 )
-"""Rungs of awslabs/nki-autotune's ladder and the percent of the peak that they reach on trn2."""
+"""Steps of awslabs/nki-autotune's optimization of a product, and the percent of the peak that each reaches on trn2."""
 
 
 def _autotune() -> Iterator[Measured]:
-    """awslabs/nki-autotune's products of the current API, on trn2."""
+    """Yield awslabs/nki-autotune's products in the current API, on trn2."""
     checkout = folder("NKI_AUTOTUNE_DIR")
     if checkout is None:
         return
@@ -233,7 +235,7 @@ SOURCES: tuple[Callable[[], Iterator[Measured]], ...] = (_nkibench, _tutorial, _
 
 
 def programs(found: Sequence[Measured], cache_folder: Path) -> Iterator[tuple[Measured, Program | AcceldError]]:
-    """Each kernel with its program, or with the reason why there is none."""
+    """Yield each kernel with its program, or with the reason why it can not be traced."""
     for one in found:
         try:
             yield one, one.program(cache_folder)

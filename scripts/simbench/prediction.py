@@ -1,4 +1,4 @@
-"""Measure the predictions of measured kernels: level, order, choice and intervals, set by set."""
+"""Measure the predictions of measured kernels, set by set: level, order, choice and intervals."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from scripts.simbench.measured_sets import Measured, Role
 from scripts.simbench.tables import Table
 
 APART = 1.10
-"""A ratio of two measurements from which on its direction counts."""
+"""From this ratio of two measurements on, predicting the right direction is required."""
 COVERED = 0.8
-"""Share of kernels that an interval should hold."""
+"""Share of kernels that an interval should contain."""
 WORKERS = 2
 NKIBENCH = "NKIBench"
 ABLATED_EXECUTIONS = 5_000
-"""Instructions, as written, of the longest kernel that an ablation times."""
+"""Number of written instructions up to which an ablation times a kernel."""
 RULES: dict[str, dict[str, bool | float]] = {
     "without value numbering": {"value_numbering": False},
     "without fused loops": {"fuse_loops": False},
@@ -51,12 +51,12 @@ RULES: dict[str, dict[str, bool | float]] = {
     "tensor_scalar on the vector engine": {"small_operand_elements": 1 << 30},
     "tensor engine always at its full rate": {"half_use": 0.0},
 }
-"""The mechanism that an ablation switches off."""
+"""Mechanisms that an ablation switches off, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A measured kernel and what the model says of it."""
+    """A measured kernel and its prediction."""
 
     kernel: Measured
     milliseconds: float
@@ -65,12 +65,12 @@ class Predicted:
 
     @property
     def ratio(self) -> float:
-        """Predicted over measured."""
+        """Return predicted over measured latency."""
         return self.milliseconds / self.kernel.milliseconds
 
     @property
     def inside(self) -> bool | None:
-        """Return True if the interval holds the measurement; None where there is none."""
+        """Return True if the interval contains the measurement; None if there is no interval."""
         if self.interval_percent is None:
             return None
         return abs(math.log(self.ratio)) <= math.log1p(self.interval_percent / 100)
@@ -80,12 +80,12 @@ Change = Callable[[TimelineParams], TimelineParams]
 
 
 def unchanged(params: TimelineParams) -> TimelineParams:
-    """The parameters as they are."""
+    """Return the parameters unchanged."""
     return params
 
 
 def predict(kernel: Measured, cache: Path, change: Change = unchanged) -> Predicted | str:
-    """The prediction of one kernel, or why there is none."""
+    """Return the prediction of one kernel, or the reason why there is none."""
     params = LEGACY_2_20 if kernel.sdk == LEGACY_2_20.sdk else default_params(kernel.api, kernel.chip)
     try:
         line = timeline(kernel.program(cache), change(params))
@@ -99,14 +99,16 @@ def predict(kernel: Measured, cache: Path, change: Change = unchanged) -> Predic
 def predict_all(
     kernels: Sequence[Measured], cache: Path, change: Change = unchanged
 ) -> tuple[list[Predicted], list[str]]:
-    """Every prediction, and why others are missing."""
+    """Return every prediction, and the reasons of those that are missing."""
     with ProcessPoolExecutor(WORKERS) as pool:
         found = list(pool.map(partial(predict, cache=cache, change=change), kernels, chunksize=4))
     return [one for one in found if isinstance(one, Predicted)], [one for one in found if isinstance(one, str)]
 
 
 def directions(found: Iterable[Predicted]) -> tuple[int, int]:
-    """Pairs of one chain that differ by :data:`APART` and are in the right order, and all such pairs."""
+    """Return the number of pairs of one chain that differ by :data:`APART` and are predicted in the right order, and of
+    all such pairs.
+    """
     right = pairs = 0
     for chain in _chains(found):
         for a, b in combinations(chain, 2):
@@ -118,7 +120,9 @@ def directions(found: Iterable[Predicted]) -> tuple[int, int]:
 
 
 def regrets(found: Iterable[Predicted]) -> list[float]:
-    """For each chain of several kernels the measured time of the one predicted fastest over the least one."""
+    """Return, for each chain of several kernels, the measured time of the one predicted fastest over the least measured
+    time.
+    """
     return [
         min(chain, key=lambda one: one.milliseconds).kernel.milliseconds / min(one.kernel.milliseconds for one in chain)
         for chain in _chains(found)
@@ -134,7 +138,7 @@ def _chains(found: Iterable[Predicted]) -> list[list[Predicted]]:
 
 
 def summary(name: str, found: Sequence[Predicted]) -> dict[str, object]:
-    """One row: level, order, choice, intervals."""
+    """Return one row: level, order, choice, intervals."""
     level = [abs(one.ratio - 1) for one in found if not one.kernel.order_only]
     rho = rank_correlation([one.milliseconds for one in found], [one.kernel.milliseconds for one in found])
     right, pairs = directions(found)
@@ -154,7 +158,7 @@ def summary(name: str, found: Sequence[Predicted]) -> dict[str, object]:
 
 
 def set_tables(found: Sequence[Predicted]) -> dict[str, Table]:
-    """Summaries of the sets, development and validation apart; KDA's by operator too."""
+    """Return summaries of the sets, development and validation apart; KDA's by operator too."""
     tables: dict[str, Table] = {}
     for role in Role:
         mine = [one for one in found if one.kernel.role is role]
@@ -169,7 +173,8 @@ def set_tables(found: Sequence[Predicted]) -> dict[str, Table]:
 
 
 def paired_table(found: Sequence[Predicted]) -> Table:
-    """Count the pairs of one chain that are predicted faster by more than a lesson or a tie needs, and those that are faster.
+    """Count the pairs of one chain that are predicted faster by more than an insight or a tie requires, and how many of
+    them are measured faster.
 
     Pairs that were measured equal count as wrong.
     """
@@ -190,7 +195,7 @@ def paired_table(found: Sequence[Predicted]) -> Table:
 
 
 def interval_table(found: Sequence[Predicted]) -> Table:
-    """The half width that intervals need on the development kernels, by class, and the one in use."""
+    """Return, by class, the half width that intervals need on the development kernels, and the one in use."""
     errors: dict[tuple[str, Bound], dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in found:
         kernel = one.kernel
@@ -210,7 +215,7 @@ def interval_table(found: Sequence[Predicted]) -> Table:
 
 
 def half_width(chains: Iterable[Sequence[float]]) -> float:
-    """The error that an interval must allow: the widest of what kernels and what chains need.
+    """Return the half width of an interval: the widest that kernels or chains need.
 
     Of ``n`` kernels at least ``COVERED * (n + 1)`` lie within it, and as many chains, each with what holds :data:`COVERED` of
     its kernels (conformal: a new kernel is of a new chain, and kernels of one chain err alike); and :data:`COVERED` of the
@@ -229,14 +234,16 @@ def half_width(chains: Iterable[Sequence[float]]) -> float:
 
 
 def _conformal(errors: Sequence[float], more: int = 1) -> float:
-    """Return the error that :data:`COVERED` of ``errors`` and ``more`` unknown ones do not exceed, at most the greatest."""
+    """Return the error that :data:`COVERED` of ``errors`` and ``more`` unknown ones do not exceed; at most the greatest
+    known one.
+    """
     return sorted(errors)[min(len(errors), math.ceil(COVERED * (len(errors) + more) - 1e-9)) - 1]
 
 
 def ablation_table(kernels: Sequence[Measured], cache: Path, say: Callable[[str], None]) -> Table:
-    """Development sets with one rule less, or one fitted constant a fifth lower or higher.
-
-    Kernels of more than :data:`ABLATED_EXECUTIONS` are left out, but for the 14: most of the time would go to a few of them.
+    """Return the errors on development sets with one rule left out, or one fitted constant 20 % lower or higher.
+    Kernels of more than :data:`ABLATED_EXECUTIONS` instructions are left out, except the 14 baselines, because a few of
+    them would take most of the time.
     """
     mine = [one for one in kernels if one.role is Role.DEVELOPMENT and not one.sdk and _is_ablated(one, cache)]
     changes: dict[str, Change] = {"as it is": unchanged}
@@ -261,7 +268,9 @@ def _executions(body: Sequence[Node]) -> int:
 
 
 def _ablated(found: Sequence[Predicted]) -> dict[str, object]:
-    """One row: the 14 left out, and the mean error and the direction of pairs of KDA, of AWS's samples and of the rest."""
+    """Return one row: the 14 left out one at a time, and mean error and direction of pairs of KDA, AWS's samples and
+    the rest.
+    """
     baselines = [one.ratio for one in found if one.kernel.group == NKIBENCH and one.kernel.name not in BEST]
     left_out = [abs(error) for error in leave_one_out(baselines)]
     families: dict[str, list[Predicted]] = defaultdict(list)

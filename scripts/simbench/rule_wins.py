@@ -1,8 +1,9 @@
-"""Rewrites of acceld's rules whose predicted gain does not hang on one fitted constant.
+"""Find rewrites by acceld's rules whose predicted gain does not depend on one fitted constant.
 
-Every variant of each rule at each site of a baseline is timed; the fastest one of a site counts. A win is a rewrite predicted at least 2 % faster; it
-survives where it stays faster with every fitted constant 20 % lower and 20 % higher. Programs are traced once; a kernel
-gets so many seconds of processor time, its greatest wins first, and the table says where they did not suffice.
+Every variant of each rule at each site of a baseline is timed; the fastest one of a site counts. A win is a rewrite
+predicted at least 2 % faster; it survives where it stays faster with every fitted constant 20 % lower and 20 % higher.
+Programs are traced once. Each kernel has a limit of processor time, spent on its greatest wins first; the table says if
+the limit was reached.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LEAST_GAIN = 1.02
 
 @dataclass(frozen=True, slots=True)
 class Win:
-    """One rewrite and the least ratio of old to new latency over the changed constants."""
+    """One rewrite, with the least ratio of old to new latency over all changed constants."""
 
     kernel: str
     rule: str
@@ -35,19 +36,19 @@ class Win:
     speedup: float
     least: float
     by: str
-    """The constant that makes the least ratio."""
+    """Constant that gives the least ratio."""
     tried: int
     """Changes that were tried, of ``changes`` that can matter."""
     changes: int
 
     @property
     def survives(self) -> bool:
-        """Return whether it stays a gain."""
+        """Return True if the rewrite stays a gain."""
         return self.least > 1.0
 
     @property
     def row(self) -> dict[str, object]:
-        """The win as a row of the table."""
+        """Return the win as a row of the table."""
         complete = "" if self.tried == self.changes else f" ({self.tried} of {self.changes} changes tried)"
         return {
             "kernel": self.kernel,
@@ -63,7 +64,7 @@ class Win:
 
 @dataclass(slots=True)
 class _Clock:
-    """Latencies of one program, each found out once."""
+    """Latencies of one program, each computed once."""
 
     program: Program
     known: dict[str, float] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class _Clock:
 
 
 def wins(label: str, kernel: Kernel, budget_s: float) -> Iterator[Win]:
-    """Each win of a rule on a kernel, the greatest first, within about ``budget_s`` of processor time."""
+    """Yield each win of a rule on a kernel, the greatest first, within about ``budget_s`` of processor time."""
     ends = time.process_time() + budget_s
     parent, params = _Clock(kernel.program()), default_params(kernel.api, kernel.target)
     before = parent.latency_us("", params)
@@ -101,7 +102,7 @@ def wins(label: str, kernel: Kernel, budget_s: float) -> Iterator[Win]:
 
 
 def _rewritten(kernel: Kernel, digest: str) -> Iterator[tuple[str, int, Program]]:
-    """Rule, line and program of each variant that makes another program."""
+    """Yield rule, line and program of each variant whose program differs."""
     shapes = tuple(a.shape if isinstance(a, TensorSpec) else None for a in kernel.arguments)
     seen = {digest}
     for suggestion in suggestions(kernel.source, kernel.api, shapes):
@@ -109,7 +110,7 @@ def _rewritten(kernel: Kernel, digest: str) -> Iterator[tuple[str, int, Program]
         for variant in site.variants:
             try:
                 program = kernel.with_source(rewrite(kernel.source, kernel.api, site, variant, shapes)).program()
-            except AcceldError:  # the rule refuses, or what it made can not be traced: no win
+            except AcceldError:  # no win: the rule refuses, or its result can not be traced
                 continue
             if program_hash(program) not in seen:
                 seen.add(program_hash(program))
@@ -117,7 +118,7 @@ def _rewritten(kernel: Kernel, digest: str) -> Iterator[tuple[str, int, Program]
 
 
 def rows(label: str, kernel: Kernel, budget_s: float, say: Callable[[str], None]) -> Table:
-    """A kernel's wins as rows; one row that says so where it has none."""
+    """Return a kernel's wins as rows; a single row says so if it has none."""
     started = time.process_time()
     found = [win.row for win in wins(label, kernel, budget_s)]
     say(f"{label}: {len(found)} wins ({time.process_time() - started:.1f} s)")
@@ -125,7 +126,7 @@ def rows(label: str, kernel: Kernel, budget_s: float, say: Callable[[str], None]
 
 
 def win_table(found: Iterable[Table]) -> Table:
-    """Gains of acceld's rules under changed constants, and how many of those tried with every change survive."""
+    """Return the gains of acceld's rules under changed constants, and the share of tried rewrites that stay gains."""
     table = [row for one in found for row in one]
     whole = [row["survives"] for row in table if row["survives"] in ("yes", "no")]
     return [*table, _row(kernel="tried in full", survives=f"{whole.count('yes')} of {len(whole)}")]

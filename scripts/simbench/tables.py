@@ -1,4 +1,4 @@
-"""Tables, and the part of docs/simulator-measured.md that they fill."""
+"""Format tables, and write them into docs/simulator-measured.md."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ TITLES: Mapping[str, str] = {
 
 
 def markdown(tables: Mapping[str, Table]) -> str:
-    """The tables as text."""
+    """Return the tables as text."""
     return "\n\n".join(f"### {TITLES[name]}\n\n{rows(tables[name])}" for name in TITLES if name in tables)
 
 
 def rows(table: Table) -> str:
-    """One table as text, without its heading."""
+    """Return one table as text, without its heading."""
     columns = list(table[0])
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     return "\n".join(lines + ["| " + " | ".join(_cell(row[c]) for c in columns) + " |" for row in table])
@@ -62,9 +62,8 @@ def _cell(value: object) -> str:
 
 
 def write_document(tables: Mapping[str, Table], document: Path = DOCUMENT) -> None:
-    """Put the tables between the markers of ``document``, in place of those with the same headings.
-
-    ValueError where a marker is missing. Tables of other headings stay, unless :data:`TITLES` knows them no more.
+    """Put the tables between the markers of ``document``, in place of those with the same headings. Raise ValueError if
+    a marker is missing. Tables with other headings stay if :data:`TITLES` still has them.
     """
     head, _, rest = document.read_text(encoding="utf-8").partition(BEGIN)
     before, marker, tail = rest.partition(END)

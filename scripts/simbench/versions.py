@@ -1,4 +1,4 @@
-"""Versions of one kernel against each other, and chips that nobody has published measurements of."""
+"""Compare versions of one kernel, and predict for chips without published measurements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PUBLISHED_TFLOPS, ARRAY_TFLOPS = 77.2, 78.6
 
 
 def tutorial_case(name: str, chip: str = "trn1") -> Case:
-    """One of our bfloat16 products, [4096, 8192] x [8192, 8192]."""
+    """Return one of our bfloat16 products, [4096, 8192] x [8192, 8192]."""
     path = ROOT / "tests" / "kernels" / "legacy" / f"matmul_bf16_{name}.py"
     started = time.process_time()
     arguments = [TensorSpec((K, M), "bfloat16"), TensorSpec((K, N), "bfloat16")]
@@ -29,7 +29,7 @@ def tutorial_case(name: str, chip: str = "trn1") -> Case:
 
 
 def pair_table(outcomes: Mapping[str, Outcome], tutorial: Mapping[str, Outcome]) -> Table:
-    """Speed-ups of one version over another, predicted and measured."""
+    """Return speed-ups of one version over another, predicted and measured."""
     pairs = [(outcomes[BEST[best]], outcomes[best]) for best in BEST if best in outcomes]
     pairs += [(tutorial[a], tutorial[b]) for a, b in itertools.pairwise(TUTORIAL_MS)]
     table = []
@@ -47,7 +47,7 @@ def pair_table(outcomes: Mapping[str, Outcome], tutorial: Mapping[str, Outcome])
 
 
 def tutorial_table(tutorial: Mapping[str, Outcome]) -> Table:
-    """The four bfloat16 products."""
+    """Return a row for each of the four bfloat16 products."""
     return [
         {
             "form": name,
@@ -61,7 +61,7 @@ def tutorial_table(tutorial: Mapping[str, Outcome]) -> Table:
 
 
 def later_table() -> Table:
-    """A bfloat16 product in its best form on trn2."""
+    """Return the predictions of a bfloat16 product in its best form on trn2."""
     line = timeline(tutorial_case("blocked", "trn2").program)
     assert line.latency_us is not None
     rate = 2 * M * K * N / line.latency_us / 1e6

@@ -1,4 +1,4 @@
-"""A program whose arrays are cut to the boxes that it uses."""
+"""Cut a program's arrays to the index ranges that it uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Box = list[tuple[int, int]]
 
 
 def in_boxes(program: Program) -> tuple[Program, tuple[tuple[slice, ...], ...]]:
-    """The program with each array cut to what is used of it, and the boxes of its arguments."""
+    """Return the program with each array cut to the range that is used, and the ranges of its arguments."""
     trips = {number: loop.trips for number, loop in program.loops.items()}
     boxes: dict[int, Box] = {}
     for number, uses in all_uses(program).items():
@@ -60,7 +60,7 @@ def _fills_all(instruction: Instruction, access: Access, buffer: Buffer) -> bool
 
 
 def _covers(access: Access, buffer: Buffer) -> bool:
-    """Return whether the tile is the whole buffer, one axis for each dimension."""
+    """Return True if the tile is the whole buffer, with one axis for each dimension."""
     if any(start != Affine() for start in access.start):
         return False
     steps = [[(d, step) for d, step in enumerate(dim.steps) if step] for dim in access.dims]
@@ -82,7 +82,7 @@ def _box(buffer: Buffer, used: Sequence[Access], trips: Mapping[int, int]) -> Bo
 
 
 def extent(access: Access, trips: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Least and greatest index that a tile reaches in each dimension over all iterations."""
+    """Return the least and the greatest index that a tile reaches in each dimension, over all iterations."""
     found = []
     for d, start in enumerate(access.start):
         low, high = start.bounds(trips)

@@ -1,4 +1,4 @@
-"""Changing one thing in a program."""
+"""Change one thing in a program."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Change = tuple[int, Program]
 """Line and program of one mutant."""
 
 Maker = Callable[[], Change | None]
-"""Makes one mutant; None where it would be no change."""
+"""Makes one mutant; returns None if the program would not change."""
 
 
 def replaced(program: Program, position: int, make: Callable[[Instruction], tuple[Node, ...]]) -> Program:
-    """The program with instruction ``position`` (in program order) replaced."""
+    """Return the program with instruction ``position`` (in program order) replaced."""
     count = -1
 
     def visit(body: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -66,7 +66,7 @@ def set_operand(instruction: Instruction, number: int, operand: Operand) -> Inst
 
 
 def tiles(program: Program) -> Iterator[tuple[int, Instruction, int, Access]]:
-    """Every access: position and instruction, number and tile of the operand."""
+    """Yield every access of the program: the instruction's position, the instruction, the operand's number, the tile."""
     for position, instruction in instructions(program):
         for number, operand in enumerate(operands(instruction)):
             if isinstance(operand, Access):
@@ -79,7 +79,7 @@ def mapped(
     access: Callable[[Access], Access] = lambda one: one,
     loop: Callable[[Loop, tuple[Node, ...]], Node] = lambda one, body: replace(one, body=body),
 ) -> Program:
-    """The program with every affine expression, access and loop replaced."""
+    """Return the program with every affine expression, access and loop replaced."""
 
     def tile(one: Access) -> Access:
         return access(replace(one, start=tuple(map(affine, one.start))))

@@ -1,9 +1,9 @@
-"""The judge's gates on a reduced program: its data sets, its floors, its tolerances.
+"""Run the evaluation's gates on a reduced program, with their data sets, floors and tolerances.
 
-The trials are those of the search gate and of the strict gate where the reference is dear, which are the fewest that
-a win has to pass. As for a workload without a reference, the oracle is the program in float64 and the floor its noise
-in float32; that each kernel agrees with its reference is another table. Seeds are fixed, so that a table can be made
-again.
+The trials are those of the search gate, and those of the strict gate for an expensive reference: the fewest that a win
+has to pass. The oracle is the program itself in float64, and the floor is its noise in float32, as for a workload
+without a reference. Another table shows that each kernel agrees with its reference. Seeds are fixed, so a table can be
+reproduced.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _MAX_BYTES = 8 << 30
 
 
 class FixedSeeds(Seeds):
-    """Seeds that follow from the trial's name."""
+    """Seeds derived from the trial's name."""
 
     def seed(self, name: str) -> int:
-        """The same number for the same trial, always."""
+        """Return the number of a trial: always the same for the same name."""
         return zlib.crc32(name.encode())
 
 
@@ -47,16 +47,16 @@ class Result:
     """Result of one trial on a program."""
 
     complaint: str = ""
-    """Reason why it does not pass; empty where it does."""
+    """Reason why the program does not pass; empty if it passes."""
     same: bool = False
-    """Every bit of the outputs is the kernel's own."""
+    """True if every bit of the outputs equals the kernel's."""
     noise: float = 0.0
-    """The greatest of its errors as a multiple of the kernel's own in float32."""
+    """Greatest error, as a multiple of the kernel's own error in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One trial made ready for programs that should do what ``right`` did."""
+    """One prepared trial, for programs that should give the same results as the kernel."""
 
     workload: Workload
     trial: Trial
@@ -65,10 +65,10 @@ class Bench:
     floors: Sequence[Errors]
     written: Sequence[Any]
     bits: tuple[bytes, ...]
-    """Bytes of the program's own outputs, in its own order."""
+    """Bytes of the kernel's own outputs, computed in the program's own order."""
 
     def result(self, program: Program) -> Result:
-        """Return the trial's result of a program."""
+        """Run a program in this trial and return the result."""
         try:
             results = _run(program, self.arrays, self.trial)
         except (KernelFailure, ArithmeticError) as error:
@@ -85,16 +85,16 @@ class Bench:
 
 
 def _multiple(error: Errors, floor: Errors) -> float:
-    """The greatest of three errors as a multiple of those of honest arithmetic."""
+    """Return the greatest of the error measures, each as a multiple of that of float32 arithmetic."""
     pairs = zip(error.plain(), floor.plain(), strict=True)
     return max(0.0 if not ours else ours / least if least else float("inf") for ours, least in pairs)
 
 
 class Preparation:
-    """Makes the trials of one reduced kernel ready."""
+    """Prepare the trials of one reduced kernel."""
 
     def __init__(self, workload: Workload, kernel: Reduced) -> None:
-        """``workload`` is the whole kernel's; data is drawn as it declares, for the arguments of the smaller one."""
+        """Take the whole kernel's ``workload``; data is drawn as it declares, for the smaller program's arguments."""
         self._workload, self._program = kernel.workload(workload), kernel.program
         self._dtypes = [kernel.program.buffers[number].dtype for number in kernel.program.outputs]
         self._written: list[Any] = []
@@ -102,20 +102,20 @@ class Preparation:
 
     @property
     def trials(self) -> list[Trial]:
-        """Return the trials that a candidate must pass before it is shown as a win."""
+        """Return the trials that a candidate must pass to count as a win."""
         seeds = FixedSeeds()
         trials = [search_trial(seeds), *strict_trials(self._workload, seeds, expensive=True)]
         return [trial for trial in trials if not is_banded(trial.variant)]
 
     def bench(self, trial: Trial) -> Bench | str:
-        """Return a prepared trial, or the reason as text where it would decide nothing."""
+        """Return a prepared trial, or a text with the reason why the trial would decide nothing."""
         with np.errstate(all="ignore"):
             inputs = kernel_inputs(self._workload, inputs_of(self._workload, trial.seed, trial.variant))
             arrays = [one for one in inputs if isinstance(one, np.ndarray)]
             expected = [np.asarray(one, np.float64) for one in self._oracle(arrays, True)]
             if complaint := unfit(expected, trial.variant):
                 return complaint
-            pieces = pieces_of(self._workload, OWN, 0)  # a smaller kernel has no bands
+            pieces = pieces_of(self._workload, OWN, 0)  # bands are declared for the whole kernel only
             floors = noise(self._oracle, arrays, expected, self._dtypes, pieces, trial.variant)
         if isinstance(floors, str):
             return floors
@@ -130,7 +130,7 @@ class Preparation:
 
 
 def illegal(program: Program) -> str:
-    """Return the reason why the judge would refuse the program before running it; empty where it would not."""
+    """Return the reason why the program would be refused before it runs; empty if it would run."""
     claim = false_claim(program)
     if claim is not None:
         return claim.message
@@ -147,5 +147,5 @@ def _run(program: Program, arrays: Sequence[Array], trial: Trial) -> list[Array]
 
 
 def _inside(result: Array, written: Any) -> Array:
-    """A result with zero where the reduced program leaves an output alone; a mistake that writes there stays."""
+    """Return the result with zeros where the reduced program writes nothing; values that a mistake writes there remain."""
     return np.where(written | ~np.isnan(result.astype(np.float64)), result, np.zeros((), result.dtype))

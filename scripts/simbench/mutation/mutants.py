@@ -1,8 +1,8 @@
-"""Programs with one mistake each, to measure whether a check of results would notice.
+"""Make programs with one mistake each, to measure whether a check of results notices it.
 
-Each operator makes a small error of the kind people and models make. Mutants that mean the same by construction
-(swapping instructions that share no buffer, dropping a copy nobody reads, shortening a loop that runs once) are not
-made. What is left either breaks a rule (:func:`acceld.nki.verify.verifier.verify`) or should change an output.
+Each operator makes a small error of a kind that people and models make. Mutants that are equivalent by construction are
+not made: instructions swapped that share no buffer, a copy dropped that is never read, a loop shortened that runs once.
+Every other mutant either breaks a rule (:func:`acceld.nki.verify.verifier.verify`) or should change an output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scripts.simbench.mutation.editing import Maker
 
 
 class Mutant(NamedTuple):
-    """``name`` is the operator; ``line`` the kernel's line that is now wrong."""
+    """A mutant: ``name`` is the operator, ``line`` the kernel's line that is now wrong."""
 
     name: str
     line: int
@@ -42,7 +42,7 @@ OPERATORS: Mapping[str, Callable[[Program], list[Maker]]] = {
 
 
 def mutants(program: Program, seed: int = 0, limit: int | None = None) -> Iterator[Mutant]:
-    """Up to ``limit`` mutants, the operators in rotation, the places in an order given by ``seed``."""
+    """Yield up to ``limit`` mutants, the operators in rotation, the places in an order given by ``seed``."""
     source = random.Random(seed)
     lanes: list[tuple[str, list[Maker]]] = []
     for name, operator in OPERATORS.items():

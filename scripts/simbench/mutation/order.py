@@ -1,4 +1,4 @@
-"""Mistakes in what runs and when: an instruction or an edge tile left out, two instructions exchanged."""
+"""Make mistakes in order: an instruction or an edge tile left out, two instructions exchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scripts.simbench.mutation.editing import Change, Maker, instructions, repla
 
 
 def _live(program: Program) -> set[int]:
-    """Positions of instructions whose results can reach an output."""
+    """Return the positions of instructions whose results can reach an output."""
     uses = all_uses(program)
     wanted = set(program.outputs)
     entries = instructions(program)
@@ -29,7 +29,7 @@ def _live(program: Program) -> set[int]:
 
 
 def instruction_dropped(program: Program) -> list[Maker]:
-    """An instruction left out."""
+    """Leave out an instruction."""
     live = _live(program)
 
     def dropped(position: int, line: int) -> Change:
@@ -43,7 +43,7 @@ def instruction_dropped(program: Program) -> list[Maker]:
 
 
 def loop_short(program: Program) -> list[Maker]:
-    """A loop one iteration short: the edge tile forgotten."""
+    """Make a loop one iteration shorter, as if the edge tile were forgotten."""
 
     def shortened(number: int, line: int) -> Change:
         def visit(body: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -64,7 +64,7 @@ def loop_short(program: Program) -> list[Maker]:
 
 
 def order_swapped(program: Program) -> list[Maker]:
-    """Two neighboring instructions, one of which uses what the other writes, exchanged."""
+    """Exchange two neighboring instructions, one of which uses the other's result."""
     made: list[Maker] = []
 
     def swap(parent: tuple[int, ...], index: int) -> Change:

@@ -1,4 +1,4 @@
-"""Mistakes in where data is: indices, loop variables, masks."""
+"""Make mistakes in the place of data: indices, loop variables, masks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _shifted(access: Access, dim: int, by: int) -> Access:
 
 
 def _moved_dims(access: Access) -> list[int]:
-    """Dimensions the tile or a loop moves in: a shift there reads other data."""
+    """Return the dimensions in which the tile or a loop moves, so that a shift reads other data."""
     return [
         d
         for d, start in enumerate(access.start)
@@ -25,7 +25,7 @@ def _moved_dims(access: Access) -> list[int]:
 
 
 def index_shift(program: Program) -> list[Maker]:
-    """An operand's start one further, or one back, in one dimension."""
+    """Shift an operand's start by one, forward or back, in one dimension."""
     return [
         partial(with_operand, program, position, instruction, number, _shifted(tile, dim, by))
         for position, instruction, number, tile in tiles(program)
@@ -35,7 +35,7 @@ def index_shift(program: Program) -> list[Maker]:
 
 
 def loop_variable_forgotten(program: Program) -> list[Maker]:
-    """A loop variable forgotten in one index."""
+    """Forget a loop variable in one index."""
     trips = {number: loop.trips for number, loop in program.loops.items()}
     return [
         partial(with_operand, program, position, instruction, number, _without_term(tile, dim, loop))
@@ -61,7 +61,7 @@ def _masked(program: Program) -> Iterator[tuple[int, Instruction, int]]:
 
 
 def mask_removed(program: Program) -> list[Maker]:
-    """One condition of a mask left out."""
+    """Leave out one condition of a mask."""
     return [
         partial(
             with_instruction,
@@ -74,7 +74,7 @@ def mask_removed(program: Program) -> list[Maker]:
 
 
 def mask_edge(program: Program) -> list[Maker]:
-    """A mask one element too narrow or too wide."""
+    """Make a mask one element too narrow or too wide."""
 
     def edged(instruction: Instruction, k: int, by: int) -> Instruction:
         mask = tuple(Pattern(one.base + by, one.coefs) if n == k else one for n, one in enumerate(instruction.mask))

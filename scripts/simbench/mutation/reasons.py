@@ -1,7 +1,6 @@
-"""Reasons why a mutant that passes every trial, though not with the kernel's own bits, does no harm.
-
-A reason is believed only where the figures bear it out: on no trial may any of the mutant's errors exceed the kernel's own
-in float32 by more than half, or by more than what the reason itself allows.
+"""List reasons why a mutant that passes every trial is harmless, although its bits differ from the kernel's. // A
+reason is accepted only if the errors support it: on no trial may an error of the mutant exceed 1.5 times the kernel's
+own in float32, or the larger multiple that the reason states.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from scripts.simbench.mutation.results import Fate
 
 NO_WORSE = 1.5
-"""Multiple of the kernel's own error up to which a mutant is as exact as the kernel."""
+"""Largest error of a mutant that counts as no worse, as a multiple of the kernel's own error."""
 
 _SHIFT = "softmax is the same whatever is subtracted from a whole row of logits"
 _BEYOND = "columns beyond the edge are computed and never stored"
@@ -29,13 +28,13 @@ REASONS: Mapping[tuple[str, str, str], str] = {
     ("transpose_matmul", "mask_edge", "matmul"): _BEYOND,
     ("transpose_matmul", "mask_removed", "matmul"): _BEYOND,
 }
-"""By workload, operator of the mutant, and operation at its line."""
+"""Reasons by workload, operator of the mutant, and operation at its line."""
 _ALLOWED = {_NARROW: 2.5}
-"""Multiples for reasons about further roundings to the output's own dtype."""
+"""Larger multiples, for reasons about further roundings to the output's own dtype."""
 
 
 def reason(workload: str, fate: Fate) -> str:
-    """The reason with its figure; empty where there is none, or the figures do not bear it out."""
+    """Return the reason with the mutant's error; empty if there is no reason, or the error is too large for it."""
     words = REASONS.get((workload, fate.operator, fate.operation))
     if words is None or fate.noise > _ALLOWED.get(words, NO_WORSE):
         return ""

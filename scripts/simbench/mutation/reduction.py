@@ -1,8 +1,9 @@
-"""A kernel's program made cheap: the same instructions on the last iterations of its loops and on smaller arrays.
+"""Make a kernel's program cheap to execute: the same instructions on the last iterations of its loops, on smaller
+arrays.
 
-A loop keeps its last two iterations where the others only make parts of the outputs of their own, or what nothing that is
-left reads any more. Then each array is cut to the box that is still used. The result is a program for smaller arguments
-that computes, up to the blocking of products, a part of the kernel's own results.
+A loop is cut to its last two iterations if the other iterations only write other parts of the outputs, or buffers that
+no remaining instruction reads. Then each array is cut to the index range that is still used. The result is a program
+for smaller arguments. Apart from the blocking of products, it computes a part of the kernel's own results.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from scripts.simbench.mutation.boxes import extent, in_boxes
 from scripts.simbench.mutation.editing import mapped
 
 KEPT = 2
-"""Iterations that a loop keeps."""
+"""Number of iterations that a loop keeps."""
 STORES = 4
-"""Stores that a program without loops keeps."""
+"""Number of stores that a program without loops keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """A smaller program; ``boxes`` are the parts of the kernel's arguments that are its own."""
+    """A smaller program; ``boxes`` are the parts of the kernel's arguments that it takes."""
 
     program: Program
     boxes: tuple[tuple[slice, ...], ...]
     loops: tuple[str, ...] = ()
-    """The parts that were cut, in words."""
+    """Descriptions of the parts that were cut."""
 
     def arguments(self, arrays: Sequence[Array]) -> list[Array]:
-        """Its arguments, out of those of the kernel."""
+        """Return the smaller program's arguments, cut from those of the kernel."""
         return [np.ascontiguousarray(array[box]) for array, box in zip(arrays, self.boxes, strict=True)]
 
     def workload(self, whole: Workload) -> Workload:
-        """The kernel's workload with the arguments of the smaller program, drawn in the kernel's layout.
+        """Return the kernel's workload with the arguments of the smaller program, drawn in the kernel's layout.
 
         Relations between inputs that are stated in another layout are left out.
         """
@@ -59,7 +60,7 @@ def _shape(box: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def reduced(program: Program) -> Reduced:
-    """The smaller program; the program itself where it can not be cut."""
+    """Return the smaller program; the program itself if it can not be cut."""
     if _indirect(program):
         return whole(program)
     small = _sliced(program)
@@ -76,7 +77,7 @@ def reduced(program: Program) -> Reduced:
 
 
 def whole(program: Program) -> Reduced:
-    """The program as it is."""
+    """Return the program uncut."""
     return Reduced(program, tuple((slice(None),) * len(program.buffers[n].outer_shape) for n in program.inputs))
 
 
@@ -87,7 +88,7 @@ def _indirect(program: Program) -> bool:
 
 
 def _droppable(program: Program, loop: Loop) -> bool:
-    """Return whether all but the last iterations can go and leave the rest of the outputs as they were, whatever the data."""
+    """Return True if only the last iterations are needed for the outputs that they write, whatever the data."""
     if loop.trips <= KEPT or loop.kind not in (LoopKind.AFFINE, LoopKind.SEQUENTIAL):
         return False
     for number, uses in all_uses(program).items():
@@ -106,12 +107,14 @@ def _droppable(program: Program, loop: Loop) -> bool:
 
 
 def _moves(loop: Loop) -> Callable[[Use], bool]:
-    """Return whether an access lies elsewhere in each iteration."""
+    """Return a test for accesses that move with the loop: they lie elsewhere in each iteration."""
     return lambda use: any(coef for start in use.access.start for one, coef in start.terms if one == loop.id)
 
 
 def _idle(program: Program, loop: Loop, writes: Sequence[Use], reads: Sequence[Use]) -> bool:
-    """Return whether nobody reads what the first iterations write: in some dimension their boxes lie apart."""
+    """Return True if no remaining read can see a first iteration's write: their index ranges are disjoint in some
+    dimension.
+    """
     if not reads:
         return True
     trips = {number: one.trips for number, one in program.loops.items()}
@@ -125,7 +128,7 @@ def _idle(program: Program, loop: Loop, writes: Sequence[Use], reads: Sequence[U
 
 
 def _cut(program: Program, number: int) -> Program:
-    """The program with the last iterations of one loop only."""
+    """Return the program with the last iterations of one loop only."""
     gone = program.loops[number].trips - KEPT
 
     def affine(value: Affine) -> Affine:
@@ -138,7 +141,7 @@ def _cut(program: Program, number: int) -> Program:
 
 
 def _sliced(program: Program) -> Program:
-    """A program without loops with the last few of its stores only, and what they need."""
+    """Return a program without loops cut to its last few stores and the instructions that they need."""
     if program.loops or any(instruction.op == "barrier" for instruction, _ in program.walk()):
         return program
     body = [node for node in program.body if isinstance(node, Instruction)]

@@ -1,4 +1,4 @@
-"""Outcomes of each kernel's mutants, kept in a file as they are found."""
+"""Keep the outcomes of each kernel's mutants in a file, as they are found."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from typing import Any
 from scripts.simbench.tables import Table
 
 REFUSED, WRONG, SAME, EXPLAINED, UNNOTICED, UNTRIED = "refused,wrong,same bits,explained,unnoticed,untried".split(",")
-"""Outcomes of a mutant: the judge refuses it unread, or a trial notices it; it gives the kernel's own bits on every
-data set, a reason is known, nobody knows one; or time was up."""
+"""Outcomes of a mutant. ``refused``: refused before it runs. ``wrong``: a trial notices it. ``same bits``: its outputs
+equal the kernel's on every data set. ``explained``: it differs, and a reason is known why it is harmless.
+``unnoticed``: it differs, and no reason is known. ``untried``: the time was up.
+"""
 PASSED = "passed"
-"""An equivalent program that rounds differently, within the tolerances."""
+"""Outcome of an equivalent program that rounds differently, within the tolerances."""
 FIRST = "own"
-"""The trial of the search gate."""
+"""Name of the search gate's trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Outcome of one mutant, or of one rewrite."""
+    """Outcome of one mutant, or of one equivalent program."""
 
     operator: str
     line: int
@@ -30,9 +32,9 @@ class Fate:
     """Operation of the kernel's instruction at that line; ``declaration`` or ``loop`` where there is none."""
     fate: str
     by: str = ""
-    """The rule that refused it, the trial that noticed it, or the reason why it does no harm."""
+    """The rule that refused it, the trial that noticed it, or the reason why it is harmless."""
     noise: float = 0.0
-    """The greatest of its errors on any trial as a multiple of the kernel's own in float32."""
+    """Greatest error on any trial, as a multiple of the kernel's own error in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Report:
     program: str
     """Hash of the whole program."""
     cut: str
-    """The parts that were left out, in words."""
+    """Descriptions of the parts that were left out."""
     trials: int
     mutants: tuple[Fate, ...]
     rewrites: tuple[Fate, ...]
@@ -52,19 +54,19 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """For a person who waits."""
+        """Return a line of progress for a person."""
         fates = Counter(one.fate for one in self.mutants)
         reported = ", ".join(f"{count} {fate}" for fate, count in fates.items())
         return f"{len(self.mutants)} mutants: {reported}; {len(self.alarms)} false alarms ({self.cpu_s:.1f} s)"
 
     @property
     def alarms(self) -> list[Fate]:
-        """Equivalent programs that were refused."""
+        """Return the equivalent programs that were refused."""
         return [one for one in self.rewrites if one.fate in (REFUSED, WRONG)]
 
 
 def read(path: Path) -> dict[str, Report]:
-    """The reports in a file, by kernel; none where there is no file."""
+    """Return the reports in a file, by kernel; none if there is no file."""
     if not path.is_file():
         return {}
     raw = json.loads(path.read_text(encoding="utf-8"))
@@ -72,13 +74,13 @@ def read(path: Path) -> dict[str, Report]:
 
 
 def write(path: Path, reports: Mapping[str, Report]) -> None:
-    """Replace the file by these reports."""
+    """Replace the file's contents by these reports."""
     plain = {name: asdict(report) for name, report in reports.items()}
     replace_file(path, json.dumps(plain, indent=1))
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file that is whole at any time."""
+    """Write a file such that a reader never sees it incomplete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text(text, encoding="utf-8")
@@ -91,7 +93,7 @@ def _report(raw: dict[str, Any]) -> Report:
 
 
 def table(reports: Sequence[Report]) -> Table:
-    """A row for each kernel, and one for all."""
+    """Return a row for each kernel, and one for all."""
     rows = [_row(report.kernel, [report]) | {"iterations left out": report.cut or "none"} for report in reports]
     return [*rows, _row("all", reports) | {"iterations left out": ""}]
 
@@ -110,7 +112,7 @@ def _row(name: str, reports: Sequence[Report]) -> dict[str, Any]:
 
 
 def operator_table(reports: Sequence[Report]) -> Table:
-    """A row for each operator, of mutants and of equivalent programs."""
+    """Return a row for each operator, of mutants and of equivalent programs."""
     mutants, rewrites = ([one for r in reports for one in group(r)] for group in (_mutants, _rewrites))
     table: Table = []
     for name in dict.fromkeys(one.operator for one in mutants):
@@ -135,7 +137,7 @@ def _rewrites(report: Report) -> tuple[Fate, ...]:
 
 
 def _counts(of: Sequence[Fate]) -> dict[str, int]:
-    """Count the mutants by outcome; ``wrong later``: the search gate's data set did not show it."""
+    """Count the mutants by outcome. ``wrong on another``: the search gate's data set did not show it."""
     fates = Counter(one.fate for one in of)
     later = sum(one.fate == WRONG and not one.by.startswith(f"{FIRST}:") for one in of)
     return {

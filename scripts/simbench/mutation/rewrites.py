@@ -1,4 +1,4 @@
-"""Programs that mean the same as another, written differently: a judge that refuses one raises a false alarm."""
+"""Make equivalent programs that are written differently. Refusing one is a false alarm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMMUTATIVE = frozenset("add multiply max min".split())
 
 
 def rewrites(program: Program, seed: int = 0) -> Iterator[Mutant]:
-    """One program of each kind, at a place given by ``seed``, where the program has one."""
+    """Yield one program of each kind that the program has a place for, at a place given by ``seed``."""
     source = random.Random(seed)
     for name, kind in KINDS.items():
         makers = kind(program)
@@ -30,7 +30,7 @@ def rewrites(program: Program, seed: int = 0) -> Iterator[Mutant]:
 
 
 def operands_commuted(program: Program) -> list[Maker]:
-    """a + b written as b + a."""
+    """Write a + b as b + a."""
 
     def commuted(position: int, one: Instruction) -> Change:
         return with_instruction(program, position, replace(one, srcs=one.srcs[::-1]))
@@ -43,7 +43,7 @@ def operands_commuted(program: Program) -> list[Maker]:
 
 
 def neighbors_exchanged(program: Program) -> list[Maker]:
-    """Two neighboring instructions that share no buffer that either writes, in the other order."""
+    """Exchange two neighboring instructions if neither writes a buffer that the other uses."""
     made: list[Maker] = []
 
     def exchanged(first: Instruction, second: Instruction) -> Change:
@@ -77,7 +77,7 @@ def _apart(a: Instruction, b: Instruction) -> bool:
 
 
 def loop_reversed(program: Program) -> list[Maker]:
-    """Independent iterations from the last to the first."""
+    """Run independent iterations from the last to the first."""
 
     def turned(loop: Loop) -> Change:
         def affine(value: Affine) -> Affine:
@@ -90,7 +90,7 @@ def loop_reversed(program: Program) -> list[Maker]:
 
 
 def loop_split(program: Program) -> list[Maker]:
-    """A loop of 2 n iterations as n times two."""
+    """Write a loop of 2 n iterations as n times two."""
     new = max(program.loops, default=0) + 1
 
     def parted(loop: Loop) -> Change:
@@ -117,7 +117,7 @@ def _deeper(scope: tuple[int, ...], loop: int, inner: int) -> tuple[int, ...]:
 
 
 def _plain_loops(program: Program, least: int) -> list[Loop]:
-    """Loops whose iterations are independent and that no instruction asks for its first iteration."""
+    """Return loops with independent iterations whose first iteration no instruction treats differently."""
     asked = {
         loop
         for instruction, _ in program.walk()

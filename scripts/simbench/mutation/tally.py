@@ -1,4 +1,4 @@
-"""Trying a kernel's mutants, and equivalent programs, on the judge's gates."""
+"""Try a kernel's mutants, and equivalent programs, on the evaluation's gates."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from scripts.simbench.mutation.results import EXPLAINED, PASSED, REFUSED, SAME, 
 from scripts.simbench.mutation.rewrites import rewrites
 
 LIMIT = 2 * len(OPERATORS)
-"""Mutants of a kernel: the operators in rotation."""
+"""Number of mutants of a kernel: two for each operator."""
 KERNEL_S = 40.0
-"""Processor time for one kernel; mutants that it does not suffice for are listed as untried."""
+"""Processor seconds for one kernel; mutants not tried by then are listed as untried."""
 SEED = 1
 ENOUGH = 3
-"""Trials after which an equivalent program that gave the kernel's own bits on each is believed."""
+"""Number of trials after which an equivalent program that gave the kernel's own bits each time is accepted."""
 
 Say = Callable[[str], None]
 
@@ -35,11 +35,11 @@ class _Suspect:
     mutant: Mutant
     fate: Fate
     same: bool = True
-    """Every bit of every output so far is the kernel's own."""
+    """True if every bit of every output so far equals the kernel's."""
     tried: int = 0
 
     def take(self, bench: Bench) -> None:
-        """One trial."""
+        """Run one trial and record its result."""
         result = bench.result(self.mutant.program)
         self.tried += 1
         self.same = self.same and result.same
@@ -49,7 +49,7 @@ class _Suspect:
 
 
 class _Tally:
-    """One kernel under trial."""
+    """One kernel whose mutants are under trial."""
 
     def __init__(self, label: str, kernel: Kernel, *, limit: int, seed: int) -> None:
         self._started = time.process_time()
@@ -64,12 +64,12 @@ class _Tally:
 
     @property
     def cpu_s(self) -> float:
-        """Processor time since the kernel was begun."""
+        """Return the processor time since this kernel was started."""
         return time.process_time() - self._started
 
     @property
     def open(self) -> list[_Suspect]:
-        """Programs about which a further trial may say something."""
+        """Return the programs on which a further trial can change the outcome."""
         wrong = [one for one in self.wrong if not one.fate.fate]
         right = [one for one in self.right if not one.fate.fate]
         settled = not wrong and self.tried >= ENOUGH and all(one.same for one in right)
@@ -119,7 +119,7 @@ class _Tally:
 
 
 def tally(label: str, kernel: Kernel, say: Say, *, limit: int = LIMIT, seed: int = SEED) -> Report:
-    """Make up to ``limit`` mutants of a kernel, and see what notices them."""
+    """Make up to ``limit`` mutants of a kernel, and report the check that notices each."""
     made = _Tally(label, kernel, limit=limit, seed=seed)
     say(f"{label}: cut {'; '.join(made.small.loops) or 'nothing'} ({made.cpu_s:.1f} s)")
     for trial in made.preparation.trials:

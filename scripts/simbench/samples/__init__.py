@@ -1,6 +1,6 @@
-"""Coverage of nki-samples: which of its kernels trace, and agree with references of ours.
+"""Measure coverage of nki-samples: the kernels that trace and agree with our references.
 
-The kernels come from checkouts of aws-neuron/nki-samples and are no part of this project; arguments, references and
+The kernels come from checkouts of aws-neuron/nki-samples and are not part of this project. Arguments, references and
 tolerances are ours. A kernel that needs Python objects as arguments gets a short driver of ours.
 """
 

@@ -1,4 +1,4 @@
-"""Arguments and results of attention kernels."""
+"""Make arguments and expected results of attention kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawing the arguments of a kernel."""
+"""Draw the arguments of a kernel."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ E5M2 = np.dtype(ml_dtypes.float8_e5m2)
 
 
 def normal(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Array:
-    """Standard normal values."""
+    """Return standard normal values."""
     return rng.standard_normal(shape).astype(dtype)
 
 
 def uniform(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Array:
-    """Values in [-1, 1)."""
+    """Return uniform values in [-1, 1)."""
     return (2 * rng.random(shape) - 1).astype(dtype)

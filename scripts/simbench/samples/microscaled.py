@@ -1,4 +1,4 @@
-"""Products of microscaled float8 (trn3)."""
+"""Make cases of products of microscaled float8 (trn3)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from scripts.simbench.samples.trials import NARROW, Case
 
 
 def _mx_data(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, Array, Array]:
-    """Values that microscaled float8 holds exactly, their packed form, and the exponents of each 8 x 4 block."""
+    """Return values that microscaled float8 holds exactly, their packed form, and the exponents of each 8 x 4 block."""
     raw = (rng.choice([-1, 1], (rows, columns)) * rng.uniform(1, 1.75, (rows, columns))).astype(E5M2)
-    packed = np.ldexp(raw.astype(np.float64), 15).astype(E5M2)  # the block's greatest exponent, as a quantizer makes it
+    packed = np.ldexp(raw.astype(np.float64), 15).astype(E5M2)  # the block's greatest exponent, as a quantizer does it
     scales = rng.integers(100, 108, (rows // 8, columns // 4)).astype(np.uint8)
     wide = packed.astype(np.float64) * np.repeat(np.repeat(2.0 ** (scales.astype(np.float64) - 127), 8, 0), 4, 1)
     return wide, packed.view(np.uint32), scales
 
 
 def _mx_product(a: Array, b: Array) -> Array:
-    """Products of [K, 4 M] and [K, 4 N]: four neighbors of a row belong to one position of the contraction."""
+    """Make products of [K, 4 M] and [K, 4 N], where four neighbors of a row belong to one position of the contraction."""
     left, right = (x.reshape(x.shape[0], -1, 4).transpose(0, 2, 1).reshape(4 * x.shape[0], -1) for x in (a, b))
     return left.T @ right
 
@@ -42,7 +42,7 @@ def _mx_copied(rng: np.random.Generator) -> Made:
 
 
 def _mx(name: str, arguments: str, types: str) -> str:
-    """A driver that passes packed types, which no argument can be."""
+    """Make a driver that passes packed types, which can not be arguments."""
     return f"""\
 import nki
 import nki.language as nl
@@ -63,7 +63,7 @@ _ROWS = (
 
 
 def cases(file: str) -> tuple[Case, ...]:
-    """The tutorial's kernels, in the file ``file`` of a checkout."""
+    """Return cases of the tutorial's kernels, from ``file`` of a checkout."""
     return tuple(
         Case(file, f"kernel_{name}", make, NARROW, chip="trn3", api="nki", driver=_mx(name, arguments, types))
         for name, make, arguments, types in _ROWS

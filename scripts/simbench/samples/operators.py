@@ -1,4 +1,4 @@
-"""Arguments and results of kernels that are no attention."""
+"""Make arguments and expected results of kernels other than attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numpy references for the kernels of nki-samples, from their documented behavior: float64 throughout."""
+"""Compute numpy references for the kernels of nki-samples, from their documented behavior, in float64 throughout."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ Array = NDArray[Any]
 
 
 def wide(x: Array) -> Array:
-    """``x`` in float64."""
+    """Return ``x`` in float64."""
     return np.asarray(x).astype(np.float64)
 
 
 def softmax(x: Array) -> Array:
-    """Along the last axis, the maximum subtracted."""
+    """Compute softmax along the last axis, with the maximum subtracted."""
     raised = np.exp(x - x.max(axis=-1, keepdims=True))
     return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
 
 
 def layernorm(x: Array, epsilon: float, gamma: Array, beta: Array) -> Array:
-    """Rows with mean 0 and variance 1, scaled and shifted."""
+    """Normalize rows to mean 0 and variance 1, then scale and shift them."""
     x = wide(x)
     mean, variance = x.mean(axis=1, keepdims=True), x.var(axis=1, keepdims=True)
     return np.asarray((x - mean) / np.sqrt(variance + epsilon) * wide(gamma) + wide(beta))
 
 
 def rmsnorm(x: Array, gamma: Array | float = 1.0, epsilon: float = 0.0) -> Array:
-    """Rows over the root of their mean square."""
+    """Divide rows by the root of their mean square."""
     x = wide(x)
     return np.asarray(x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + epsilon) * gamma)
 
 
 def average_pool(x: Array, size: int) -> Array:
-    """Windows of ``size`` x ``size`` without overlap, of channels x height x width."""
+    """Average windows of ``size`` x ``size`` without overlap, of channels x height x width."""
     channels, height, width = x.shape
     windows = wide(x).reshape(channels, height // size, size, width // size, size)
     return np.asarray(windows.mean(axis=(2, 4)))
 
 
 def adaptive_average_pool(x: Array, size: int | tuple[int, int]) -> Array:
-    """Means over windows that split height and width as evenly as can be."""
+    """Average windows that split height and width as evenly as possible."""
     rows, columns = (size, size) if isinstance(size, int) else size
     n, c, height, width = x.shape
     out = np.zeros((n, c, rows, columns))
@@ -55,14 +55,14 @@ def adaptive_average_pool(x: Array, size: int | tuple[int, int]) -> Array:
 
 
 def max_pool(x: Array, size: int) -> Array:
-    """Stride 1, no padding."""
+    """Compute a max pool with stride 1 and no padding."""
     height, width = x.shape[0] - size + 1, x.shape[1] - size + 1
     shifted = [wide(x)[i : i + height, j : j + width] for i in range(size) for j in range(size)]
     return np.asarray(np.max(shifted, axis=0))
 
 
 def select_and_scatter(x: Array, source: Array) -> Array:
-    """The gradient of a 3 x 3 max pool with stride 2 and padding 1 (the padding holds zeros)."""
+    """Compute the gradient of a 3 x 3 max pool with stride 2 and padding 1 (the padding is zero)."""
     n, c, height, width = x.shape
     padded = np.pad(wide(x), ((0, 0), (0, 0), (1, 1), (1, 1)))
     out = np.zeros((n, c, height + 2, width + 2))
@@ -77,14 +77,14 @@ def select_and_scatter(x: Array, source: Array) -> Array:
 
 
 def resize_nearest(x: Array, shape: tuple[int, ...]) -> Array:
-    """batch x height x width x channels, each target pixel from the source pixel below it."""
+    """Resize batch x height x width x channels; each target pixel is the source pixel whose index is rounded down."""
     rows = np.floor(np.arange(shape[1]) * np.float32(x.shape[1] / shape[1])).astype(int)
     columns = np.floor(np.arange(shape[2]) * np.float32(x.shape[2] / shape[2])).astype(int)
     return wide(x)[:, rows][:, :, columns]
 
 
 def interpolate(x: Array, axes: int) -> Array:
-    """The last ``axes`` axes doubled by linear interpolation, corners not aligned."""
+    """Double the last ``axes`` axes by linear interpolation, corners not aligned."""
     out = wide(x)
     for axis in range(x.ndim - axes, x.ndim):
         before = np.concatenate([out.take([0], axis), out.take(range(out.shape[axis] - 1), axis)], axis)
@@ -95,7 +95,7 @@ def interpolate(x: Array, axes: int) -> Array:
 
 
 def mamba(delta: Array, u: Array, a: Array, b: Array, c: Array) -> Array:
-    """The state-space recurrence along the last axis, batched."""
+    """Compute the state-space recurrence along the last axis, batched."""
     delta, u, a, b, c = map(wide, (delta, u, a, b, c))
     state = np.zeros((delta.shape[0], delta.shape[1], a.shape[1]))
     out = np.empty_like(delta)
@@ -107,12 +107,12 @@ def mamba(delta: Array, u: Array, a: Array, b: Array, c: Array) -> Array:
 
 
 def attention_dn(q: Array, k: Array, v: Array) -> Array:
-    """q, k, v of [d, n], no scale; [n, d]."""
+    """Compute attention of q, k, v of shape [d, n] without a scale; return [n, d]."""
     return softmax(wide(q).T @ wide(k)) @ wide(v).T
 
 
 def scores(q: Array, k: Array, scale: float, causal: bool) -> Array:
-    """[.., d, queries] and [.., d, keys]: scaled products, those of later keys at -9984."""
+    """Return scaled products of queries [.., d, queries] and keys [.., d, keys]; those of later keys are -9984."""
     made = np.swapaxes(wide(q), -1, -2) @ wide(k) * scale
     if causal:
         later = np.arange(made.shape[-1])[None, :] > np.arange(made.shape[-2])[:, None]
@@ -121,7 +121,9 @@ def scores(q: Array, k: Array, scale: float, causal: bool) -> Array:
 
 
 def flash_forward(q: Array, k: Array, v: Array, causal: bool) -> tuple[Array, Array]:
-    """Attention of [b, h, d, n] queries, [b, g, d, n] keys and [b, g, n, d] values, and the log of its sums."""
+    """Compute attention of [b, h, d, n] queries, [b, g, d, n] keys and [b, g, n, d] values; return it with the log of
+    its sums.
+    """
     group = q.shape[1] // k.shape[1]
     raw = scores(q, np.repeat(k, group, axis=1), q.shape[2] ** -0.5, causal)
     top = raw.max(axis=-1)
@@ -131,7 +133,7 @@ def flash_forward(q: Array, k: Array, v: Array, causal: bool) -> tuple[Array, Ar
 
 
 def flash_backward(q: Array, k: Array, v: Array, dy: Array, causal: bool) -> tuple[Array, Array, Array, Array, Array]:
-    """Gradients of q, k and v, all [b, h, d, n]; then the forward result and the log of its sums."""
+    """Return gradients of q, k and v, all [b, h, d, n], then the forward result and the log of its sums."""
     scale = q.shape[2] ** -0.5
     raw = scores(q, k, scale, causal)
     share = softmax(raw)
@@ -146,7 +148,7 @@ def flash_backward(q: Array, k: Array, v: Array, dy: Array, causal: bool) -> tup
 
 
 def rotary(q: Array, k: Array, cos: Array, sin: Array) -> Array:
-    """[2, batch, heads, n, d]: each half of the last axis rotated against the other."""
+    """Rotate each half of the last axis of [2, batch, heads, n, d] against the other."""
 
     def rotated(x: Array) -> Array:
         x, half = wide(x), x.shape[-1] // 2
@@ -157,7 +159,7 @@ def rotary(q: Array, k: Array, cos: Array, sin: Array) -> Array:
 
 
 def interleaved_pairs(x: Array) -> Array:
-    """[K, N] as [K / 2, 2 N]: tiles of 128 x 512 of every two rows of tiles side by side."""
+    """Reorder [K, N] as [K / 2, 2 N]: tiles of 128 x 512 of every two rows of tiles side by side."""
     k, n = x.shape
     tiles = x.reshape(k // 256, 2, 128, n // 512, 512)
     return tiles.transpose(0, 2, 3, 1, 4).reshape(k // 2, 2 * n)

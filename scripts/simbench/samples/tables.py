@@ -1,4 +1,4 @@
-"""The kernels tried of each checkout of nki-samples, and those that are not."""
+"""List the kernels of each checkout of nki-samples that are tried, and those that are not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STAGES = dict.fromkeys("v3 v4 v5 v6 v7 v8 v8a v9 v10 v11".split(), 512) | {"v1":
 
 
 def _cases(folder: str, *rows: tuple[str, str, Maker, float, tuple[int, ...]]) -> tuple[Case, ...]:
-    """Rows of file, function, arguments, tolerance and launch grid."""
+    """Return rows of file, function, arguments, tolerance and launch grid."""
     return tuple(Case(f"{folder}/{file}", entry, make, tolerance, grid) for file, entry, make, tolerance, grid in rows)
 
 

@@ -1,4 +1,4 @@
-"""The Neuron team's kernels, contributed to nki-samples."""
+"""Make cases of the kernels that the Neuron team contributed to nki-samples."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _experts(rng: np.random.Generator) -> Made:
     tokens, hidden, inner, experts, block = 255, 4096, 256, 3, 128
     x = uniform(rng, tokens + 1, hidden, dtype=BF16)
     affinities = rng.random((tokens + 1) * experts).astype(BF16).reshape(-1, 1)
-    affinities[tokens * experts :] = 0  # padding goes to the row behind the last token
+    affinities[tokens * experts :] = 0  # padding is written to the row after the last token
     up = (uniform(rng, experts, hidden, 2, inner) / 64).astype(BF16)
     down = (uniform(rng, experts, inner, hidden) / 16).astype(BF16)
     order = np.concatenate([rng.permutation(tokens), np.full(1 + block, tokens)]).astype(np.int32)
@@ -76,7 +76,7 @@ def _experts(rng: np.random.Generator) -> Made:
 
 
 def _team(module: str, name: str, arguments: str) -> str:
-    """A driver that passes what no command line can."""
+    """Make a driver that passes arguments which a command line can not."""
     names = ", ".join(one for one in arguments.split(", ") if one.isidentifier())
     return f"""\
 from neuronxcc import nki

@@ -1,4 +1,4 @@
-"""One kernel of a checkout: traced, verified, executed and compared."""
+"""Try one kernel of a checkout: trace, verify, execute and compare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXACT, NARROW, FP8_LOSS = 2e-6, 2e-2, 6e-2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel. ``make`` draws its arguments and computes what it should return."""
+    """One kernel. ``make`` draws its arguments and computes the expected results."""
 
     file: str
     entry: str
@@ -46,7 +46,7 @@ class Result:
 
 
 def results(folder: Path, cases: Sequence[Case]) -> list[Result]:
-    """Each case of a checkout, traced, verified, executed and compared."""
+    """Trace, verify, execute and compare each case of a checkout; yield the results."""
     return [_result(folder, case) for case in cases if (folder / case.file).is_file()]
 
 
@@ -89,13 +89,13 @@ def _result(folder: Path, case: Case) -> Result:
 
 
 def unpacked_scales(out: Array) -> list[Array]:
-    """Quantized rows and the float32 scale in the bytes behind each."""
+    """Return quantized rows, and the float32 scale stored in the bytes behind each row."""
     tail = np.ascontiguousarray(out[..., -4:]).view(np.uint8)
     return [out[..., :-4], np.ascontiguousarray(tail).view(np.float32)]
 
 
 def distance(result: Array, expected: Array) -> float:
-    """Relative L2 of two arrays, infinite where their sizes differ."""
+    """Return the relative L2 distance of two arrays, infinite if their sizes differ."""
     if result.size != expected.size:
         return float("inf")
     a, b = result.astype(np.float64).reshape(-1), wide(expected).reshape(-1)
