@@ -192,7 +192,7 @@ class RunView:
     children: dict[int, list[int]] = field(default_factory=dict)
     """Ids by parent, ascending; 0 holds the baselines."""
     counts: Counter[str] = field(default_factory=Counter)
-    """Candidates by status."""
+    """Evaluated kernels by status, the baseline among them."""
     plans: dict[int, PlanView] = field(default_factory=dict)
     beams: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     """Event number and candidates by iteration."""
@@ -255,6 +255,14 @@ class RunView:
     def unpriced(self) -> int:
         """Number of calls without a known price."""
         return sum(use.unpriced for use in self.uses.values())
+
+    @property
+    def evaluated(self) -> Counter[str]:
+        """Evaluated candidates by status, without the baseline."""
+        counts = self.counts.copy()
+        if self.baseline is not None and self.baseline.status is not None:
+            counts[self.baseline.status.value] -= 1
+        return +counts
 
     @property
     def waiting(self) -> int:

@@ -22,10 +22,7 @@ def progress_line(run: RunView, now: float = 0.0) -> str:
 
     ``now`` is in seconds since the epoch. The baseline is not counted among the candidates.
     """
-    counts = run.counts.copy()
-    if run.baseline is not None and run.baseline.status is not None:
-        counts[run.baseline.status] -= 1
-    parts = [f"iteration {run.iteration}/{run.iterations}", figures.counted(counts) or "no candidates yet"]
+    parts = [f"iteration {run.iteration}/{run.iterations}", figures.counted(run.evaluated) or "no candidates yet"]
     if doing := run.doing(now):
         parts.append(doing)
     elif run.waiting:

@@ -116,7 +116,7 @@ def _one(facts: RunFacts) -> Iterable[str]:
             f"{figures.percent(o['percent_of_peak_before'])} → {figures.percent(o['percent_of_peak_after'])}",
             "of peak",
         ),
-        (str(run["candidates"]), f"candidates, {run['passed']} passed"),
+        (str(sum(o["counts"].values())), f"candidates, {o['counts']['passed']} passed"),
         (figures.usd(facts.costs.get("cost_usd")), f"model cost, {facts.costs.get('calls') or 0} calls"),
         (figures.elapsed(o["elapsed_s"]), "elapsed"),
     ]

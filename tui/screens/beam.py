@@ -191,13 +191,13 @@ class BeamScreen(ConsoleScreen):
         run, palette = self.run_view, self.palette
         if run is None:
             return Text("")
-        passed = run.counts["passed"] + run.counts["untested"]
-        evaluated = run.counts.total()
+        counts = run.evaluated
+        usable, evaluated = counts["passed"] + counts["untested"], counts.total()
         text = Text(" ")
         text.append(best_line(run, max(8, width // 4)), palette.good)
         text.append("  best so far" if run.bests else "", palette.muted)
-        share = f"{100 * passed // evaluated} % usable" if evaluated else ""
-        right = f"{len(run.candidates)} candidates  {share}  {run.waiting} waiting"
+        share = f"{100 * usable // evaluated} % usable" if evaluated else ""
+        right = f"{evaluated + run.waiting} candidates  {share}  {run.waiting} waiting"
         text.append(" " * max(2, width - text.cell_len - len(right) - 1)).append(right, palette.muted)
         return text
 

@@ -144,7 +144,7 @@ class RunsScreen(ConsoleScreen):
             text.append("of peak   ", palette.muted).append(f"{figures.percent(_percent_of_peak(run))}\n\n")
             text.append(best_line(run, width), palette.good).append("\n")
             text.append("best so far, baseline to now\n\n", palette.muted)
-        counts = run.counts
+        counts = run.evaluated
         for status, word in figures.STATUS_WORDS.items():
             if counts[status.value]:
                 text.append(f"{figures.STATUS_GLYPHS[status]} {word:<12}", palette.status(status))
