@@ -23,8 +23,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules
 
 from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.shapes import timed_with_hidden
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
-from acceld.model import Gate, Kernel
+from acceld.model import Kernel
 from acceld.proposers.rules import proposer
 from acceld.proposers.rules.proposer import moves
 from acceld.proposers.rules.tuner import STRATEGIES, Timed, Tuned, Tuner
@@ -109,7 +110,9 @@ async def tried(
     evaluator: SimulatedEvaluator, found: Workload, kernel: Kernel, chip: str, name: str, seed: int, limit_s: float
 ) -> Tried:
     """Tune one kernel by one strategy for ``limit_s`` processor seconds."""
-    shapes = tuple(a.kernel_shape or a.shape if a.value is None else None for a in found.arguments)
+    tensors = [argument if argument.value is None else None for argument in found.arguments]
+    shapes = tuple(one.kernel_shape or one.shape if one else None for one in tensors)
+    dtypes = tuple(one.dtype if one else "" for one in tensors)
     proposer._read.cache_clear()  # drop what the strategy before this one cached for the same kernels
     began_s, instructions = cpu_s(), 0.0
 
@@ -117,14 +120,14 @@ async def tried(
         nonlocal instructions
         if cpu_s() - began_s > limit_s:
             tuner.left = 0
-        request = EvaluationRequest(replace(kernel, text=text, trusted=True), found.name, chip, gate=Gate.TIMING)
-        reported = await evaluator.evaluate(request)
-        if reported.latency_us is None or reported.profile is None:
+        request = EvaluationRequest(replace(kernel, text=text, trusted=True), found.name, chip)
+        reported = await timed_with_hidden(request, found, evaluator.evaluate)
+        if reported is None or reported.latency_us is None or reported.profile is None:
             return None
         instructions = max(instructions, reported.profile.counters.get("instruction_count", 0.0))
         return Timed(reported.latency_us, reported.program_sha256)
 
-    tuner = Tuner(clock, partial(moves, api=kernel.api, shapes=shapes), limit=_MANY, seed=seed)
+    tuner = Tuner(clock, partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes), limit=_MANY, seed=seed)
     root = await tuner.root(kernel.text)
     if root is None:
         raise SystemExit(f"{found.name}: the root is not a legal program")

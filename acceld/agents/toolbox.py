@@ -110,8 +110,7 @@ class Toolbox:
         refused = await asyncio.to_thread(policy.check, kernel.text, kernel.filename)
         if refused is not None and refused.rule == "syntax":
             raise UsageError(f"line {refused.line}: {refused.message}", hint="mend the source first")
-        shapes = tuple(a.kernel_shape if a.value is None else None for a in found.arguments) if found else ()
-        listed = await asyncio.to_thread(_suggested, kernel, rule or None, shapes)
+        listed = await asyncio.to_thread(_suggested, kernel, rule or None, found)
         return {
             "api": kernel.api,
             "count": len(listed),
@@ -557,12 +556,15 @@ def _plain(kernel: Kernel) -> Json:
     return {name: getattr(kernel, name) for name in names} | {"grid": list(kernel.grid)}
 
 
-def _suggested(kernel: Kernel, rule: str | None, shapes: tuple[tuple[int, ...] | None, ...]) -> list[Json]:
+def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list[Json]:
     from acceld.proposers.rules.records import RuleRefused
     from acceld.proposers.rules.suggested import suggested
 
+    tensors = [argument if argument.value is None else None for argument in found.arguments] if found else []
+    shapes = tuple(one.kernel_shape if one else None for one in tensors)
+    dtypes = tuple(one.dtype if one else "" for one in tensors)
     try:
-        return suggested(kernel.text, kernel.api, rule, shapes)
+        return suggested(kernel.text, kernel.api, rule, shapes, dtypes)
     except RuleRefused as error:
         raise UsageError(
             f"the rules can not read this kernel: {error}", hint="check_kernel tells if it is one"

@@ -24,14 +24,14 @@ from acceld.evaluate.correctness.noise import Floors
 from acceld.evaluate.interface import EvaluationRequest, Workplace
 from acceld.evaluate.local import local
 from acceld.evaluate.router import Router
-from acceld.evaluate.shapes import at_shape
+from acceld.evaluate.shapes import timed_with_hidden
 from acceld.events import DeviceState
 from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.client import Role
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
-from acceld.model import PROPOSERS, Gate, Kernel, Run, RunSpec
+from acceld.model import PROPOSERS, Kernel, Run, RunSpec
 from acceld.nki.timing.calibration import chosen, read
 from acceld.nki.timing.parameters import PARAMS_VERSION
 from acceld.proposers.interface import Problem, Proposer
@@ -52,7 +52,7 @@ from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_plans, past_steering, priced_calls, spent_usd
 from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
-from acceld.workloads import BASELINE_FILES, Workload, every_shape, hidden_shapes, load_workload, workload
+from acceld.workloads import BASELINE_FILES, Workload, every_shape, load_workload, workload
 
 if TYPE_CHECKING:
     from acceld.cluster.fleet import Fleet
@@ -303,9 +303,10 @@ class Builder:
     def _rules_beside_models(self, spec: RunSpec) -> RulesProposer:
         """Return rules that propose one sequence for a parent, the fastest; single rewrites where nothing can be timed."""
         parameters = spec.search
-        if parameters.strategy in TUNING or spec.backend != SIMULATOR:
+        if spec.backend != SIMULATOR:
             return self._rules(spec)
-        return self._tuner(spec, "promise", TIMED_A_PLAN * parameters.plans * parameters.attempts, most=1)
+        strategy = TUNING.get(parameters.strategy, "promise")
+        return self._tuner(spec, strategy, TIMED_A_PLAN * parameters.plans * parameters.attempts, most=1)
 
     def _polisher(self, spec: RunSpec) -> Proposer | None:
         """Return the rules that polish models' kernels, if both propose and the simulator takes the run's API and chip."""
@@ -321,22 +322,11 @@ class Builder:
         return TunedRules(partial(self._timed, spec), strategy, limit=limit, most=most, seed=seed, within_s=within_s)
 
     async def _timed(self, spec: RunSpec, kernel: Kernel) -> Timed | None:
-        """Return the simulated latency of a kernel, without running it on data.
-
-        None if it is not a legal program, at the workload's hidden shapes too: rules prove what they prove at one shape.
-        """
-        request = EvaluationRequest(
-            kernel, spec.workload, spec.chip, workload_folder=spec.workload_folder, gate=Gate.TIMING
-        )
-        found = await self._router.evaluate(request)
-        if found.latency_us is None:
-            return None
+        """Return the simulated latency of a kernel, without running it on data; None if it is not legal at every shape."""
+        request = EvaluationRequest(kernel, spec.workload, spec.chip, workload_folder=spec.workload_folder)
         own = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
-        for values, shaped in zip(own.hidden, await asyncio.to_thread(hidden_shapes, own), strict=True):
-            there = replace(at_shape(request, own, shaped), shape=tuple(values.items()))
-            if (await self._router.evaluate(there)).latency_us is None:
-                return None
-        return Timed(found.latency_us, found.program_sha256)
+        found = await timed_with_hidden(request, own, self._router.evaluate)
+        return None if found is None or found.latency_us is None else Timed(found.latency_us, found.program_sha256)
 
     def _shares(self, run: int, roles: RoleTable) -> Callable[[Role, int], Awaitable[Mapping[str, float]]]:
         """Return a function that gives each model's share of a role's calls, by its gain in earlier iterations."""

@@ -18,7 +18,7 @@ from acceld.evaluate.comparison import Estimate, Paired
 from acceld.evaluate.correctness.checks import correctness_of, placed
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Correctness, Evaluation, Gate, Kernel, Profile, Status
-from acceld.workloads import WeightedShape, Workload, every_shape
+from acceld.workloads import WeightedShape, Workload, every_shape, hidden_shapes
 
 OneShape = Callable[[EvaluationRequest, Workload], Awaitable[Evaluation]]
 """Evaluates a kernel at one shape."""
@@ -51,6 +51,23 @@ async def _evaluated(
             return replace(one, source_sha256=request.kernel.sha256, profile=None, failure=failure)
         found.append(one)
     return joined(request.kernel, [shape for shape, _ in shapes], found)
+
+
+async def timed_with_hidden(
+    request: EvaluationRequest, loaded: Workload, evaluate: Callable[[EvaluationRequest], Awaitable[Evaluation]]
+) -> Evaluation | None:
+    """Time a kernel without running it on data. Return None if it is not a legal program, at the workload's hidden shapes
+    too: what a rewrite rule proves, it proves at one shape.
+    """
+    request = replace(request, gate=Gate.TIMING)
+    found = await evaluate(request)
+    if found.latency_us is None:
+        return None
+    for values, shaped in zip(loaded.hidden, await asyncio.to_thread(hidden_shapes, loaded), strict=True):
+        there = replace(at_shape(request, loaded, shaped), shape=tuple(values.items()))
+        if (await evaluate(there)).latency_us is None:
+            return None
+    return found
 
 
 def at_shape(request: EvaluationRequest, own: Workload, shaped: Workload) -> EvaluationRequest:

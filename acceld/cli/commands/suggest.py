@@ -40,9 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
         path = baseline_of(found, api)
     from acceld.proposers.rules.suggested import suggested
 
-    shapes = tuple(a.kernel_shape if a.value is None else None for a in found.arguments) if found else ()
+    tensors = [argument if argument.value is None else None for argument in found.arguments] if found else []
+    shapes = tuple(one.kernel_shape if one else None for one in tensors)
+    dtypes = tuple(one.dtype if one else "" for one in tensors)
     text = parsed_kernel(path, api=api, exit_code=NOT_PASSED).text
-    suggestions = suggested(text, api, arguments.rule, shapes)
+    suggestions = suggested(text, api, arguments.rule, shapes, dtypes)
     if arguments.json:
         print_json({"kernel": str(path), "api": api, "suggestions": suggestions})
         return 0

@@ -23,6 +23,7 @@ from acceld.targets import ALL_DEVICES
 _REMEMBERED = 64
 
 Shapes = tuple[tuple[int, ...] | None, ...]
+Dtypes = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +34,32 @@ class Suggestion:
     rule: Rule
 
 
-def suggestions(source: str, api: str, shapes: Shapes = (), profile: Profile | None = None) -> list[Suggestion]:
+def suggestions(
+    source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = (), profile: Profile | None = None
+) -> list[Suggestion]:
     """Return everything that the rules would change in a kernel, best first.
 
-    ``shapes`` are those of the kernel's tensor arguments in order, None for scalars; without them less is proven.
-    Raises RuleRefused if the source can not be read.
+    ``shapes`` are those of the kernel's tensor arguments in order, None for scalars, and ``dtypes`` their dtypes; without
+    them less is proven. Raises RuleRefused if the source can not be read.
     """
-    return _findings(source, api, shapes, profile)[0]
+    return _findings(source, api, shapes, dtypes, profile)[0]
 
 
-def refusals(source: str, api: str, shapes: Shapes = ()) -> list[Suggestion]:
+def refusals(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = ()) -> list[Suggestion]:
     """Return the places that match a rule's pattern and where it refuses; the place's precondition is the reason."""
-    return _findings(source, api, shapes, None)[1]
+    return _findings(source, api, shapes, dtypes, None)[1]
 
 
-def rewrite(source: str, api: str, site: Site, variant: Variant, shapes: Shapes = ()) -> str:
+def rewrite(source: str, api: str, site: Site, variant: Variant, shapes: Shapes = (), dtypes: Dtypes = ()) -> str:
     """Return the kernel's source after ``variant`` of ``site``. Raises RuleRefused with the reason."""
-    return rule_named(site.rule).apply(_read(source, api, shapes), site, variant)
+    return rule_named(site.rule).apply(_read(source, api, shapes, dtypes), site, variant)
 
 
 def _findings(
-    source: str, api: str, shapes: Shapes, profile: Profile | None
+    source: str, api: str, shapes: Shapes, dtypes: Dtypes, profile: Profile | None
 ) -> tuple[list[Suggestion], list[Suggestion]]:
     """Return where the rules of an API apply, best first, and where they refuse."""
-    kernel = _read(source, api, shapes)
+    kernel = _read(source, api, shapes, dtypes)
     applicable: list[Suggestion] = []
     refused: list[Suggestion] = []
     for rule in all_rules():
@@ -66,10 +69,10 @@ def _findings(
     return applicable, refused
 
 
-def moves(source: str, api: str, shapes: Shapes = ()) -> list[Move]:
+def moves(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = ()) -> list[Move]:
     """Return every rewrite of a kernel, most promising first; none if the source can not be read."""
     try:
-        kernel = _read(source, api, shapes)
+        kernel = _read(source, api, shapes, dtypes)
         found = [one for rule in all_rules() if api in rule.apis for one in rule.find(kernel, None)]
     except RuleRefused:
         return []
@@ -91,11 +94,11 @@ def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _read(source: str, api: str, shapes: Shapes) -> Source:
+def _read(source: str, api: str, shapes: Shapes, dtypes: Dtypes) -> Source:
     for device in ALL_DEVICES:
         if api in device.readers:
             return plugins.named(device.readers[api])(source, api, shapes)
-    return KernelModule(source, api, shapes)
+    return KernelModule(source, api, shapes, dtypes)
 
 
 class RulesProposer:
@@ -153,7 +156,7 @@ class RulesProposer:
         return [one.site for one in applicable], [one.site for one in refused]
 
     async def _find(self, parent: Candidate, problem: Problem) -> tuple[list[Suggestion], list[Suggestion]]:
-        kernel, shapes = parent.kernel, self._shapes_of(problem.arguments)
+        kernel, (shapes, dtypes) = parent.kernel, self._facts_of(problem.arguments)
         profile = parent.evaluation.profile if parent.evaluation else None
         key = (kernel.api, kernel.text, profile.latency_us if profile else None)
         async with self._reading:
@@ -161,7 +164,9 @@ class RulesProposer:
                 if len(self._found) >= _REMEMBERED:
                     self._found.clear()
                 try:
-                    self._found[key] = await asyncio.to_thread(_findings, kernel.text, kernel.api, shapes, profile)
+                    self._found[key] = await asyncio.to_thread(
+                        _findings, kernel.text, kernel.api, shapes, dtypes, profile
+                    )
                 except RuleRefused:
                     self._found[key] = ([], [])
             return self._found[key]
@@ -171,9 +176,10 @@ class RulesProposer:
         site = _site(request.plan)
         if request.index >= len(site.variants):
             return None
-        kernel, shapes = request.parent.kernel, self._shapes_of(request.problem.arguments)
+        kernel, (shapes, dtypes) = request.parent.kernel, self._facts_of(request.problem.arguments)
+        variant = site.variants[request.index]
         try:
-            text = await asyncio.to_thread(rewrite, kernel.text, kernel.api, site, site.variants[request.index], shapes)
+            text = await asyncio.to_thread(rewrite, kernel.text, kernel.api, site, variant, shapes, dtypes)
         except RuleRefused as refusal:
             return Attempt(request.plan.id, request.index, None, refusal.message)
         return Attempt(request.plan.id, request.index, text)
@@ -186,8 +192,10 @@ class RulesProposer:
         """Return None, because rules do not teach."""
         return None
 
-    def _shapes_of(self, arguments: Sequence[str]) -> Shapes:
-        return self._shapes if self._shapes is not None else tuple(_shape(line) for line in arguments)
+    def _facts_of(self, arguments: Sequence[str]) -> tuple[Shapes, Dtypes]:
+        """Return shapes and dtypes of the arguments."""
+        shapes = self._shapes if self._shapes is not None else tuple(_shape(line) for line in arguments)
+        return shapes, tuple(_dtype(line) for line in arguments)
 
 
 class TunedRules(RulesProposer):
@@ -224,10 +232,12 @@ class TunedRules(RulesProposer):
         taken = {tuple(plan.data["steps"]) for plan in request.earlier if "steps" in plan.data}
         if self._most is not None and len(taken) + request.index >= self._most:
             return None
-        kernel, shapes = request.parent.kernel, self._shapes_of(request.problem.arguments)
+        kernel = request.parent.kernel
         async with self._reading:
             if (kernel.api, kernel.text) not in self._tuned:
-                self._tuned[kernel.api, kernel.text] = await self._tune(kernel, shapes)
+                self._tuned[kernel.api, kernel.text] = await self._tune(
+                    kernel, *self._facts_of(request.problem.arguments)
+                )
         below_us = float("inf") if request.below_us is None else request.below_us
         tuned = self._tuned[kernel.api, kernel.text]
         found = [one for one in tuned if one.steps not in taken and one.latency_us < below_us]
@@ -247,11 +257,11 @@ class TunedRules(RulesProposer):
             data={"steps": list(one.steps)},
         )
 
-    async def _tune(self, kernel: Kernel, shapes: Shapes) -> list[Tuned]:
+    async def _tune(self, kernel: Kernel, shapes: Shapes, dtypes: Dtypes) -> list[Tuned]:
         async def clock(text: str) -> Timed | None:
             return await self._time(replace(kernel, text=text))
 
-        find = partial(moves, api=kernel.api, shapes=shapes)
+        find = partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes)
         tuner = Tuner(clock, find, limit=self._limit, seed=self._seed, is_over=self._over())
         root = await tuner.root(kernel.text)
         if root is None:
@@ -270,10 +280,10 @@ class TunedRules(RulesProposer):
         """Return the result of the plan's steps, one after the other."""
         if request.index > 0:
             return None
-        kernel, shapes = request.parent.kernel, self._shapes_of(request.problem.arguments)
+        kernel, (shapes, dtypes) = request.parent.kernel, self._facts_of(request.problem.arguments)
         text: str | None = kernel.text
         for step in request.plan.data["steps"]:
-            found = await asyncio.to_thread(moves, text or "", kernel.api, shapes)
+            found = await asyncio.to_thread(moves, text or "", kernel.api, shapes, dtypes)
             move = next((one for one in found if one.step == step), None)
             text = await asyncio.to_thread(move.apply) if move is not None else None
             if text is None:
@@ -288,6 +298,12 @@ def _shape(line: str) -> tuple[int, ...] | None:
         return tuple(int(extent) for extent in listed.group(1).split(","))
     crossed = re.search(r"\b(\d+(?:x\d+)+)\b", line)
     return tuple(int(extent) for extent in crossed.group(1).split("x")) if crossed else None
+
+
+def _dtype(line: str) -> str:
+    """Return the dtype in an argument line; empty if there is none."""
+    found = re.search(r":\s*([a-z]\w*)", line)
+    return found.group(1) if found else ""
 
 
 def _data(site: Site) -> dict[str, Any]:

@@ -7,28 +7,29 @@ from typing import Any
 
 from acceld.errors import UsageError, did_you_mean
 from acceld.proposers.rules import all_rules
-from acceld.proposers.rules.proposer import rewrite, suggestions
+from acceld.proposers.rules.proposer import Dtypes, Shapes, rewrite, suggestions
 from acceld.proposers.rules.records import RuleRefused
 
 
 def suggested(
-    text: str, api: str, only: str | None = None, shapes: tuple[tuple[int, ...] | None, ...] = ()
+    text: str, api: str, only: str | None = None, shapes: Shapes = (), dtypes: Dtypes = ()
 ) -> list[dict[str, Any]]:
     """Return each applicable site of each rule, with the diff of its first variant that can be carried out.
 
-    ``shapes`` are those of the arguments, if a workload gives them, None for scalars; with them more can be proven.
+    ``shapes`` are those of the arguments, if a workload gives them, None for scalars, and ``dtypes`` their dtypes; with
+    them more can be proven.
     """
     named = {rule.name: rule for rule in all_rules()}
     if only is not None and only not in named:
         raise UsageError(f"there is no rule {only!r}. {did_you_mean(only, named)}", hint=f"rules: {', '.join(named)}")
     out: list[dict[str, Any]] = []
-    for found in suggestions(text, api, shapes):
+    for found in suggestions(text, api, shapes, dtypes):
         site, rule = found.site, named[found.site.rule]
         if only not in (None, rule.name):
             continue
         for variant in site.variants:
             try:
-                changed = rewrite(text, api, site, variant, shapes)
+                changed = rewrite(text, api, site, variant, shapes, dtypes)
             except RuleRefused:
                 continue
             out.append(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -27,7 +28,7 @@ from acceld.model import RunSpec, SearchParameters
 from acceld.proposers.both import BothProposer
 from acceld.proposers.command import CommandProposer
 from acceld.proposers.llm.proposer import LLMProposer
-from acceld.proposers.rules.proposer import RulesProposer
+from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 from acceld.search.control import RunControl
 from acceld.store.changes.runs import create_run, settle_steering, write_steering
 from acceld.store.database import Store
@@ -164,6 +165,19 @@ async def test_an_executor_of_a_run_that_the_simulator_does_not_take_has_no_tool
     made._equip(proposer, run)
     assert isinstance(proposer, LLMProposer)
     assert proposer._bench is None
+
+
+@pytest.mark.parametrize("strategy", ["beam", "tune", "evolve"])
+async def test_rules_beside_models_propose_one_sequence_for_a_parent_by_every_strategy(
+    store: Store, strategy: Literal["beam", "tune", "evolve"]
+) -> None:
+    made = await builder(store, LOCAL)
+    spec = RunSpec("silu", proposer="both", search=SearchParameters(strategy=strategy))
+    proposer = await asyncio.to_thread(lambda: made._proposer(spec, workload("silu")))
+    assert isinstance(proposer, BothProposer)
+    rules = proposer.rules
+    assert isinstance(rules, TunedRules)
+    assert (rules._most, rules._strategy) == (1, "evolve" if strategy == "evolve" else "promise")
 
 
 async def test_a_program_proposes_where_one_is_configured(store: Store) -> None:

@@ -91,7 +91,7 @@ def _fused_deep(kernel: KernelModule, fusion: _Fusion, variant: Variant) -> str:
     source, common = _fused(*_even(kernel, fusion))
     sources = [source]
     for _ in range(int(variant.parameters["depth"]) - 1):
-        current = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
+        current = kernel.reread(source)
         deeper = [one for one in _fusions(current) if any(loop.line == common for loop in around(one.first))]
         if not deeper:
             break
@@ -308,7 +308,7 @@ def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]
     if fusion.factor == 1:
         return kernel, fusion
     source = split_loop(kernel, fusion.second, fusion.factor)
-    even = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
+    even = kernel.reread(source)
     for one in _fusions(even):
         if (one.first.line, one.second.line, one.factor) == (fusion.first.line, fusion.second.line, 1):
             return even, one

@@ -87,7 +87,7 @@ class GroupIterations(Rule):
 def _regrouped(kernel: KernelModule, nest: _Nest, variant: Variant) -> str:
     """Return the source with groups of the variant's size outermost, and invariant work moved before the middle loop."""
     source, line = _grouped(kernel, nest, int(variant.parameters["size"]))
-    regrouped = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
+    regrouped = kernel.reread(source)
     return hoisted(regrouped, next(loop for loop in regrouped.loops if loop.line == line))
 
 

@@ -129,6 +129,9 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
         dtype = "" if declaration is None else kernel.text_of(declaration, "dtype")
         if dtype and not dtype.endswith(("float32", ".dtype")):
             return f"{where} {name} is {dtype}"
+        given = {kernel.dtypes.get(other, "") for other in _dtype_givers(kernel, name, dtype)}
+        if other_dtypes := given - {"", "float32"}:
+            return f"{where} {name} is {', '.join(sorted(other_dtypes))}"
         writers = kernel.writers(name)
         if not writers or any(w.kind != "op" or w.augmented or w.op == "loop_reduce" for w in writers):
             return f"{where} {name} is not simply written"
@@ -137,6 +140,18 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
         if any(kernel.text_of(w, "dtype").endswith("16") for w in writers):
             return f"{where} {name} is rounded already"
     return ""
+
+
+def _dtype_givers(kernel: KernelModule, name: str, dtype: str) -> list[str]:
+    """Return the tensors that give a tile their dtype: the one that its declaration names, or those that it is loaded
+    from.
+    """
+    if dtype.endswith(".dtype"):
+        return [dtype.removesuffix(".dtype")]
+    if dtype:
+        return []
+    loads = [one for one in kernel.writers(name) if one.op == "load" and not kernel.text_of(one, "dtype")]
+    return [one.reads["src"].name for one in loads if "src" in one.reads]
 
 
 def _every_iteration(product: Statement, target: Access, declaration: Statement) -> bool:

@@ -125,6 +125,9 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
         body.append(one)
     if any(reader.parent is not loop for name in wide for reader in kernel.readers(name)) or wide & set(kernel.buffers):
         return f"line {loop.line}: a tile is also used outside of the loop"
+    for name in {one.target.name for one in body if one.target is not None} - wide:
+        if len({_first(access) for one in ops for access in accesses(one) if access.name == name}) > 1:
+            return f"line {loop.line}: {name} is used at other columns than it is written at"
     scans = tuple(one for one in body if one.op == "tensor_tensor_scan")
     return _Wide(loop, columns, tuple(before), tuple(body), scans) if len(body) > 1 else ""
 
@@ -168,6 +171,8 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
         elif _last(access) is not None and _covers(access, columns):
             if access.name in wide:
                 return f"{access.name} is read by index"
+            if _columns_in(kernel, access) is None:
+                return f"the index of the columns of {access.name} is not written out"
         elif not _is_column(kernel, access):
             return f"the columns of {access.name} are not all {columns}"
     return ""
@@ -184,15 +189,23 @@ def _last(access: Access) -> Dim | None:
 
 
 def _covers(access: Access, columns: int) -> bool:
-    """Return True if the last index runs over all columns, as a slice or an index range."""
+    """Return True if the last index runs over ``columns`` neighboring columns, as a slice or an index range."""
     last = _last(access)
     if last is None or last.form is None:
         return False
-    if last.extent == columns and last.form == Affine():
-        return True
-    terms = last.form.terms
-    plain = len(terms) == 1 and terms[0][1] == 1 and not last.form.constant
-    return plain and terms[0][0].in_columns and terms[0][0].extent == columns
+    ranges = [(symbol, coefficient) for symbol, coefficient in last.form.terms if symbol.is_range]
+    if last.extent is not None:
+        return last.extent == columns and not ranges
+    return len(ranges) == 1 and ranges[0][1] == 1 and ranges[0][0].in_columns and ranges[0][0].extent == columns
+
+
+def _first(access: Access) -> tuple[Affine | None, bool]:
+    """Return the first column of an access, None if it is all of the tile or unknown, and whether it is a single one."""
+    last = _last(access)
+    if last is None or last.form is None:
+        return None, False
+    forms = (Affine(0, ((symbol, coefficient),)) for symbol, coefficient in last.form.terms if not symbol.is_range)
+    return sum(forms, Affine(last.form.constant)), last.width == 1
 
 
 def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
@@ -244,15 +257,16 @@ def _narrowed(kernel: KernelModule, one: Statement, columns: int, width: int, pi
     for access in {id(found.node): found for found in accesses(one)}.values():
         if not _covers(access, columns):
             continue
-        assert isinstance(access.node, cst.Subscript)
-        element = access.node.slice[-1].slice
-        first = f"{width} * {piece}"
-        if isinstance(element, cst.Slice):
-            put(element, f"{first}:{first} + {width}")
+        place, first = _columns_in(kernel, access), f"{width} * {piece}"
+        assert place is not None
+        if isinstance(place, cst.Slice):
+            lower = kernel.text(place.lower) if place.lower is not None else "0"
+            first = first if lower == "0" else f"{lower} + {first}"
+            put(place, f"{first}:{first} + {width}")
         else:
             language = prefix(kernel, "language")
             axes = ", ".join([*["None"] * (_axes(access) - 1), ":"])
-            put(element, f"{first} + {language}.arange({width})[{axes}]")
+            put(place, f"{first} + {language}.arange({width})[{axes}]")
     if one.op == "broadcast_to":
         shape = _broadcast_shape(one)
         assert isinstance(shape, cst.Tuple | cst.List)
@@ -262,10 +276,31 @@ def _narrowed(kernel: KernelModule, one: Statement, columns: int, width: int, pi
     return edits.apply()
 
 
+def _columns_in(kernel: KernelModule, access: Access) -> cst.CSTNode | None:
+    """Return the slice over the columns, or the term of the index that is the range; None if there is no such term."""
+    assert isinstance(access.node, cst.Subscript)
+    element = access.node.slice[-1].slice
+    if isinstance(element, cst.Slice):
+        return element
+    assert isinstance(element, cst.Index)
+    return _range_in(kernel, element.value)
+
+
+def _range_in(kernel: KernelModule, index: cst.BaseExpression) -> cst.BaseExpression | None:
+    form = kernel.affine(index)
+    if form is None or not form.ranges:
+        return None
+    if form == Affine.of(form.ranges[0]):
+        return index
+    if not isinstance(index, cst.BinaryOperation) or not isinstance(index.operator, cst.Add | cst.Subtract):
+        return None
+    return _range_in(kernel, index.left) or _range_in(kernel, index.right)
+
+
 def _axes(access: Access) -> int:
     last = _last(access)
     assert last is not None and last.form is not None
-    return last.form.terms[0][0].axes
+    return last.form.ranges[0].axes
 
 
 RULE = TileColumns()

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from acceld.model import Profile, Source
+from acceld.proposers.rules import rule_named
+from acceld.proposers.rules.nki.source.reading import KernelModule
 from tests.acceld.proposers.rules.kernels import applied, arrays, assert_same, current, legacy, run, sites
 
 PRODUCT = legacy(
@@ -209,6 +211,77 @@ def test_a_scan_goes_on_from_piece_to_piece() -> None:
 def test_work_that_does_not_go_column_by_column_is_not_cut(old: str, new: str) -> None:
     assert old in SCAN
     assert sites("tile_columns", SCAN.replace(old, new), SCAN_SHAPES) == []
+
+
+@pytest.mark.parametrize("tile", ["dtype=x.dtype", "dtype=nl.float32"])
+@pytest.mark.parametrize(("dtype", "offered"), [("float32", True), ("bfloat16", False)])
+def test_only_operands_of_float32_are_split(dtype: str, offered: bool, tile: str) -> None:
+    source = PRODUCT.replace("128), dtype=nl.float32, name", f"128), {tile}, name")
+    kernel = KernelModule(source, "nki_legacy", PRODUCT_SHAPES, (dtype, "float32"))
+    found = rule_named("split_products").sites(kernel, None)
+    assert bool(found) is (offered or tile == "dtype=nl.float32")
+
+
+def test_a_loaded_operand_has_the_dtype_of_its_tensor() -> None:
+    source = PRODUCT.replace(
+        "    w_tile = nl.ndarray((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)\n", ""
+    )
+    source = source.replace("w_tile[k, p, f] = nl.load(w[k, p, f])", "pass")
+    source = source.replace("            total[row", "            w_tile = nl.load(w[k, p, f])\n            total[row")
+    source = source.replace("w_tile[k, p, f])", "w_tile[p, f])")
+    kernel = KernelModule(source, "nki_legacy", PRODUCT_SHAPES, ("float32", "bfloat16"))
+    (refused,) = rule_named("split_products").refusals(kernel)
+    assert refused.precondition.endswith("w_tile is bfloat16")
+    assert sites("split_products", source, PRODUCT_SHAPES)
+
+
+ADDED = legacy(
+    "x, y",
+    """
+    out = nl.ndarray((2, 128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(2048)[None, :]
+    total = nl.zeros((nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)
+    for step in nl.affine_range(3):
+        for half in nl.affine_range(2):
+            x_tile = nl.load(x[step, 0:128, 2048 * half:2048 * half + 2048])
+            y_tile = nl.load(y[p, f])
+            product = nisa.tensor_tensor(x_tile, y_tile, op=nl.multiply)
+            total[p, 2048 * half + f] += product
+    for half in nl.affine_range(2):
+        nl.store(out[half, p, f], value=total[p, 2048 * half + f])
+    return out
+""",
+)
+ADDED_SHAPES = [(3, 128, 4096), (128, 2048)]
+
+
+def test_the_columns_of_a_wider_sum_are_taken_by_pieces_from_where_they_begin() -> None:
+    (site,) = sites("tile_columns", ADDED, ADDED_SHAPES)
+    assert [one.name for one in site.variants] == ["1024 columns", "512 columns"]
+    after = applied("tile_columns", ADDED, ADDED_SHAPES)
+    assert "total[p, 2048 * half + 1024 * half_piece + nl.arange(1024)[None, :]] += product" in after
+    assert "2048 * half + 1024 * half_piece:2048 * half + 1024 * half_piece + 1024" in after
+    assert_same(ADDED, after, *arrays(*ADDED_SHAPES))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("total[p, 2048 * half + f] += product", "total[p, 2048 * half + f] = nl.multiply(product, total[p, f])"),
+        ("total[p, 2048 * half + f] += product", "total[p, 2048 * half + f] = nl.multiply(product, total[p, 7])"),
+        (
+            "        for half in nl.affine_range(2):",
+            "        for half in nl.affine_range(2):\n            g = 2048 * half + f",
+        ),
+    ],
+)
+def test_a_tile_that_is_read_at_other_columns_than_it_is_written_at_is_not_cut(old: str, new: str) -> None:
+    changed = ADDED.replace(old, new, 1)
+    if "g =" in new:
+        changed = changed.replace("total[p, 2048 * half + f] +=", "total[p, g] +=")
+    assert changed != ADDED
+    assert sites("tile_columns", changed, ADDED_SHAPES) == []
 
 
 def test_a_statement_on_two_tiles_can_go_to_gpsimd_and_one_with_a_number_to_the_scalar_engine() -> None:

@@ -70,7 +70,7 @@ def without_unused_buffers(source: str, kernel: KernelModule) -> str:
     """Return ``source`` without on-chip buffers that were used before and are no longer used."""
     if not _names_once(source) & kernel.buffers.keys():
         return source
-    new = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
+    new = kernel.reread(source)
     edits = Edits(source)
     for name, buffer in new.buffers.items():
         used_before = kernel.readers(name) or kernel.writers(name)

@@ -36,10 +36,19 @@ from acceld.proposers.rules.records import RuleRefused
 class SourceReader(ExpressionReader):
     """A parsed kernel. Raises RuleRefused if there is no kernel function or the source does not parse.
 
-    ``shapes`` gives shapes of tensor arguments by parameter position, so that ``x.shape`` can be understood.
+    ``shapes`` gives shapes of tensor arguments by parameter position, so that ``x.shape`` can be understood; ``dtypes``
+    gives their dtypes.
     """
 
-    def __init__(self, source: str, api: str, shapes: Sequence[tuple[int, ...] | None] = (), entry: str = "") -> None:
+    def __init__(
+        self,
+        source: str,
+        api: str,
+        shapes: Sequence[tuple[int, ...] | None] = (),
+        dtypes: Sequence[str] = (),
+        *,
+        entry: str = "",
+    ) -> None:
         self.api = api
         try:
             wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
@@ -50,6 +59,7 @@ class SourceReader(ExpressionReader):
         self.function = self._find(entry)
         self.parameters = [p.name.value for p in self.function.params.params]
         self.shapes = dict(zip(self.parameters, shapes, strict=False))
+        self.dtypes = dict(zip(self.parameters, dtypes, strict=False))
         self.items: list[Item] = self._body(self.function.body, None)
 
     def _find(self, entry: str) -> cst.FunctionDef:

@@ -13,8 +13,13 @@ from acceld.proposers.rules.nki.source.syntax import BINARY, Access, Binary, Loo
 class KernelModule(SourceReader):
     """A parsed kernel. Raises RuleRefused if there is no kernel function or the source does not parse.
 
-    ``shapes`` gives shapes of the arguments by position, None for scalars, so that ``x.shape`` can be understood.
+    ``shapes`` gives shapes of the arguments by position, None for scalars, so that ``x.shape`` can be understood;
+    ``dtypes`` gives their dtypes, empty for those that are not known.
     """
+
+    def reread(self, source: str) -> KernelModule:
+        """Read another source of the same kernel, with the same arguments."""
+        return KernelModule(source, self.api, tuple(self.shapes.values()), tuple(self.dtypes.values()))
 
     @cached_property
     def statements(self) -> list[Statement]:
