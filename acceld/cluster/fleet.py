@@ -503,9 +503,8 @@ class Fleet:
         task = member.canaries.get(asked.key)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = member.canaries[asked.key] = asyncio.create_task(self._try_canary(name, member, asked))
-            task.add_done_callback(
-                lambda done: done.cancelled() or done.exception()
-            )  # whoever waits for the canary gets the error
+            # whoever waits for the canary gets the error
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
     async def _try_canary(self, name: str, member: _Member, asked: EvaluationRequest) -> Evaluation:

@@ -127,9 +127,8 @@ class HttpClient:
                 return response.status, await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if self._find is not None and not isinstance(error, TimeoutError):
-                self._fixed = await asyncio.to_thread(
-                    self._find
-                )  # for the next request; DaemonError is the clearer error here
+                # for the next request; DaemonError is the clearer error here
+                self._fixed = await asyncio.to_thread(self._find)
             raise DaemonError(f"{self.where}: no answer ({_said(error)})", hint="acceld status") from error
 
     async def events(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:

@@ -177,9 +177,8 @@ def _aligned(
     spread = float(np.std(part)) / (float(np.std(theirs)) or 1.0)
     size = np.exp2(rng.uniform(0, 5, rows)).astype(np.float32) * np.float32(spread)
     first = _strata(rows, len(theirs), rng)
-    second = (first + rng.integers(1, 3, rows)) % len(
-        theirs
-    )  # a near one: a kernel that leaves out both is wrong by their difference
+    # a near one: a kernel that leaves out both is wrong by their difference
+    second = (first + rng.integers(1, 3, rows)) % len(theirs)
     made = (theirs[first] + np.float32(0.75) * theirs[second]) * size[:, None]
     return np.moveaxis(made.reshape(ours.shape), -1, inner)
 

@@ -52,7 +52,7 @@ def attempt(request: bytes, reply: int) -> None:
     except MemoryError:
         record = limit_record("memory", "running the program takes more memory than an evaluation may use")
         send(reply, {**record, "status": Status.RUNTIME_ERROR.value})
-    except Exception as error:  # noqa: BLE001  # as above
+    except Exception as error:  # noqa: BLE001  # a forged program may find a hole in our own code; that is its failure
         send(reply, {**defect_record(error, "running"), "status": Status.RUNTIME_ERROR.value})
     else:
         finite = [[value if math.isfinite(value) else None for value in one] for one in errors]
@@ -69,7 +69,10 @@ def run(
     turns: Mapping[int, Sequence[int]] | None = None,
     chip_functions: bool = False,
 ) -> list[NDArray[Any]]:
-    """Execute the program on arrays in the kernel's layout, all of it or what ``turns`` says. KernelFailure where it fails."""
+    """Execute the program on arrays in the kernel's layout, and return its outputs.
+
+    ``turns`` limits instructions to some of their executions, by instruction. Raises KernelFailure if the program fails.
+    """
     options = ExecuteOptions(
         float64=float64,
         shuffle_affine=shuffle,

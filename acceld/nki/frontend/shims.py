@@ -116,9 +116,8 @@ class ApiModule(ModuleType):
         self.__dict__["_frozen"] = True
 
     def __setattr__(self, name: str, value: object) -> None:
-        own_part = (
-            isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"
-        )  # set by the import system
+        # the import system sets a module's own parts
+        own_part = isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"
         if "_frozen" in self.__dict__ and not own_part and not name.startswith("__"):
             raise LegalityError(
                 f"{self.__name__}.{name} can not be changed", rule="monkeypatch", line=self._session.line()
