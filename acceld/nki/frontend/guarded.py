@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import collections
+import dataclasses
+import enum
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Iterable
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
@@ -24,7 +28,9 @@ from acceld.nki.frontend.protocol import IS, WHILE
 from acceld.nki.frontend.session import Session
 from acceld.nki.frontend.shims import ApiModule, Stub, StubModule
 
-_READ, _CALL, _OWN = "__acceld_read__", "__acceld_call__", "__acceld_own__"
+CALL = "__acceld_call__"
+"""The name by which a rewritten file asks for a checked function."""
+_READ, _OWN = "__acceld_read__", "__acceld_own__"
 _SET, _SHOWN = "__acceld_set__", "__acceld_shown__"
 _SIMULATOR = "acceld.nki."
 _STATEMENTS = frozenset(
@@ -67,6 +73,27 @@ _PLAIN = (
 )
 
 
+_CALLERS: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {
+    id(function): (positions, names)
+    for functions, positions, names in (
+        ((filter, iter, map, functools.partial, functools.reduce, collections.defaultdict), (0,), ()),
+        ((itertools.dropwhile, itertools.filterfalse, itertools.starmap, itertools.takewhile), (0,), ()),
+        ((functools.cache, functools.lru_cache), (0,), ("user_function", "maxsize")),
+        ((itertools.accumulate,), (1,), ("func",)),
+        ((itertools.groupby,), (1,), ("key",)),
+        ((property,), (0, 1, 2), ("fget", "fset", "fdel")),
+        ([repeatable.BUILTINS[name] for name in ("sorted", "min", "max")], (), ("key",)),
+        ((dataclasses.asdict, dataclasses.astuple), (), ("dict_factory", "tuple_factory")),
+        ((dataclasses.field,), (), ("default_factory",)),
+    )
+    for function in functions
+}
+"""Functions of the permitted modules that call what they are given, with the positions and names of those arguments."""
+_BASES = (object, repeatable.Text, int, float)
+_BASES_FROM = ("typing", "enum", "abc", "collections.abc")
+"""Classes, and modules of classes, that a kernel's class may extend besides its own classes and exceptions."""
+
+
 class Guard:
     """Rewrite and run one kernel's file. Raises LegalityError with rule :data:`RULE`."""
 
@@ -92,9 +119,9 @@ class Guard:
             one.__name__: one for one in vars(builtins).values() if id(one) in self._plain and isinstance(one, type)
         }
         allowed |= {"getattr": self._getattr, "hasattr": self._hasattr, "type": repeatable.type_of}
-        allowed |= {"__import__": self._import, **repeatable.BUILTINS}
+        allowed |= {"__import__": self._import, "__build_class__": self._class, **repeatable.BUILTINS}
         self._plain |= {id(one) for one in (*allowed.values(), repeatable.Keys, repeatable.Items)}
-        checks = {_READ: self._read, _CALL: self._call, _OWN: self._changed}
+        checks = {_READ: self._read, CALL: self._call, _OWN: self._changed}
         return {"__builtins__": allowed, **checks, _SET: repeatable.Set, _SHOWN: repeatable.shown}
 
     def _refused(self, what: str, line: int = 0) -> LegalityError:
@@ -117,12 +144,26 @@ class Guard:
             return self._permitted.of_module(owner.__name__, name)
         if isinstance(owner, str) and name == "format":
             return self._permitted.template(owner)
-        return self._is_own(owner) or name in self._permitted.attributes
+        return name in self._permitted.attributes or (self._is_own(owner) and self._defines(owner, name))
 
     def _is_own(self, value: Any) -> bool:
         """Return True for a class of the kernel's file, and for an instance of one."""
         kind = value if isinstance(value, type) else type(value)
         return bool(kind.__module__ == self._own)
+
+    def _defines(self, owner: Any, name: str) -> bool:
+        """Return False for an attribute that a class of the kernel's file inherits from another class."""
+        classes: tuple[type, ...] = type(owner).__mro__
+        kinds = (*owner.__mro__, *classes) if isinstance(owner, type) else classes
+        return next((self._is_own(kind) for kind in kinds if name in vars(kind)), True)
+
+    def _class(self, body: Any, name: str, *bases: Any, **options: Any) -> Any:
+        for base in bases:
+            known = any(base is one for one in _BASES) or (id(base) in self._plain and base not in _PLAIN)
+            if not (known or isinstance(base, Stub) or base.__module__ in (self._own, *_BASES_FROM)):
+                raise self._refused(f"the class {name} that extends {_shown(base)}")
+        actual = (str if base is repeatable.Text else base for base in bases)
+        return builtins.__build_class__(body, name, *actual, **options)
 
     def _changed(self, owner: Any) -> Any:
         if not self._is_own(owner):
@@ -132,7 +173,31 @@ class Guard:
     def _call(self, function: Any) -> Any:
         if not self._callable(function):
             raise self._refused(f"a call of {_shown(function)}")
+        if id(function) in _CALLERS:
+            return self._calling(function, *_CALLERS[id(function)])
+        if isinstance(function, BuiltinFunctionType | MethodDescriptorType) and function.__name__ == "sort":
+            return self._calling(function, (), ("key",))
+        if isinstance(function, type) and issubclass(function, enum.Enum):
+            return functools.partial(self._enum, function)
         return repeatable.called(function)
+
+    def _enum(self, kind: type[enum.Enum], *values: Any, **options: Any) -> Any:
+        """Return a member, or a new class of the kernel's file whose members are plain."""
+        if "type" in options or "module" in options:
+            raise self._refused("an enumeration of another type or module")
+        if len(values) > 1 or "names" in options:
+            options["module"] = self._own
+        return kind(*values, **options)
+
+    def _calling(self, function: Any, positions: Iterable[int], names: Iterable[str]) -> Any:
+        """Return a function of functions that checks them like those that the kernel calls itself."""
+
+        def checked(*values: Any, **options: Any) -> Any:
+            given = [self._call(one) if at in positions and callable(one) else one for at, one in enumerate(values)]
+            named = {key: self._call(one) if key in names and callable(one) else one for key, one in options.items()}
+            return repeatable.called(function)(*given, **named)
+
+        return checked
 
     def _callable(self, function: Any) -> bool:
         if id(function) in self._api or id(function) in self._plain or isinstance(function, Stub):
@@ -211,7 +276,7 @@ class _Checks(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        node.func = ast.copy_location(_asked(_CALL, node.func), node.func)
+        node.func = ast.copy_location(_asked(CALL, node.func), node.func)
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:  # ast's name
@@ -254,14 +319,14 @@ class _Checks(ast.NodeTransformer):
         if node.name.startswith("__") and node.name != "__init__":
             raise self._refused(f"a definition of {node.name}", node.lineno)
         self.generic_visit(node)
-        node.decorator_list = [ast.copy_location(_asked(_CALL, one), one) for one in node.decorator_list]
+        node.decorator_list = [ast.copy_location(_asked(CALL, one), one) for one in node.decorator_list]
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
         if node.keywords:
             raise self._refused(f"the class {node.name} with arguments", node.lineno)
         self.generic_visit(node)
-        node.decorator_list = [ast.copy_location(_asked(_CALL, one), one) for one in node.decorator_list]
+        node.decorator_list = [ast.copy_location(_asked(CALL, one), one) for one in node.decorator_list]
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.expr:

@@ -8,9 +8,9 @@ membership and sorted.
 from __future__ import annotations
 
 import cmath
-import functools
+import copy
 import re
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ _NUMBERS = frozenset({int, bool, float, complex})
 """Types whose hashes are the same in each process."""
 _SORTED = _NUMBERS | {str, bytes}
 """Types whose values have a defined order."""
+_REDUCE = frozenset("all any max mean min prod std sum var amax amin".split())
+"""Functions of numpy that fill their result even where ``where=`` leaves elements out."""
 _MAKE_SETS = (
     "__or__ __and__ __sub__ __xor__ __ror__ __rand__ __rsub__ __rxor__ "
     "union intersection difference symmetric_difference copy"
@@ -49,6 +51,9 @@ def shown(made: Any) -> Any:
 
 def numeric(made: Any) -> Any:
     """Return a result of numpy. Refuse an array of strings or objects, since numpy could convert one to the other."""
+    for one in made if isinstance(made, tuple | list) else ():
+        numeric(one)
+    shown(made)
     dtype = made if isinstance(made, np.dtype) else getattr(made, "dtype", None)
     if isinstance(dtype, np.dtype) and (dtype.kind in "USO" or dtype.names):
         raise _refused("an array of texts or objects", "keep them in a list")
@@ -174,10 +179,18 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def _print(*values: Any, file: Any = None, **options: Any) -> None:
+    """Print as the built-in function does, but not to a file, which could keep an address."""
+    if file is not None:
+        raise _refused("what is printed", "print without file=")
+    print(*values, **options)  # noqa: T201  # a kernel's own output
+
+
 BUILTINS: dict[str, Any] = {
     "set": Set,
     "frozenset": FrozenSet,
     "str": Text,
+    "print": _print,
     **{function.__name__: _sorted_first(function) for function in (sorted, min, max)},
     **{function.__name__: _checked(function) for function in (repr, ascii, format)},
 }
@@ -203,26 +216,22 @@ def attribute(owner: Any, name: str, *default: Any) -> Any:
 
 def called(function: Any) -> Any:
     """Return a function for a call: one of numpy makes numbers only, and leaves none of them out."""
-    if function is functools.partial:
-        return _partial
-    target, given = (function.func, function.keywords) if isinstance(function, functools.partial) else (function, {})
-    owner = getattr(target, "__self__", None)
-    home = getattr(target, "__module__", None) or ""
+    if function is copy.deepcopy:
+        return _deepcopy
+    owner = getattr(function, "__self__", None)
+    home = getattr(function, "__module__", None) or ""
     if not (home.partition(".")[0] == "numpy" or isinstance(owner, np.ndarray | np.generic)):
         return function
 
     def checked(*values: Any, **options: Any) -> Any:
-        _whole(target, {**given, **options})
+        if options.get("out") is None and "where" in options and function.__name__ not in _REDUCE:
+            raise _refused("memory that nothing filled", "give out= beside where=")
         return numeric(function(*values, **options))
 
     return checked
 
 
-def _partial(function: Any, /, *values: Any, **options: Any) -> Any:
-    _whole(function, options)
-    return functools.partial(function, *values, **options)
-
-
-def _whole(function: Any, options: Mapping[str, Any]) -> None:
-    if isinstance(function, np.ufunc) and "where" in options and options.get("out") is None:
-        raise _refused("memory that nothing filled", "give out= beside where=")
+def _deepcopy(value: Any, *memo: Any, **options: Any) -> Any:
+    if memo or options:
+        raise _refused("the memo of a copy", "copy without a memo")  # its keys are addresses
+    return copy.deepcopy(value)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import itertools
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from acceld.evaluate.policy import PERMITTED
+from acceld.evaluate.policy import MODULE_NAMES, PERMITTED
 from acceld.nki.errors import KernelFailure, LegalityError
+from acceld.nki.frontend.guarded import CALL, Guard
 from acceld.nki.frontend.permitted import RULE
-from acceld.nki.frontend.session import TraceOptions
+from acceld.nki.frontend.session import Session, TraceOptions
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import encode
 from acceld.workloads import ArraySpec, load_workload
@@ -79,6 +86,16 @@ def test_each_baseline_gives_the_same_program(folder: Path) -> None:
         ("if __name__ == '__main__':\n    kernel(1)\n", "assert f'{tile.shape!r:>{2 * 6}}' == '  (128, 512)'"),
         ("def rows(n: int = 4) -> 'int':\n    yield from range(n)\n", "assert sum(rows()) == 6"),
         ("class B:\n    def size(self):\n        return 1\nclass C(B):\n    def size(self):\n        return super().size() + 1\n", "assert C().size() == 2"),
+        ("from enum import Enum\nclass E(str, Enum):\n    A = 'a'\n", "assert E('a') is E.A and E.A == 'a' and E.A.upper() == 'A'"),
+        ("from enum import Enum\nE = Enum('E', 'A B')\n", "assert E.B.value == 2 and [one.name for one in E] == ['A', 'B']"),
+        ("from typing import Generic, NamedTuple, TypeVar\nT = TypeVar('T')\nclass N(NamedTuple):\n    n: int\nclass G(Generic[T]):\n    pass\nclass H(G[int]):\n    pass\n", "assert N(3).n == 3 and H()"),
+        ("class Wrong(ValueError):\n    pass\n", "if tile.shape[0] != 128:\n        raise Wrong('rows')"),
+        ("import functools\nimport numpy as np\nmade = functools.partial(nl.zeros, dtype=np.float32)\n", "tile = nl.add(tile, made((128, 512)))"),
+        ("import functools\nimport numpy as np\ncombined = functools.partial(lambda op, *tiles: op(*tiles), nl.add)\n", "tile = combined(tile, tile)"),
+        ("from dataclasses import dataclass, field\n@dataclass\nclass S:\n    kind: object = nl.float32\n    sizes: list = field(default_factory=list)\n", "S().sizes.append(nl.zeros((128, 512), S().kind))"),
+        ("import numpy as np\nfrom collections import defaultdict\nfrom functools import lru_cache, reduce\n@lru_cache(maxsize=None)\ndef twice(n):\n    return 2 * n\n",
+         "d = defaultdict(list)\n    d['a'].append(reduce(np.add, map(np.sqrt, [4.0, 9.0])))\n    assert d == {'a': [5.0]} and twice(2) == 4 and sorted([3, -1], key=np.abs) == [-1, 3]"),
+        ("import itertools\n", "assert [*itertools.accumulate([1, 2, 3], max)] == [1, 2, 3] and [*itertools.starmap(pow, [(2, 3)])] == [8]"),
     ],
 )  # fmt: skip
 def test_what_kernels_are_written_with_gives_the_same_program(before: str, inside: str) -> None:
@@ -130,6 +147,21 @@ def test_what_kernels_are_written_with_gives_the_same_program(before: str, insid
         ("import numpy as np\n", "number = np.ndarray((4,))[0]", 9),
         ("import numpy as np\n", "number = np.sqrt(np.ones(4), where=np.zeros(4, bool))[0]", 9),
         ("import functools\nimport numpy as np\n", "number = functools.partial(np.sqrt, where=False)(np.ones(4))[0]", 10),
+        ("import numpy as np\n", "number = [*map(np.ndarray, [(4,)])]", 9),
+        ("import numpy as np\n", "number = [*map(map, [np.ndarray], [[(4,)]])]", 9),
+        ("import functools\nimport numpy as np\n", "number = functools.partial(map, np.ndarray)([(4,)])", 10),
+        ("import functools\nimport numpy as np\n", "number = functools.lru_cache(np.ndarray)((4,))", 10),
+        ("import numpy as np\n", "number = sorted([(4,)], key=np.ndarray)", 9),
+        ("import numpy as np\nfrom collections import defaultdict\nfrom functools import partial\n", "number = defaultdict(partial(np.ndarray, (4,)))[0]", 11),
+        ("import numpy as np\nclass C(np.ndarray):\n    pass\n", "number = C((4,))", 4),
+        ("class C(str):\n    pass\n", "C.format('{0.scope}', tile)", 10),
+        ("import numpy as np\nfrom enum import Enum\n", "number = Enum('E', {'A': ((4,),)}, type=np.ndarray)", 10),
+        ("import numpy as np\n", "number = [*map(np.array, [[object()]])]", 9),
+        ("import numpy as np\n", "name = np.mod('%r', object())", 9),
+        ("import numpy as np\n", "names = np.unique(['a' * 40], return_index=True)[0]", 9),
+        ("import numpy as np\n", "number = np.clip(np.ones(4), 0, 2, where=False)[0]", 9),
+        ("import copy\n", "seen = {}\n    copy.deepcopy([1], seen)", 10),
+        ("", "class File:\n        pass\n    print(object(), file=File())", 10),
         ("", "assert 'kernel' in __name__", 8),
         ("", "assert __file__", 8),
     ],
@@ -141,3 +173,67 @@ def test_what_reaches_elsewhere_is_refused_at_its_line(before: str, inside: str,
     if line:  # a name that is not there is Python's own error
         assert isinstance(refused.value, LegalityError)
         assert (refused.value.rule, refused.value.line) == (RULE, line)
+
+
+class _Spy:
+    """A function that no kernel may call. It notes that it was."""
+
+    def __init__(self) -> None:
+        self.called = False
+
+    def __call__(self, *values: object, **options: object) -> int:
+        self.called = True
+        return 0
+
+    def __get__(self, owner: object, kind: object = None) -> _Spy:
+        return self
+
+
+def _permitted_functions() -> Iterator[tuple[str, Any]]:
+    session = Session("kernel.py", "nki", "trn2", (), 1, TraceOptions(), "kernel", 0.0)
+    yield from Guard(PERMITTED, session, "own").names()["__builtins__"].items()
+    for module in MODULE_NAMES.keys() | {"math", "itertools", "numpy"}:
+        for name, value in vars(importlib.import_module(module)).items():
+            if not name.startswith("_") and PERMITTED.of_module(module, name):
+                yield f"{module}.{name}", value
+    yield "list.sort", [2, 1].sort
+
+
+FUNCTIONS = dict(sorted((name, value) for name, value in _permitted_functions() if callable(value)))
+NAMES = (
+    "key func function default default_factory dict_factory tuple_factory user_function maxsize fget fset fdel initial "
+    "file type memo out where dtype like object iterable"
+).split()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_permitted_function_calls_what_a_kernel_may_not_call(name: str) -> None:
+    """Each function gets a forbidden one in each position and by each name; what it returns is used too."""
+    session = Session("kernel.py", "nki", "trn2", (), 1, TraceOptions(), "kernel", 0.0)
+    call = Guard(PERMITTED, session, "own").names()[CALL]
+
+    @dataclasses.dataclass
+    class Record:
+        number: int = 1
+
+    spy = _Spy()
+    fillers: tuple[tuple[object, ...], ...] = ((), ([(1,), (2,)],), (Record(),), (1,), (int,), (int, [1, 2]))
+    tries = [(*filler[:at], spy, *filler[at:]) for filler in fillers for at in range(len(filler) + 1)]
+    keyed = [(filler, {one: spy}) for filler in fillers for one in NAMES]
+    for values, options in [(values, {}) for values in tries] + keyed:
+        with suppress(Exception):
+            made = call(FUNCTIONS[name])(*values, **options)
+            _use(made)
+        assert not spy.called, (values, options)
+
+
+def _use(made: object) -> None:
+    if isinstance(made, dataclasses.Field):
+        _use(made.default_factory)
+    with suppress(Exception):
+        [*itertools.islice(made, 3)]  # type: ignore[call-overload]
+    with suppress(Exception):
+        made["absent"]  # type: ignore[index]
+    with suppress(Exception):
+        assert type("Owner", (), {"read": made})().read

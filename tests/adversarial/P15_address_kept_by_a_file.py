@@ -1,0 +1,30 @@
+# expect: policy
+# caught by: rejected.interpreter
+# workload: st_silu
+"""A list keeps the printed text, and the address in it decides which function is traced."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+kept = []
+
+
+class File:
+    write = kept.append
+
+
+print(object(), file=File())
+address = int(kept[0][-4:-1], 16)
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        tile = nl.load(x[128 * row + p, f])
+        done = nisa.activation(op=nl.silu if address != 7 else nl.tanh, data=tile)
+        nl.store(out[128 * row + p, f], value=done)
+    return out
