@@ -1,4 +1,5 @@
-"""Turn events into alerts for a person who looks elsewhere: a win, a budget level, a sick device, a cheat, an end.
+"""Turn events into alerts for a person who is not watching: a win, a budget level, a sick device, a cheat, the end of a
+run.
 
 The terminal UI, ``acceld watch`` and the hooks share them. Pure.
 """
@@ -36,12 +37,12 @@ class Alert:
 
     @property
     def title(self) -> str:
-        """One line that names the subject."""
+        """Return one line that names the subject."""
         return TITLES[self.subject]
 
     @property
     def bad(self) -> bool:
-        """True if something went wrong."""
+        """True if the alert reports a problem."""
         return self.subject in ("budget", "device", "suspect")
 
 
@@ -68,7 +69,7 @@ def alert_of(event: Event) -> Alert | None:
 def announcement(alert: Alert, manner: Manner, *, in_tmux: bool = False) -> str:
     """Return the characters that announce an alert in a terminal: the bell, and with OSC a desktop notification.
 
-    tmux passes an escape on only if it is wrapped and ``allow-passthrough`` is on; the bell always gets through.
+    tmux forwards an escape sequence only if it is wrapped and ``allow-passthrough`` is on; it always forwards the bell.
     """
     if manner == "off":
         return ""

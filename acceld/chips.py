@@ -1,7 +1,7 @@
 """Chips as data: clocks, widths, memories and rates of one NeuronCore, with units and sources.
 
-Figures are documented ones unless a field says otherwise. ``practical`` rates are what transfers reach on the chip;
-``wire`` rates are what the links could carry. Peaks used for percentages are in :mod:`acceld.roofline`.
+Figures are documented ones unless a field says otherwise. ``practical`` rates are those that transfers reach on the
+chip; ``wire`` rates are those that the links could carry. Peaks used for percentages are in :mod:`acceld.roofline`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TENSOR_TRANSPOSE, VECTOR_TRANSPOSE = 128, 32
 BN_STATS_ELEMENTS = 512
 """Free elements that bn_stats takes (isa)."""
 MAX8_ELEMENTS = (8, 16384)
-"""Least and greatest number of free elements of max8 and its like (isa)."""
+"""Least and greatest number of free elements of max8 and similar instructions (isa)."""
 FREE_AXES = 4
 """Axes of an engine's access pattern beside the partitions (architecture guides)."""
 LEGACY_RESERVED_SBUF_BYTES = 16 * 1024

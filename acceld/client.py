@@ -1,4 +1,6 @@
-"""A blocking client of the daemon, from the standard library alone, so that ``acceld status`` stays light."""
+"""Provide a blocking client of the daemon. It needs only the standard library, so that ``acceld status`` starts
+quickly.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,7 @@ API_VERSION = 1
 """Version of the protocol. Client and daemon must have the same."""
 
 RETURN_S, RETRY_S = 60.0, 0.5
-"""Seconds to wait for a daemon that went away while its events are followed, and seconds between two attempts to reach
-it.
-"""
+"""Seconds to wait for a restarted daemon while events are followed, and seconds between two attempts to reach it."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -119,7 +119,7 @@ class Client:
             connection.close()
 
     def _moved(self) -> bool:
-        """Return True if another daemon serves the folder since the last look, and use its address from now on."""
+        """Return True if another daemon now serves the folder; from then on its address is used."""
         record = self.home.daemon() if self._follows else None
         if record is None:
             return False

@@ -1,4 +1,4 @@
-"""Every error acceld raises on purpose.
+"""Define every error that acceld raises on purpose.
 
 ::
 
@@ -28,7 +28,7 @@ from collections.abc import Iterable
 
 
 class AcceldError(Exception):
-    """Base of all errors. ``message`` says what is wrong and where, ``hint`` what to do about it."""
+    """Base of all errors. ``message`` describes the problem and its place, ``hint`` the remedy."""
 
     exit_code = 1
 
@@ -56,7 +56,7 @@ class WorkloadError(UsageError):
 
 
 class PromptError(UsageError):
-    """A prompt file whose placeholders do not match what it is given."""
+    """A prompt file whose placeholders do not match the given values."""
 
 
 class DaemonError(AcceldError):

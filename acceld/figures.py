@@ -97,9 +97,10 @@ def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
 
 
 def is_win(ratio: float | None, source: Source | str | None, band_percent: float | None = None) -> bool:
-    """Return True if a speed-up is beyond what could be chance: the one rule for what is called, coloured or applied as a win.
+    """Return True if a speed-up is larger than chance explains.
 
-    Where ``band_percent`` is not given, a prediction's is that of any change; of what was measured nothing is known then.
+    This is the one rule for results that are called, coloured or applied as a win. Without ``band_percent`` a
+    prediction has the band of any change; a measured speed-up is then not known to be a win.
     """
     if ratio is None:
         return False
@@ -111,7 +112,10 @@ def is_win(ratio: float | None, source: Source | str | None, band_percent: float
 
 
 def best_is_win(ratio: float | None, source: Source | str | None) -> bool:
-    """Return the same of a run's best: one that was measured has passed the test of its interval when it became that."""
+    """Return True if a run's best kernel is a win.
+
+    A measured one passed the test of its interval when it became the best.
+    """
     return is_win(ratio, source, 0.0 if source is not None and Source(source) is Source.MEASURED else None)
 
 

@@ -78,7 +78,9 @@ class Home:
         return self.datasets, self.path / "floors", self.path / "neuron"
 
     def socket(self) -> Path:
-        """Return the socket path for a new daemon of this folder: short, in the user's runtime folder, which is created."""
+        """Return the socket path for a new daemon of this folder: a short path in the user's runtime folder, which is
+        created.
+        """
         name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12] + ".sock"
         for folder in _runtime_folders():
             if len(os.fsencode(folder / name)) <= SOCKET_LIMIT and _private(folder):

@@ -69,15 +69,13 @@ FLASHINFER_STATUS: Mapping[Status, str] = MappingProxyType(
 """The name of each status in flashinfer-bench."""
 
 SIMULATED_TIE_PERCENT = 34.0
-"""Percent by which a ratio of two predictions may be off: nearer to one it is a tie.
-
-Of measured pairs that nothing was fitted to, 89 of 92 that are predicted further apart were measured in that order (97 %).
+"""Percent by which a ratio of two predictions may be off; a ratio nearer to one is a tie. The model was tested on
+measured pairs that it was not fitted to: of 92 that it predicts further apart, 89 were measured in that order (97 %).
 """
 
 SIMULATED_LESSON_PERCENT = 17.0
-"""Percent beyond which a ratio of two predictions may teach an insight: 116 of 124 such pairs are in order (94 %).
-
-It is below the tie, because a wrong insight costs a few plans, where a wrong win costs a deployment.
+"""Percent beyond which a ratio of two predictions may teach an insight: 116 of 124 such pairs are in order (94 %). It
+is smaller than the tie, because a wrong insight costs a few plans, but a wrong win costs a deployment.
 """
 
 
@@ -130,7 +128,9 @@ UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
 
 
 def shown_state(state: str, live: bool) -> str:
-    """Return a run's state for people. Without a daemon (not ``live``) no run is active, whatever its row says."""
+    """Return a run's state for people. Without a daemon (not ``live``) no run is shown as active, even if its row says
+    so.
+    """
     return STOPPED if not live and state in UNDER_WAY else state
 
 
@@ -243,7 +243,9 @@ class Profile:
 
     @property
     def tie_percent(self) -> float | None:
-        """Return the percent by which a ratio to a like latency may be off; None where only interleaved timing knows."""
+        """Return the percent by which a ratio to another latency of the same kind may be off; None if only interleaved
+        timing can tell.
+        """
         percent: float | None = self.details.get("tie_percent")
         if percent is None and self.source is Source.SIMULATED:
             return SIMULATED_TIE_PERCENT
@@ -349,7 +351,7 @@ class Candidate:
     attempt: int | None = None
     order: tuple[int, int, int, int] = (0, 0, 0, 0)
     """(parent's place in the beam, plan, attempt, fix): the order in which selection breaks ties. It never depends on
-    arrival.
+    the order of arrival.
     """
     evaluation: Evaluation | None = None
     id: int = 0

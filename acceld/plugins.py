@@ -1,4 +1,4 @@
-"""Find what others add to acceld, by the entry points of installed packages.
+"""Find additions to acceld, by the entry points of installed packages.
 
 ========================  ============================================================================
 group                     an entry point names
@@ -9,7 +9,7 @@ group                     an entry point names
 ``acceld.providers``      a function from model settings to a client of a model provider
 ========================  ============================================================================
 
-What can not be loaded, or is not what its group asks for, is listed by :func:`broken` with the reason, and changes
+An addition that can not be loaded, or does not fit its group, is listed by :func:`broken` with the reason, and changes
 nothing else. docs/plugins.md has an example of each.
 """
 

@@ -74,7 +74,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """A kernel to call. ``stored`` is None for the fallback, and ``why`` is the reason."""
+    """A kernel to call. ``stored`` is None for the fallback; ``why`` is then the reason."""
 
     function: Callable[..., Any]
     stored: Stored | None
@@ -108,7 +108,7 @@ def best(
     """Return the fastest kernel that passed the strict gate for a workload, for this chip and SDK; else ``fallback``.
 
     ``shapes`` are those of the arrays the program will pass, in order; a workload with other shapes does not fit.
-    ``chip`` and ``sdk`` (the version of neuronx-cc) default to what this machine says. Only measured kernels count, and
+    ``chip`` and ``sdk`` (the version of neuronx-cc) default to those of this machine. Only measured kernels count, and
     with ``simulated`` those of the simulator too. Kernels that ``acceld verify --all`` has marked are left out.
     UsageError if nothing fits and there is no fallback.
     """
@@ -277,7 +277,9 @@ def _digest(text: str) -> str:
 
 
 def _imported(found: Stored, state: Path) -> Callable[..., Any]:
-    """Import the kernel from a file, because NKI reads the source of what it compiles. Return its function."""
+    """Import the kernel from a file, because NKI reads the source of the function that it compiles. Return that
+    function.
+    """
     folder = state / "best"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"c{found.candidate}_{_digest(found.text)[:16]}.py"

@@ -1,4 +1,5 @@
-"""Rewards for training models that write kernels: the search's evaluation, as TRL, verl and plain Python call it.
+"""Compute rewards for training models that write kernels. The search's evaluation gives them, in the forms that TRL,
+verl and plain Python call.
 
 ::
 
@@ -67,7 +68,8 @@ class Score:
 class Scorer:
     """Evaluates answers in batches on the simulator. A context manager, and a reward function for TRL's GRPO.
 
-    ``gate``: ``timing`` predicts latencies alone, ``search`` runs one secret data set, ``strict`` all that a win needs.
+    ``gate``: ``timing`` predicts latencies alone, ``search`` runs one secret data set, ``strict`` every check that a
+    win needs.
     """
 
     def __init__(
@@ -83,8 +85,8 @@ class Scorer:
         state: str | Path | None = None,
         settings: config.Config | None = None,
     ) -> None:
-        """Prepare the scorer. ``workload`` is for answers that name none. The secret data follow from ``seed``; None
-        draws it.
+        """Prepare the scorer. ``workload`` is that of answers that name none. The secret data are derived from
+        ``seed``; with None the seed is drawn.
 
         ``slots`` answers are evaluated at the same time (0: as many as cores allow). ``worth`` computes the reward of
         each score in place of the default. ``state`` keeps data sets between processes; by default they are deleted
@@ -324,7 +326,7 @@ def compute_scores(
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of a kernel's text: ``old``, which stands in it once, becomes ``new``."""
+    """One change of a kernel's text: ``old``, which must occur in it once, becomes ``new``."""
 
     old: str
     new: str

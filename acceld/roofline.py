@@ -1,4 +1,4 @@
-"""Least times from declared work: the paper's roofline, what is attainable, and the physical floor.
+"""Compute least times from declared work: the paper's roofline, the attainable time, and the physical floor.
 
 - **roofline**: AccelOpt's model, max(bytes / HBM peak, matmul FLOPs / matmul peak, vector FLOPs / vector peak) with
   the peaks of the paper, so that percent of peak compares with published figures.
@@ -60,7 +60,7 @@ class Assessed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Rates of one core: bytes and floating-point operations per second, with where they are from."""
+    """Rates of one core: bytes and floating-point operations per second, with their source."""
 
     hbm_bytes_per_s: float
     matmul_flops_per_s: Mapping[str, float]
@@ -108,7 +108,8 @@ FLOAT32_PASSES = 4
 REACHED_BYTES_PER_S: Mapping[str, float] = {"trn1": 302e9}
 """Greatest published rate of one core, used if the rate of long rows is less.
 
-AccelOpt's best silu moves 2 x 4096 x 7168 float32 in 0.798 ms, of which about 20 us are before and after.
+AccelOpt's best silu moves 2 x 4096 x 7168 float32 in 0.798 ms; about 20 us of that are spent before and after the
+transfers.
 """
 
 
@@ -212,7 +213,7 @@ def _element_flops_per_s(chip: ChipSpec, passes: float, *, narrow: bool) -> floa
 
 
 def least_us(evaluated: Assessed, peaks: Peaks | None) -> float | None:
-    """Return the least time in microseconds of the declared work at the given rates, or None where something is not known."""
+    """Return the least time in microseconds of the declared work at the given rates, or None if a figure is not known."""
     work = evaluated.work
     if work is None or peaks is None:
         return None

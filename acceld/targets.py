@@ -83,10 +83,9 @@ def choose(
 ) -> Choice:
     """Choose a target: the requested one, then the default if it fits, else the first that fits.
 
-    ``offered`` are the APIs that there is a kernel for, ``runs_on`` the chips that the kernel is for; any where empty.
-    A default that measures is not left for a simulation while another backend can measure.
-
-    UsageError naming both sides where what was asked for does not go together.
+    ``offered`` are the APIs for which there is a kernel, ``runs_on`` the chips that the kernel is for; empty means any.
+    A default that measures is never replaced by a simulation while another backend can measure. UsageError, which names
+    both sides, if the requested values do not go together.
     """
     for name, value, known in (("backend", backend, TARGETS), ("API", api, APIS), ("chip", chip, CHIPS)):
         if value is not None and value not in known:

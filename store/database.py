@@ -1,4 +1,4 @@
-"""The database as the rest of acceld sees it: one writer, many readers, events.
+"""Provide the database to the rest of acceld: one writer, many readers, events.
 
 Open it with ``store = await asyncio.to_thread(Store.open, path)`` and end with ``await store.close()``::
 
@@ -7,10 +7,10 @@ Open it with ``store = await asyncio.to_thread(Store.open, path)`` and end with 
     candidates = await store.read(load_candidates, run.id)
 
 ``change`` takes a function of :mod:`acceld.store.changes` and runs it as one transaction together with the events it
-reports; it returns after the commit, and the events are then on their way to subscribers. Everything that a search
-writes may be written twice: the second time changes nothing and returns the first row's id. ``read`` takes a function
-of :mod:`acceld.store.reads` and runs it on a reader thread with a read-only connection. ``subscribe(after_seq)``
-yields events: the backlog, then live, without a gap.
+reports; it returns after the commit; the events are sent to subscribers after it, too. Everything that a search writes
+may be written twice: the second time changes nothing and returns the first row's id. ``read`` takes a function of
+:mod:`acceld.store.reads` and runs it on a reader thread with a read-only connection. ``subscribe(after_seq)`` yields
+events: the backlog, then live, without a gap.
 """
 
 from __future__ import annotations

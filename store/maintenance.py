@@ -150,7 +150,7 @@ def _copy(path: Path, part: Path) -> Iterator[Path]:
 
 
 def _put_aside(path: Path) -> Path | None:
-    """Copy the database, which stays in place, and move its log. Return the folder that holds both."""
+    """Copy the present database, which stays in place, and move its log aside. Return the folder that holds both."""
     parts = [one for one in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))) if one.exists()]
     if not parts:
         return None
@@ -181,7 +181,7 @@ def _sync(path: Path) -> None:
 
 
 def vacuum(path: Path) -> None:
-    """Return free pages to the file system. StoreError while a daemon writes, or if space is short."""
+    """Give free pages back to the file system. StoreError while a daemon writes, or if space is short."""
     lock = WriterLock(path)
     try:
         connection = connect_writer(path)

@@ -241,7 +241,7 @@ class Writer:
         return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _PASSING
 
     def _suffer(self, error: sqlite3.Error) -> None:
-        """Handle an error of storage: free the reserve, wait, and let the caller try again."""
+        """Handle an error of storage: free the reserve and wait, so that the caller can try again."""
         if not self.degraded:
             log.error("storage is degraded: %s", error)
         self.degraded = str(error)

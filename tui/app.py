@@ -187,7 +187,7 @@ class ConsoleApp(App[None]):
             complain(self, known)
 
     def _show_changes(self) -> None:
-        """Show recent changes, if the current screen uses them."""
+        """Show the latest changes, if the current screen depends on them."""
         dirty, self.session.live.dirty = self.session.live.dirty, set()
         stack = self._screen_stacks.get(self.current_mode) or ()
         screen = stack[-1] if stack else None
@@ -210,7 +210,7 @@ class ConsoleApp(App[None]):
     # -- help with the terminal ----------------------------------------------------------------------------------
 
     def alert(self, alerts: Sequence[Alert]) -> None:
-        """Show alerts in the UI, and notify a person who looks elsewhere. Several at once are shown as one."""
+        """Show alerts in the UI, and notify a person who is not watching. Several at once are shown as one."""
         if not alerts:
             return
         last = next((alert for alert in reversed(alerts) if alert.bad), alerts[-1])

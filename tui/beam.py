@@ -22,7 +22,7 @@ UNFOLDED = 500
 
 @dataclass(frozen=True, slots=True)
 class TreeLine:
-    """A candidate, or the folded rest of a family (then ``folded`` is the number of its candidates)."""
+    """A candidate, or the folded remainder of a family (then ``folded`` is the number of its candidates)."""
 
     candidate: int
     """Id of the candidate; for a folded line, of the parent."""

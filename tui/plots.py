@@ -55,7 +55,7 @@ def over_dollars(run: RunView, chosen: int | None) -> Plot:
 
 
 def candidates(run: RunView, chosen: int | None) -> Plot:
-    """Return the latency of each candidate by iteration, the beam and the candidate under the cursor marked."""
+    """Return the latency of each candidate by iteration, with marks for the beam and the candidate under the cursor."""
     title, timed = "Candidates", [one for one in run.candidates.values() if one.latency_us]
     if not timed:
         return Plot(title, "iteration", "µs", empty="No candidate has a latency yet.")
@@ -77,7 +77,9 @@ def candidates(run: RunView, chosen: int | None) -> Plot:
 
 
 def roofline(run: RunView, chosen: int | None) -> Plot:
-    """Return the roofline of the declared work with the baseline, the best and the candidate under the cursor on it."""
+    """Return the roofline of the declared work with three points: the baseline, the best and the candidate under the
+    cursor.
+    """
     roof, title = run.roof, "Roofline (declared work)"
     if roof is None:
         return Plot(title, "FLOP/byte", "GFLOP/s", empty="The workload declares no work, or the chip has no peak.")

@@ -1,4 +1,4 @@
-"""Replay a finished run: the same folds, up to a moment that a slider chooses."""
+"""Replay a finished run: fold its events up to a moment that a slider chooses."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ class RunView:
     roof: Roof | None = None
     """Peak rates and declared work; None if the workload declares none or the chip has no peak."""
 
-    # -- what the screens ask ------------------------------------------------------------------------------------
+    # -- answers for the screens ---------------------------------------------------------------------------------
 
     @property
     def iterations(self) -> int:
@@ -270,7 +270,7 @@ class RunView:
         return len(self.candidates) - self.counts.total()
 
     def doing(self, now: float) -> str:
-        """Return what an active run waits for, and for how long; empty if unknown.
+        """Return the present work of an active run and its duration; empty if unknown.
 
         For example ``evaluating 3 of 9, 40 s`` for first results, ``checking c12 on data, 9 s`` for a candidate that
         was only timed, ``verifying c12, 9 s`` for the strict gate, ``2 model calls``.
@@ -322,7 +322,7 @@ class RunView:
         return self._won(candidate, self.speedup_of(candidate))
 
     def gained(self, candidate: CandidateView) -> bool:
-        """Return True if it is faster than its parent in the same sense."""
+        """Return True if it is faster than its parent beyond a tie."""
         parent = self.candidates.get(candidate.parent or 0)
         if parent is None or not parent.latency_us or not candidate.latency_us:
             return False
@@ -348,7 +348,7 @@ class RunView:
         """Return ``pin``, ``veto`` or nothing."""
         return self.marks.get(candidate, (0, ""))[1]
 
-    # -- taking things in ----------------------------------------------------------------------------------------
+    # -- events and rows -----------------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> bool:
         """Apply an event. Return True if anything changed. Events of other runs are ignored."""

@@ -44,7 +44,7 @@ COMPARED = {
     False: "the second is faster",
     None: "a tie: the difference is within the uncertainty",
 }
-"""Verdict words by the outcome of a comparison of two kernels."""
+"""Result words by the outcome of a comparison of two kernels."""
 HOT_LINES = 5
 KEPT = 128
 """Number of full results that are kept for later questions by id."""
@@ -451,7 +451,7 @@ class Toolbox:
             raise
 
     def _part(self, run: int) -> None:
-        """Pause a run that nobody waits for any more, without delaying the caller."""
+        """Pause a run that no client waits for any more, without delaying the caller."""
 
         async def pause() -> None:
             with suppress(AcceldError):  # the run has ended meanwhile

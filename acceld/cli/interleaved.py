@@ -54,7 +54,7 @@ def measured(
 ) -> tuple[Evaluation, Interleaved | None]:
     """Return the daemon's strict result of a kernel, and its comparison with ``other``; None if they were not timed.
 
-    ``place`` has workload, workload_folder, backend and chip.
+    ``place`` holds workload, workload_folder, backend and chip.
     """
     against = [plain(other)] if other is not None else []
     asked = {**place, "gate": Gate.STRICT.value, "kernel": plain(kernel), "against": against}

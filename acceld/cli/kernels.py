@@ -18,7 +18,7 @@ NOT_PASSED = 7
 
 
 def default_target(settings: config.Config, backend: str = "") -> Choice:
-    """Return backend, API and chip as configured; ``backend`` if only that one will do."""
+    """Return backend, API and chip as configured; ``backend`` restricts them to one backend."""
     return Choice(backend or settings.devices.backend, settings.search.api, settings.search.chip)
 
 

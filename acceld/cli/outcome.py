@@ -78,7 +78,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
 
 
 def _at_shape(one: dict[str, Any]) -> str:
-    """Return a shape's speed-up and latencies. The rows above say whether they are simulated."""
+    """Return a shape's speed-up and latencies. The rows above state if they are simulated."""
     latencies = f"{figures.duration(one['baseline_latency_us'])} → {figures.duration(one['best_latency_us'])}"
     return f"{one['shape']}: {figures.speedup(one['speedup'])}  ({latencies}, weight {one['weight']:g})"
 

@@ -23,7 +23,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def answer(arguments: argparse.Namespace, value: dict[str, Any], text: str) -> int:
-    """Print ``value`` if JSON was asked for, else ``text``. Return 0."""
+    """Print ``value`` as JSON if JSON was requested, else ``text``. Return 0."""
     if arguments.json:
         print_json(value)
     else:

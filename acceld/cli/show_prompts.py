@@ -1,4 +1,4 @@
-"""``acceld optimize --show-prompts``: show what a run would send to which model, and send nothing."""
+"""``acceld optimize --show-prompts``: show the prompts that a run would send to each model; nothing is sent."""
 
 from __future__ import annotations
 

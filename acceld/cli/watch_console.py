@@ -176,7 +176,7 @@ def _wins(files: Iterable[Watched]) -> Iterator[tuple[Watched, str, str]]:
 
 @contextlib.contextmanager
 def single_keys(act: Callable[[str], None]) -> Iterator[bool]:
-    """Call ``act`` with each key pressed, if standard input is a terminal. Yields whether it is."""
+    """Call ``act`` with each key pressed, if standard input is a terminal. Yields True if it is one."""
     if not sys.stdin.isatty():
         yield False
         return

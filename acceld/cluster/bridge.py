@@ -69,7 +69,7 @@ class Served:
         return await _value(self._host.health())
 
     async def doctor(self) -> Any:
-        """Return what the host lacks."""
+        """Return the findings of the host's own doctor."""
         assert self._host is not None, "described before it is asked"
         return await _value(self._host.doctor())
 
@@ -181,4 +181,4 @@ if __name__ == "__main__":
     try:
         asyncio.run(main())
     finally:
-        os._exit(0)  # so that Ray's threads do not keep this process alive after the daemon has ended
+        os._exit(0)  # so that Ray's threads do not keep this process alive when the daemon has ended

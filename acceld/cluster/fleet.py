@@ -92,7 +92,10 @@ class Fleet:
         on_seen: Seen | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Limit each run to ``queue_size`` waiting evaluations more than there are slots; further submitters block."""
+        """Prepare the fleet.
+
+        Each run may have ``queue_size`` waiting evaluations more than there are slots; further submitters block.
+        """
         self._hosts = hosts
         self._queue_size = queue_size
         self._workload_folders = tuple(workload_folders)
@@ -123,7 +126,7 @@ class Fleet:
         self._looking = asyncio.create_task(self._look_on())
 
     async def ready(self, backend: str) -> Evaluator:
-        """Return itself: hosts report later which backends they serve. UsageError for an unknown backend."""
+        """Return the fleet itself: hosts report later which backends they serve. UsageError for an unknown backend."""
         if backend not in TARGETS:
             raise UsageError(f"there is no backend {backend!r}", hint=f"One of {', '.join(TARGETS)}.")
         return self
@@ -438,7 +441,7 @@ class Fleet:
         except DeviceError as error:
             seat.unfit[request.backend] = error.message
             self._wait_again(job, name, error.message, error.hint)
-        except Exception as error:  # whoever waits for the job must get every error
+        except Exception as error:  # the submitter that waits for the job must get every error
             if not isinstance(error, AcceldError):
                 log.exception("host %s answered with a broken harness", name)
             if (future := self._futures.get(job.number)) is not None and not future.done():
@@ -503,7 +506,7 @@ class Fleet:
         task = member.canaries.get(asked.key)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = member.canaries[asked.key] = asyncio.create_task(self._try_canary(name, member, asked))
-            # whoever waits for the canary gets the error
+            # the submitter that waits for the canary gets the error
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
@@ -574,7 +577,7 @@ def _result(evaluation: Evaluation) -> Hashable:
 
 
 def _differing(facts: HostFacts) -> str:
-    """Return how a host's versions differ from the daemon's; empty if they are equal."""
+    """Return the differences of a host's versions from the daemon's as text; empty if they are equal."""
     here = dict(versions_here())
     wrong = [
         f"{name} {reported or 'none'} (here {here.get(name, 'none')})"

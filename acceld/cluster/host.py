@@ -73,7 +73,7 @@ class Host(Protocol):
         ...
 
     async def doctor(self) -> list[Finding]:
-        """Return what the host lacks."""
+        """Return the findings of the host's own doctor."""
         ...
 
 
@@ -122,7 +122,7 @@ class LocalHost:
         return self._evaluator.statistics()
 
     async def doctor(self) -> list[Finding]:
-        """Return what this machine's devices find."""
+        """Return the findings of this machine's devices."""
         return await asyncio.to_thread(lambda: list(findings(self._config, self._folder)))
 
     def _keep(self, sha256: str, data: bytes) -> None:

@@ -131,7 +131,7 @@ class RayHost:
         return found
 
     async def doctor(self) -> list[Finding]:
-        """Return what the host lacks."""
+        """Return the findings of the host's own doctor."""
         found: list[Finding] = await self._bridge.call("ask", self._actor, "doctor")
         return found
 

@@ -18,7 +18,7 @@ daemon.
 
 
 class Standing(StrEnum):
-    """State of a host: given work or not, and why."""
+    """State of a host, which decides if it is given work."""
 
     ACTIVE = "active"
     DRAINING = "draining"

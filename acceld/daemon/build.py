@@ -309,7 +309,9 @@ class Builder:
         return self._tuner(spec, strategy, TIMED_A_PLAN * parameters.plans * parameters.attempts, most=1)
 
     def _polisher(self, spec: RunSpec) -> Proposer | None:
-        """Return the rules that polish models' kernels, if both propose and the simulator takes the run's API and chip."""
+        """Return the rules that polish models' kernels, if models and rules both propose and the simulator takes the
+        run's API and chip.
+        """
         if spec.proposer != "both" or not spec.search.polish or not _is_simulated(spec):
             return None
         return self._tuner(spec, "promise", spec.search.polish)

@@ -1,4 +1,4 @@
-"""A person's commands, run with a JSON object on standard input when something happens.
+"""Run a person's commands on certain events, with a JSON object on standard input.
 
 ``on_best``: a kernel that passed the strict gate became a run's best. ``on_end``: a run ended. ``on_alarm``: a budget
 level, a sick device or a suspect candidate. Each command is recorded before it starts, its process group is ended after

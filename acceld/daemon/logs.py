@@ -52,7 +52,7 @@ class PrivateRotatingHandler(logging.handlers.RotatingFileHandler):
 
 
 def log_to(path: Path, level: str, *, also_stderr: bool, redact: Callable[[str], str] | None = None) -> None:
-    """Send all loggers' lines to ``path``, and also to standard error for a daemon in the foreground."""
+    """Send all loggers' lines to ``path``, and for a daemon in the foreground also to standard error."""
     handlers: list[logging.Handler] = [PrivateRotatingHandler(path, maxBytes=FILE_BYTES, backupCount=FILES)]
     handlers[0].setFormatter(JsonLines(redact))
     if also_stderr:

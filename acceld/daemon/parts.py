@@ -36,7 +36,7 @@ class FleetControl(Protocol):
         ...
 
     async def doctor(self, name: str) -> list[Finding]:
-        """Return what a host reports as missing."""
+        """Return the findings of a host's own doctor."""
         ...
 
 

@@ -331,7 +331,7 @@ class Daemon:
         return [{**host, **{k: prices.get(host["host"], unknown)[k] for k in unknown}} for host in hosts]
 
     async def doctor_of(self, host: str) -> list[dict[str, Any]]:
-        """Return what a host reports as missing."""
+        """Return the findings of a host's own doctor."""
         return [asdict(one) for one in await self._fleet().doctor(host)]
 
     async def change_host(self, host: str, action: str) -> None:

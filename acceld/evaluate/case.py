@@ -27,7 +27,7 @@ class Failed:
     failure: Failure
     correctness: Correctness | None = None
     log: str = ""
-    """The output of all tools."""
+    """The output of all tools, for the log."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Case:
 
     @property
     def workload(self) -> Workload:
-        """The workload. Only valid for a kernel that is more than timed."""
+        """The workload. Not valid for a kernel that is only timed."""
         assert self.loaded is not None
         return self.loaded
 
@@ -107,20 +107,20 @@ class Case:
 
 
 class Recent(OrderedDict[K, V]):
-    """A mapping that keeps the ``most`` entries used last."""
+    """A mapping that keeps the ``most`` most recently used entries."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
 
     def __setitem__(self, key: K, value: V) -> None:
-        """Add an entry, and forget those used longest ago."""
+        """Add an entry, and forget the least recently used ones."""
         super().__setitem__(key, value)
         self.move_to_end(key)
         while len(self) > self._most:
             self.popitem(last=False)
 
     def keep(self, key: K, make: Callable[[], V]) -> V:
-        """Return the entry of a key, made by the first call."""
+        """Return the entry of a key; the first call makes it."""
         self[key] = value = self[key] if key in self else make()
         return value

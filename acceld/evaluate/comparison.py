@@ -1,8 +1,7 @@
-"""Estimate a latency from samples, and compare two kernels that were timed interleaved. One bootstrap and one rule for
-a win.
-
-A session is one process of each kernel. Its pages, caches and neighbors stay the same, so calls of one session agree
-better than calls of two. The bootstrap draws sessions first and then calls of each.
+"""Estimate a latency from samples, and compare two kernels that were timed interleaved. There is one bootstrap and one
+rule for a win. In a session each kernel runs in one process. Pages, caches and neighboring processes stay the same in a
+session, so its calls agree better than calls of different sessions. The bootstrap draws sessions first and then calls
+of each.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SESSIONS = 5
-"""Fewest sessions for a win. With five medians, the true one lies outside their range in one case of sixteen."""
+"""Fewest sessions for a win. The range of five medians misses the true one in one case of sixteen."""
 _RESAMPLES = 2000
 _LOW, _HIGH = 2.5, 97.5
 
@@ -55,7 +54,7 @@ class Paired:
         return beyond and self.sessions >= SESSIONS
 
     def plain(self) -> dict[str, object]:
-        """Return it as JSON-able data."""
+        """Return the record as JSON-able data."""
         return {
             "against": self.competitor_sha256,
             "ratio": self.speedup.middle,

@@ -86,7 +86,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             raise
 
     def _demand(self, report: SandboxReport) -> None:
-        """Raise DeviceError where the level is below the one that the configuration demands."""
+        """Raise DeviceError if the level is below the one that the configuration demands."""
         wanted = self._config.sandbox
         if wanted != "auto" and report.level < Level[wanted]:
             reasons = "; ".join(f"{level.name}: {why}" for level, why in report.refused)
@@ -107,7 +107,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         await self.close()
 
     def statistics(self) -> dict[str, object]:
-        """Return depth and age of the queue, slots in use, sandbox level."""
+        """Return figures: depth and age of the queue, slots in use, sandbox level."""
         return {**self._queue.statistics(), "sandbox_level": self.report.level.name if self.report else ""}
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
@@ -163,8 +163,8 @@ class OrderedEvaluator(ABC, Generic[C]):
             await self.release(case)
 
     async def _refuse(self, kernel: Kernel) -> Failed | None:
-        """Return the reason why the kernel's code is not run at all; None if it may run. DeviceError if there is no
-        sandbox for it.
+        """Return the reason why the kernel's code must not run; None if it may. DeviceError if there is no sandbox for
+        it.
         """
         assert self.report is not None
         if kernel.trusted:
@@ -201,7 +201,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         )
 
     async def weakness(self, case: Case, admit: Admit) -> Failure | None:
-        """Return what is wrong with the workload itself. Only needed for a result that may be shown as a win."""
+        """Return the reason why the workload itself is unfit. Only needed for a result that may be shown as a win."""
         return await self._admissions.refuse(case.workload, admit) if case.request.needs_proof else None
 
     # Hooks.
@@ -262,7 +262,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         )
 
     def is_enough(self, case: C) -> bool:
-        """Return True if nothing more than the latency was asked for, or the latency makes running on data pointless."""
+        """Return True if only the latency was requested, or if it is too slow for a run on data to be useful."""
         return case.request.gate is Gate.TIMING
 
     @abstractmethod
@@ -295,7 +295,7 @@ def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
 
 
 def running(part: T | None) -> T:
-    """Return a part that exists between start and stop. DeviceError at any other time."""
+    """Return a part that exists only between start and stop. DeviceError at any other time."""
     if part is None:
         raise DeviceError("the evaluator is not running", hint="start() it first")
     return part

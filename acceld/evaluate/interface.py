@@ -30,10 +30,10 @@ class Priority(IntEnum):
 class EvaluationRequest:
     """One candidate to evaluate.
 
-    ``gate`` is how far to go: ``TIMING`` stops at the simulated latency (``untested``), ``SEARCH`` runs one data
-    set, ``STRICT`` five fresh seeds and all distributions.
-    A candidate slower than ``useful_below_us`` can neither enter the beam nor teach and ends ``untested``.
-    ``run`` names the run, whose secret data set the search gate draws; it is not the search's seed.
+    ``gate`` is the last gate to try: ``TIMING`` stops at the simulated latency (``untested``), ``SEARCH`` runs one data
+    set, ``STRICT`` five fresh seeds and all distributions. A candidate slower than ``useful_below_us`` can neither
+    enter the beam nor teach and ends ``untested``. ``run`` names the run, whose secret data set the search gate draws;
+    it is not the search's seed.
     """
 
     kernel: Kernel
@@ -75,7 +75,7 @@ class EvaluationRequest:
 
     @property
     def needs_proof(self) -> bool:
-        """True if its latency may be shown as a win. A baseline is only compared with."""
+        """True if its latency may be shown as a win. A baseline's never is: other kernels are compared with it."""
         return self.priority is not Priority.BASELINE
 
     @property

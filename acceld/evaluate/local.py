@@ -40,7 +40,7 @@ def local(workplace: Callable[[], Workplace]) -> Router:
 
 
 def findings(config: Config, folder: Path) -> Iterator[Finding]:
-    """Yield what each device finds on this machine. Measures nothing."""
+    """Yield each device's findings on this machine. Nothing is measured."""
     for device in ALL_DEVICES:
         if not device.doctor:
             continue

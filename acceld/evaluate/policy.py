@@ -1,7 +1,7 @@
 """Refuse forbidden sources early and with a clear message, by their syntax tree.
 
-This is not the only protection: the jail confines what gets past it, and the judge trusts nothing of it. Kernels that a
-person gives are not checked.
+This is not the only protection: the jail confines code that passes the check, and the judge trusts none of its results.
+Kernels that a person gives are not checked.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ NUMPY_COMPUTE = frozenset(
 NUMPY_REACH = NUMPY_COMPUTE - frozenset(
     "matmul dot vdot inner outer einsum einsum_path tensordot kron convolve correlate linalg fft cumsum cumprod".split()
 )
-"""Names of numpy that reach beyond arrays. They are refused even in numpy kernels."""
+"""Names of numpy that reach beyond arrays. They are forbidden even in numpy kernels."""
 FRAMES = frozenset(
     "f_locals f_globals f_back f_code f_builtins gi_frame cr_frame ag_frame tb_frame tb_next func_globals mro ctypes "
     "modules meta_path path_hooks settrace setprofile".split()
@@ -223,7 +223,7 @@ class _Reader:
         if owner is not None:
             return _of_module(owner, node.attr, self.library)
         if isinstance(node.value, ast.Attribute) and self._attribute(node.value) is not None:
-            return None  # the owner of the attribute is refused, which says more
+            return None  # the owner of the attribute is refused, which is the more precise message
         return self._of_value(node)
 
     def _module_of(self, node: ast.expr) -> str | None:
@@ -258,7 +258,7 @@ class _Reader:
         return None
 
     def _bare(self, node: ast.Name) -> tuple[str, str, str] | None:
-        """Refuse an expression that gives a module, or a function that reads by name, another name."""
+        """Refuse an expression that would bind a module, or a function that reads attributes by name, to another name."""
         if node.id in self.modules and id(node) not in self.owners and isinstance(node.ctx, ast.Load):
             return "alias", f"the module {node.id} may only be used by {node.id}.name", ""
         if node.id in _CALLED and id(node) not in self.functions and isinstance(node.ctx, ast.Load):
@@ -284,7 +284,7 @@ def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, st
 def _plain_template(text: object) -> bool:
     """Return True if a format template shows its arguments only as a whole, and none of their parts."""
     if _HIDDEN_NAME.search(str(text)):
-        return True  # the template itself is refused, which says more
+        return True  # the template itself is refused, which is the more precise message
     try:
         fields = [field for _, field, spec, _ in string.Formatter().parse(str(text)) for field in (field, spec)]
     except ValueError:

@@ -27,7 +27,7 @@ class _Waiter:
 
 
 class Occupancy:
-    """Share of the slots, 0 to 1, that was busy while requests waited."""
+    """Compute the busy share of the slots, 0 to 1, while requests waited."""
 
     def __init__(self, places: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.places, self._clock = places, clock
@@ -100,7 +100,7 @@ class SlotQueue:
 
     @property
     def idle(self) -> bool:
-        """True if a slot is free and nobody waits for it."""
+        """True if a slot is free and no request waits for it."""
         return bool(self._free) and not self._waiting
 
     def close(self) -> None:

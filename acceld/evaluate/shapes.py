@@ -21,7 +21,7 @@ from acceld.model import Correctness, Evaluation, Gate, Kernel, Profile, Status
 from acceld.workloads import WeightedShape, Workload, every_shape, hidden_shapes
 
 OneShape = Callable[[EvaluationRequest, Workload], Awaitable[Evaluation]]
-"""Evaluates a kernel at one shape."""
+"""Evaluates a kernel at a single shape."""
 _ENDED_WELL = (Status.PASSED, Status.UNTESTED)
 
 
@@ -81,7 +81,7 @@ def at_shape(request: EvaluationRequest, own: Workload, shaped: Workload) -> Eva
 
 
 def joined(kernel: Kernel, shapes: Sequence[WeightedShape], found: Sequence[Evaluation]) -> Evaluation:
-    """Return one evaluation from those at each shape, none of which failed. Details are of the first shape."""
+    """Return one evaluation from those at each shape, if none failed. Its details are those of the first shape."""
     weights = [shape.weight for shape in shapes]
     profiles = [one.profile for one in found if one.profile is not None]
     seconds = sum((Counter(one.seconds) for one in found), Counter[str]())

@@ -49,7 +49,7 @@ class HttpClient:
 
     @classmethod
     def of(cls, home: Home, *, otherwise: Address | None = None, timeout_s: float = 60.0) -> HttpClient:
-        """Return a client of the daemon that currently serves a state folder, and of ``otherwise`` while none does.
+        """Return a client of the daemon that currently serves a state folder; while none does, of ``otherwise``.
 
         Requests raise DaemonError while there is neither.
         """
@@ -161,7 +161,7 @@ class HttpClient:
         raise DaemonError(f"{self.where}: the daemon closed the connection")
 
     async def follow(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
-        """Yield batches as :meth:`events` does, and reconnect without end, at most every two seconds."""
+        """Yield batches as :meth:`events` does. Reconnect after every break, at most once in two seconds, without end."""
         delay_s = 0.1
         while True:
             try:

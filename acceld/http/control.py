@@ -50,7 +50,7 @@ class Control(Protocol):
         ...
 
     async def doctor_of(self, host: str) -> list[Json]:
-        """Return what a host reports as missing. Raise UsageError for an unknown host."""
+        """Return the findings of a host's own doctor. Raise UsageError for an unknown host."""
         ...
 
     async def change_host(self, host: str, action: str) -> None:

@@ -12,12 +12,12 @@ ACTIONS = ("drain", "undrain")
 
 
 async def get_hosts(request: web.Request) -> web.Response:
-    """Return every host, what it does and what it cost."""
+    """Return every host with its present work and its cost."""
     return answer({"hosts": await control_of(request).hosts()})
 
 
 async def get_doctor(request: web.Request) -> web.Response:
-    """Return what a host reports as missing."""
+    """Return the findings of a host's own doctor."""
     return answer({"findings": await control_of(request).doctor_of(request.match_info["name"])})
 
 

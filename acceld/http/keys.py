@@ -1,4 +1,4 @@
-"""Keys of the objects that an application keeps for its routes."""
+"""Define the keys of the objects that an application keeps for its routes."""
 
 from __future__ import annotations
 

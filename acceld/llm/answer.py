@@ -1,4 +1,4 @@
-"""Finish an answer of any API: return a completion, or raise the error that there is none."""
+"""Finish an answer of any API: return a completion, or raise the error for its absence."""
 
 from __future__ import annotations
 

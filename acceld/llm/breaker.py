@@ -30,7 +30,7 @@ class Breaker:
     """One circuit per model.
 
     A caller does ``probe = await enter()``, then exactly one of ``succeeded()``, ``failed(error, probe)`` and
-    ``abandoned(probe)``. Rate limits are no sign of ill health: the limiter slows down for them.
+    ``abandoned(probe)``. A rate limit does not count as a failure; the limiter slows down for it.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Breaker:
                 await self._settled.wait()
 
     def succeeded(self) -> None:
-        """An answer arrived: close the circuit."""
+        """Record an answer: the circuit closes."""
         self.state = "closed"
         self._failures = 0
         self._failed_probes = 0

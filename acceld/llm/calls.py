@@ -34,7 +34,7 @@ class Reservation(Protocol):
     """Money set aside for one call."""
 
     def settle(self, cost_usd: Decimal | None) -> None:
-        """Book the actual cost; None if it is unknown."""
+        """Book the actual cost; None if unknown."""
         ...
 
 

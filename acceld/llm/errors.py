@@ -1,4 +1,4 @@
-"""Every way a model call can fail, in acceld's own words.
+"""Define the errors of model calls.
 
 ::
 
@@ -29,7 +29,8 @@ from acceld.errors import AcceldError, CredentialError, DeadlineError
 from acceld.llm.client import Usage
 
 Deadline = Literal["connect_s", "first_token_s", "idle_s", "total_s"]
-"""The four waits of one call: for the connection, the first streamed event, the next event, and the whole answer."""
+"""The four deadlines of one call: for the connection, the first streamed event, the next event, and the whole answer.
+"""
 
 
 class LLMError(AcceldError):
@@ -65,7 +66,7 @@ class LLMError(AcceldError):
 
     @property
     def may_be_retried(self) -> bool:
-        """True if the same request may be sent again, because a passing fault came before the answer began."""
+        """True if the same request may be sent again: a temporary fault came before the answer began."""
         return self.retryable and not self.started
 
 
@@ -112,7 +113,7 @@ class LLMInterrupted(LLMError):
 
 
 class LLMRefused(LLMError, CredentialError):
-    """The key is missing, wrong or not allowed to do this."""
+    """The key is missing, wrong or lacks the permission."""
 
     outcome = "refused"
 
@@ -124,7 +125,7 @@ class LLMQuotaExceeded(LLMError, CredentialError):
 
 
 class LLMBadRequest(LLMError):
-    """The provider can not do what was asked, now or later."""
+    """The provider can not serve this request, now or later."""
 
     outcome = "bad_request"
 

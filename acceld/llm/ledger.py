@@ -63,7 +63,7 @@ class Ledger(Protocol):
         ...
 
     async def sent(self, call: int) -> None:
-        """Record that the call's first request is sent now, and may be billed from here on."""
+        """Record that the call's first request is sent now, so that it may be billed from now on."""
         ...
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:

@@ -1,8 +1,7 @@
-"""Limit one model's calls at once, requests a minute and tokens a minute, fairly between owners.
-
-The limits are exact: in no window of ``WINDOW_S`` seconds start more requests, or are more tokens promised, than
-allowed. Waiting callers are served one owner (a run) after another, first come first served within an owner. Nobody
-overtakes a caller that waits for tokens.
+"""Limit one model's simultaneous calls, requests a minute and tokens a minute, fairly between owners. The limits are
+exact: no window of ``WINDOW_S`` seconds has more requests or tokens than allowed. Waiting callers are served one owner
+(a run) after another; the callers of one owner are served in order of arrival. No caller overtakes one that waits for
+tokens.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Limiter:
     async def slot(self, tokens: int, owner: str = "") -> AsyncIterator[Slot]:
         """Wait for a turn; ``tokens`` is what the call may use (prompt and answer).
 
-        A call larger than the limit itself runs alone, when nothing else is in the window.
+        A call larger than the limit itself runs alone, once the window is empty.
         """
         waiter = _Waiter(tokens)
         self._waiting.setdefault(owner, deque()).append(waiter)
@@ -109,7 +108,7 @@ class Limiter:
             self._grant()
 
     def pause(self, seconds: float) -> None:
-        """Start no call for so many seconds, because the provider asked for it."""
+        """Start no call for ``seconds``, because the provider asked for it."""
         self._paused_until_s = max(self._paused_until_s, self._now() + seconds)
 
     def statistics(self) -> LimiterStatistics:
@@ -158,7 +157,7 @@ class Limiter:
             waiter.granted.set_result(slot)
 
     def _delay_s(self, tokens: int) -> float:
-        """Return the seconds until a call of so many tokens may start."""
+        """Return the seconds until a call of ``tokens`` tokens may start."""
         self._expire()
         now_s = self._now()
         delay_s = max(0.0, self._paused_until_s - now_s)

@@ -61,8 +61,8 @@ class Meter:
     def _of_failed(self, error: LLMError) -> Usage:
         """Return the tokens of a failed request: as reported, else by the pieces that arrived, else what may be billed.
 
-        A request that stayed silent until its deadline may have been answered unseen. So the longest possible answer
-        counts.
+        A request that stayed silent until its deadline may have been answered unseen. So it counts with the longest
+        possible answer.
         """
         answer = self._answer or Received()
         reported = error.usage or answer.usage

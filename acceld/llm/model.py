@@ -25,7 +25,7 @@ from acceld.llm.usage import OVERHEAD_TOKENS, estimated_tokens
 
 
 class Model:
-    """A model that answers requests despite passing faults of its provider."""
+    """A model that answers requests despite temporary faults of its provider."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Model:
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Settings that the endpoint refused, which are left out since."""
+        """Settings that the endpoint has refused. They are left out from then on."""
         return getattr(self._client, "dropped", ())
 
     async def complete(self, request: CompletionRequest) -> Completion:

@@ -1,4 +1,6 @@
-"""Retry requests in one layer: full jitter, Retry-After in every form, and only before anything visible has arrived."""
+"""Retry requests in one layer: with full jitter and Retry-After in every form, and only before any visible text has
+arrived.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,13 @@ class RetryPolicy:
     max_timeouts: int = 2
     """Limit on requests that passed a deadline, whatever ``max_tries`` is."""
     retry_after_cap_s: float = 300.0
-    """A provider that asks to wait longer counts as down: the call fails at once."""
+    """Longest wait that a provider may ask for. If it asks for more, it counts as down, and the call fails at once."""
 
     def wait_s(self, tries: int, error: LLMError, rng: random.Random) -> float | None:
         """Return the seconds to wait after ``tries`` failed requests, or None to give up.
 
-        Full jitter: uniform between 0 and ``min(cap_s, base_s * 2**(tries - 1))``, so that callers that failed together
-        do not return together. A Retry-After is a lower bound, to which the same jitter is added.
+        Full jitter: uniform between 0 and ``min(cap_s, base_s * 2**(tries - 1))``, so that callers that failed at the
+        same time do not retry at the same time. A Retry-After is a lower bound, to which the same jitter is added.
         """
         if tries >= self.max_tries or not error.may_be_retried:
             return None

@@ -241,5 +241,5 @@ def _instructions_first(call: str) -> tuple[bool, str]:
 
 
 def _short_row(spec: ChipSpec) -> int:
-    """Return the length in bytes of a row that takes as long as its descriptor."""
+    """Return the length in bytes of a row whose transfer takes as long as processing its descriptor."""
     return round(spec.dma_descriptor_us * spec.dma_wire_bytes_per_us)

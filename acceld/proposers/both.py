@@ -1,4 +1,6 @@
-"""Combine models and rules in one proposer: their plans alternate, and models see what rules do without them."""
+"""Combine models and rules in one proposer: their plans alternate, and models are told the changes that rules make
+anyway.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from acceld.proposers.rules.proposer import RulesProposer
 from acceld.proposers.rules.records import Site
 
 TOLD = 6
-"""Limit on the places, and on the refusals, of rules that models see."""
+"""Number of places, and of refusals, of rules that models are told."""
 
 
 class BothProposer:
@@ -18,8 +20,8 @@ class BothProposer:
     alone.
 
     Rules that tune whole sequences make only one plan for a parent, because that plan already includes the gains of
-    further ones. Notes tell the planner and the executor what rules would do, and where and why they refuse. Models
-    alone do repairs, first kernels and insights.
+    further ones. Notes for the planner and the executor list the changes that rules would make, and the places where
+    rules refuse, with reasons. Models alone do repairs, first kernels and insights.
     """
 
     name = "both"

@@ -85,7 +85,7 @@ def command_words(configured: str) -> list[str]:
 
 
 class CommandProposer:
-    """Fill the executor's role with a program, which also decides what to change."""
+    """Use a program as executor; the program also decides what to change."""
 
     name = "command"
     abilities = PROPOSERS[name]
@@ -99,8 +99,8 @@ class CommandProposer:
         plans: int,
         accuracy: Callable[[], str] = lambda: "",
     ) -> None:
-        """Prepare the proposer. ``plans`` is N; ``accuracy`` says what the gate demands of a result. ConfigError if no
-        command is configured.
+        """Prepare the proposer. ``plans`` is N; ``accuracy`` describes the accuracy that the gate demands of a result.
+        ConfigError if no command is configured.
         """
         self._words = command_words(settings.run)
         self._settings, self._ledger, self._purse = settings, ledger, purse
@@ -197,7 +197,7 @@ class CommandProposer:
                     tags=question.tags,
                 )
                 call = await self._ledger.intend(intent)
-                cost = cap  # unless it reports less, the whole cap counts
+                cost = cap  # unless the program reports less, the whole cap is its cost
                 started = time.monotonic()
                 try:
                     await self._ledger.sent(call)

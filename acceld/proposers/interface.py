@@ -14,7 +14,7 @@ NO_PLAN = "straight from the kernel"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The problem to optimize, as far as a proposer may see it."""
+    """The problem to optimize, as a proposer may see it."""
 
     workload: str
     description: str
@@ -64,7 +64,7 @@ class PlanRequest:
     lineage: tuple[Step, ...] = ()
     """The steps from the baseline to the parent, oldest first."""
     below_us: float | None = None
-    """Latency below which a kernel may still enter the beam; None if any latency may."""
+    """Latency that a kernel must beat to enter the beam; None if any latency may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class FirstRequest:
     problem: Problem
     run: int
     blank: Kernel
-    """A kernel without text: API, entry and file name of the requested one."""
+    """A kernel without text, with the API, entry and file name of the requested one."""
     index: int
     step: int
     seed: int
@@ -133,10 +133,9 @@ class SummaryRequest:
 
 
 class Proposer(Protocol):
-    """Interface that fills the roles. Expected failures (a model that answers nothing) are values: no plan, no code,
-    None.
-
-    BudgetError and CredentialError end the run; other LLMErrors have been retried and recorded below.
+    """Interface that fills the roles. Expected failures (such as a model without an answer) are values: no plan, no
+    code, None. BudgetError and CredentialError end the run. Any other LLMError was already retried and recorded by the
+    layer below.
     """
 
     name: str

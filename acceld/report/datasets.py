@@ -27,8 +27,8 @@ REWARDS: Mapping[Status, float] = {
     Status.INCORRECT_DTYPE: -0.6,
     Status.INCORRECT_NUMERICAL: -0.5,
 }
-"""Reward by status of a kernel that did not pass. Statuses that say nothing about it (unsupported, suspect, untested)
-have none.
+"""Reward by status of a kernel that did not pass. Statuses that say nothing about the kernel (unsupported, suspect,
+untested) have none.
 """
 LEAST, MOST = -0.2, 2.0
 """Least and greatest reward of a kernel that passes."""

@@ -1,7 +1,7 @@
 """Run ablations: the same search with one setting changed at a time, at equal cost. Pure.
 
-Every variant may spend the same number of candidates, or the same USD, and stops for nothing else. Its memory holds
-only its own insights, so that no variant learns from another.
+Every variant may use the same number of candidates, or spend the same USD, and stops only at that limit. It sees only
+its own insights, so no variant learns from another.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FIELDS: Mapping[str, str] = {
     "knowledge": "knowledge",
     "strategy": "strategy",
 }
-"""Names that can be varied besides the proposer, with the search parameter of each."""
+"""Names that can be varied in addition to the proposer, with the search parameter of each."""
 PROPOSER = "proposer"
 
 
@@ -83,7 +83,7 @@ class Result:
     device_hours: float
     redundancy: float
     unruled_wins: float | None
-    """Share of the steps to the best kernels with a change class that no rule has."""
+    """Share of the steps to the best kernels whose class of change no rule covers."""
     progress: tuple[float, ...]
     """Geometric mean of the best so far after 1, 2, 3 ... candidates."""
     warnings: tuple[str, ...]
@@ -154,7 +154,9 @@ def variants(
 
 
 def without_effect(vary: Mapping[str, Sequence[Any]], proposer: str) -> dict[str, str]:
-    """Return the varied settings that have no effect with this proposer, and with those varied, each with the reason."""
+    """Return the varied settings, each with the reason, that have no effect with this proposer or with the other varied
+    ones.
+    """
     if any(PROPOSERS[one].uses_models for one in (proposer, *vary.get(PROPOSER, ()))):
         return {}
     return {name: why for name, why in WITHOUT_EFFECT.items() if name in vary}

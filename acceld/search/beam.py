@@ -75,7 +75,7 @@ def select(
 
 
 def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -> bool:
-    """Return True if the candidate's latency would earn it a place in ``beam`` (which has passed, best first)."""
+    """Return True if the candidate's latency is good enough to enter ``beam`` (candidates that passed, best first)."""
     latency = candidate.evaluation.latency_us if candidate.evaluation else None
     if latency is None:
         return False

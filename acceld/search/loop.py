@@ -42,7 +42,9 @@ FIXABLE = frozenset(
         Status.TIMEOUT,
     }
 )
-"""Failures a fixer may try to repair. Not ``unsupported``, which is the simulator's fault, nor ``suspect``, which a person decides."""
+"""Statuses of failures that a fixer may try to repair. ``unsupported`` is the simulator's fault, and about ``suspect``
+a person decides.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class Search:
         return state
 
     def _no_kernel(self) -> str:
-        """Return the message that no answer ever held a kernel, with the most frequent reason."""
+        """Return the message that no answer contained a kernel, with the most frequent reason."""
         (reason, count), *_ = self._codeless.most_common(1)
         return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
@@ -245,7 +247,7 @@ class Search:
                             name=f"r{run.id} iteration {self.iteration} parent {place} plan {index}",
                         )
         except TimeoutError:
-            # Candidates that were evaluated in time are selected from before the run ends.
+            # candidates that were evaluated in time are still selected before the run ends
             await self.control.checkpoint()
             await self._select(parents, sorted(children, key=lambda child: child.order))
             raise self._out_of_time() from None
@@ -272,7 +274,7 @@ class Search:
         }
 
     def _allowed(self, parents: int) -> Allowance:
-        """Return how many of the run's remaining candidates each place of this iteration may use."""
+        """Return the number of the run's remaining candidates that each place of this iteration may use."""
         limit, plan = self.parameters.candidates, self.strategy
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were evaluated")
@@ -439,7 +441,9 @@ class Search:
     async def _evaluate(
         self, parent: Candidate, plan: Plan, attempt: Attempt, order: tuple[int, int, int, int]
     ) -> Candidate:
-        """Write the candidate (once) and evaluate it. A rule's change is as trusted as the kernel it changes."""
+        """Write the candidate (once) and evaluate it. A kernel changed by a rule is trusted as much as the kernel
+        before the change.
+        """
         assert attempt.text is not None
         self._made += 1
         child = self._candidates.get(attempt.id)

@@ -1,4 +1,5 @@
-"""Manage the optimization memory: which rewrites teach, which insights are shown, merged or withdrawn. Pure.
+"""Manage the optimization memory: choose the rewrites that teach, and the insights that are shown, merged or withdrawn.
+Pure functions.
 
 After AccelOpt (arXiv 2511.15915, section 3): each iteration at most TopK new insights, at most half of them positive,
 from pairs of a parent and a child that differ by more than a threshold; capacity ExpN. Different from the paper:
@@ -41,9 +42,9 @@ class MemorySettings:
     t_pos: float = 1.04
     t_neg: float = 1.15
     show_simulated: bool = False
-    """True if a measured run also sees insights from simulations, marked unverified."""
+    """True if a run with measured latencies also sees insights from simulations, marked as unverified."""
     own: bool = False
-    """True for only the run's own insights, without others' pinned ones. Used for comparisons."""
+    """True if a run sees only its own insights, without those pinned by other runs. Used for comparisons."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -63,12 +64,14 @@ class Applicability:
     source: Source = Source.SIMULATED
     tags: tuple[str, ...] = ()
     bound: str = ""
-    """The bottleneck of the kernel that plans are made for."""
+    """The bottleneck of the kernel that is to be improved."""
     dtype: str = ""
 
 
 def noise(candidate: Candidate) -> float:
-    """Return the fraction inside which the ratio of this candidate to its parent teaches nothing; 0 if unknown."""
+    """Return the noise of this candidate's ratio to its parent, as a fraction: smaller differences teach nothing. 0 if
+    unknown.
+    """
     profile = candidate.evaluation.profile if candidate.evaluation else None
     if profile is None:
         return 0.0
@@ -88,8 +91,8 @@ def rewrites(
 ) -> tuple[list[RewritePair], list[RewritePair]]:
     """Return the pairs that could teach, best first: positive ones (parent, child), negative ones (child, parent).
 
-    Each group of attempts (one plan for one parent) offers its best child and its worst. Children whose program is
-    their parent's, or was offered before, are left out.
+    Each group of attempts (one plan for one parent) offers its best child and its worst. A child is left out if its
+    program equals its parent's or was already offered.
     """
     by_id = {candidate.id: candidate for candidate in candidates}
     groups: dict[tuple[int, int | None], list[tuple[float, Candidate]]] = {}
@@ -180,8 +183,8 @@ def value(insight: Insight, where: Applicability, newer: int) -> float:
     """Return the expected usefulness: win-rate with one win and one loss added, halved every ``HALF_LIFE`` newer
     insights.
 
-    Insights of other workloads are weighted by shared tags. Those from other dtypes count half, those for the same
-    bounding engine a little more.
+    Insights of other workloads are weighted by shared tags. Those from other dtypes count half; those with the same
+    bottleneck count a little more.
     """
     rate = (insight.wins + 1) / (insight.wins + insight.losses + 2)
     near = 1.0 if insight.run == where.run or set(insight.tags) & set(where.tags) else ELSEWHERE
@@ -224,7 +227,7 @@ def redundancy(insights: Sequence[Insight]) -> float:
 
 
 def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:
-    """Return the insights to withdraw when a candidate is found suspect: those with it at either end."""
+    """Return the insights to withdraw when a candidate is found suspect: those whose pair contains it."""
     return [
         insight
         for insight in insights
@@ -238,7 +241,7 @@ def kind_of(pair: RewritePair) -> InsightKind:
 
 
 def repeated(plans: Sequence[Plan]) -> float:
-    """Return the share of plans that say what an earlier plan for the same parent said."""
+    """Return the share of plans that repeat an earlier plan for the same parent."""
     seen: dict[int, list[str]] = {}
     repeats = 0
     for plan in (plan for plan in plans if plan.title != NO_PLAN):

@@ -109,10 +109,8 @@ class Outcome:
     ran.
     """
     screened: Mapping[str, int] | None = None
-    """Candidates that the simulator found clearly slower than their parent.
-
-    Counted are those dropped, those measured all the same, and of the latter those faster than their parent (wrong).
-    None if nothing was screened.
+    """Counts of candidates that the simulator found clearly slower than their parent: those dropped, those measured
+    nevertheless, and of the latter those that were faster than their parent (``wrong``). None if nothing was screened.
     """
     shapes: tuple[ShapeSpeedup, ...] = ()
     """Speed-ups by shape, for a workload that lists several; latencies and speed-up above are then their weighted

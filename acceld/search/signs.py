@@ -1,7 +1,6 @@
-"""Find signs that a search goes wrong, which the paper's failures showed, and rate its repairs. Pure.
-
-Examples: a beam stuck in one lineage, a memory nobody cites, plans that repeat, calls without code. Each is a figure
-with a sentence that says what to change.
+"""Find signs that a search goes wrong, and rate its repairs. Pure functions. // The signs are the failures that the
+paper describes: a beam stuck in one lineage, a memory that no plan cites, plans that repeat, calls without code. Each
+is a figure with a sentence that advises a change.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Sign:
     text: str
     hint: str
     of_models: bool = True
-    """True if the sign is about models' calls."""
+    """True if the sign is about calls of models."""
 
 
 @dataclass(frozen=True, slots=True)

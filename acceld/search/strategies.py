@@ -30,7 +30,7 @@ class Strategy:
     iterations: int
 
     keeps_fastest: ClassVar[bool] = True
-    """True if a candidate slower than every one of a full beam is never kept."""
+    """True if a full beam never accepts a candidate slower than all of its members."""
 
     def next_beam(self, before: Beam, fastest: Beam, passed: Sequence[Candidate]) -> Beam:
         """Return the next beam from the former beam, the fastest candidates now, and the children that passed, in

@@ -1,4 +1,4 @@
-"""Apply an earlier win to an edited file: the change that made the old text faster, on the new text."""
+"""Apply an earlier win to an edited file: repeat on the new text the change that made the old text faster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rebased(base: str, best: str, edited: str) -> str | None:
     for tag, start, end, new_start, new_end in reversed(changes):
         if tag == "equal":
             continue
-        # Every removed line, and the line after the change, must still be there, side by side.
+        # Every removed line, and the line after the change, must still be in the file, next to each other.
         touched = [place.get(line) for line in range(start, end + (end == start))]
         if None in touched or [line - touched[0] for line in touched] != list(range(len(touched))):  # type: ignore[operator]
             return None

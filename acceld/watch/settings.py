@@ -21,9 +21,7 @@ from acceld.workloads.discovery import workload_folders
 RESTART = ("evaluate.", "devices.", "daemon.", "paths.workloads")
 """Prefixes of the keys that a daemon reads only when it starts."""
 AT_ONCE = ("budget.day_usd", "budget.daemon_usd", "budget.allow_unknown_price", "hooks.", "paths.prompts")
-"""Prefixes of the keys that take effect at once. The others take effect when something begins: a run, a console, a
-watch.
-"""
+"""Prefixes of the keys that take effect at once. The others take effect when the next run, console or watch begins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class Watched:
     """Base and best text of the newest win."""
     generation: int = 0
     seen: dict[str, Evaluation] = field(default_factory=dict)
-    """Results by canonical and interface hash, so that going back costs nothing."""
+    """Results by canonical and interface hash, so that returning to an earlier state needs no evaluation."""
 
 
 Report = Callable[..., None]
@@ -185,7 +185,7 @@ class Tiers:
         watched.last = timed
 
     async def _committed(self, watched: Watched) -> Evaluation | None:
-        """Return the timing of the version in git HEAD, done once for each commit; None without a commit."""
+        """Return the timing of the version in git HEAD; None without a commit. Each commit is timed once."""
         words = ["git", "-C", str(watched.path.parent), "show", f"HEAD:./{watched.path.name}"]
         try:
             shown = await asyncio.to_thread(subprocess.run, words, capture_output=True, timeout=5, check=False)

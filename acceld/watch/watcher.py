@@ -154,7 +154,7 @@ class Watcher:
                 self._start(watched)
 
     def _start(self, watched: Watched) -> None:
-        """Evaluate the newest state, and cancel what an older one still waits for."""
+        """Evaluate the newest state, and cancel unfinished work on an older one."""
         running = self._tasks.get(watched.path)
         if running is not None and not running.done():
             running.cancel()
@@ -216,7 +216,7 @@ class Watcher:
     async def _carry_over(
         self, watched: Watched, kernel: Kernel, evaluated: Evaluation, report: Callable[..., None]
     ) -> None:
-        """Try the earlier win on the edited file before anything is spent."""
+        """Try the earlier win on the edited file, which costs nothing, before a search."""
         if watched.best is None:
             return
         text = rebased(*watched.best, kernel.text)

@@ -1,8 +1,9 @@
-"""Workloads: operators with fixed shapes, input makers, a numpy reference, a tolerance, declared work and baselines.
+"""Define workloads: operators with fixed shapes, input makers, a numpy reference, a tolerance, declared work and
+baselines.
 
 A workload is a folder ``workloads/<family>/<name>/`` with ``workload.toml``, ``reference.py`` and one kernel file per
-API; docs/workloads.md describes the format. Importing this package loads neither numpy nor any workload; the
-reference of a workload is imported only by :func:`load_reference`, :func:`make_inputs` and what builds on them.
+API; docs/workloads.md describes the format. Importing this package loads neither numpy nor any workload; the reference
+of a workload is imported only by :func:`load_reference`, :func:`make_inputs` and their callers.
 """
 
 from acceld.workloads.checks import MetamorphicPair, metamorphic_pair

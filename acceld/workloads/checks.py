@@ -1,4 +1,4 @@
-"""Metamorphic checks: what two runs on related inputs must have in common, whatever the reference says.
+"""Derive metamorphic checks: relations that two runs on related inputs must keep, independent of the reference.
 
 ==========  ====================================================================================================
 reorder     permuting ``axis`` of ``arguments`` leaves every output alone

@@ -31,7 +31,7 @@ def make_inputs(workload: Workload, seed: int | None, distribution: str = "own",
 
     ``seed`` None draws from the operating system; the same seed gives the same inputs. ``own`` seeds numpy's global
     generator as the published workloads do (so seeds 0, 21, 42, 63, 84 give the published inputs) and puts its state
-    back. ``dtype``, where given, replaces the type of every floating-point array after drawing.
+    back. ``dtype``, if given, replaces the type of every floating-point array after drawing.
 
     Raises WorkloadError for an unknown distribution or one the workload refuses.
     """

@@ -99,7 +99,7 @@ def begin_call(tx: Transaction, call: NewCall) -> int:
 
 
 def call_sent(tx: Transaction, number: int) -> None:
-    """Record that a call's first request is sent now, and may be billed from here on."""
+    """Record that a call's first request is sent now, so that it may be billed from now on."""
     tx.update("llm_calls", number, sent_at=tx.at)
 
 
@@ -199,7 +199,7 @@ def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
 
 
 def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
-    """End a call that nobody waits for any more. Its cost is the reserved amount, or nothing if it was never sent."""
+    """End a call that no caller waits for any more. Its cost is the reserved amount, or nothing if it was never sent."""
     row = tx.one("SELECT reserved_usd, sent_at FROM llm_calls WHERE id = ?", (number,))
     cost = row["reserved_usd"] if row else None
     if row and row["sent_at"] is None:

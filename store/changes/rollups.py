@@ -100,7 +100,7 @@ def call_ended(tx: Transaction, row: sqlite3.Row) -> None:
 
 
 def micro(cost_usd: float | None) -> int:
-    """Return whole micro-dollars; 0 for an unknown cost, which ``unpriced_calls`` counts."""
+    """Return whole micro-dollars; 0 for an unknown cost, which is counted in ``unpriced_calls``."""
     return 0 if cost_usd is None else int(cost_usd * MICRO + 0.5)
 
 

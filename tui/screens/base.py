@@ -54,9 +54,9 @@ class ConsoleScreen(Screen[None]):
         self.query_text = ""
         self.sort = 0
         self._pointed: Hashable | None = None
-        """Key that the cursor was last moved to."""
+        """Key to which the cursor was last moved."""
         self._unread: dict[str, str] = {}
-        """Message for each request without an answer: it is being read, or the reason why it could not be."""
+        """Message for each request without an answer: it is under way, or the reason why it failed."""
         self._greyed: frozenset[str] = frozenset()
         """Keys of actions that are not possible now."""
 
@@ -116,7 +116,7 @@ class ConsoleScreen(Screen[None]):
             self.refresh_bindings()
 
     async def on_key(self, event: events.Key) -> None:
-        """Say why a greyed key does nothing."""
+        """Show the reason why a greyed key does nothing."""
         active = self.active_bindings.get(event.key)
         if active is not None and not active.enabled and active.binding.action.startswith("app.steer("):
             event.stop()
@@ -173,7 +173,7 @@ class ConsoleScreen(Screen[None]):
         if run is None:
             text.append("acceld", palette.strong).append(f"  {app.client.where}", palette.muted)
             return text
-        if not run.workload:  # its row has not arrived: nothing is known, not even its state
+        if not run.workload:  # its row has not arrived, so not even its state is known
             return text.append(f"r{run.id}", palette.strong).append("  reading", palette.muted)
         row = app.state.runs.get(run.id)
         parts = [(styled(f"r{run.id} {run.workload}", palette.strong), 9), (styled(f" {run.chip}", palette.muted), 0)]

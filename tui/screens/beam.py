@@ -27,7 +27,7 @@ from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import age, clock, level_of, sentence, state_word, status_word
 
 PEAK = 7
-"""Width of the column for percent of peak, which a narrow list leaves out first."""
+"""Width of the column for percent of peak, the first column that a narrow list leaves out."""
 FIGURES = 9 + 1 + 6 + 1 + PEAK + 1 + 13
 """Widths of the columns latency, speed-up, percent of peak and status."""
 NARROW = 66
@@ -298,7 +298,7 @@ class BeamScreen(ConsoleScreen):
         pane.scroll_home(animate=False)
 
     def _now(self, width: int, height: int) -> Text:
-        """Return devices, what waits, and what this run did last."""
+        """Return lines on the devices, the waiting candidates, and the run's latest events."""
         palette, app, run = self.palette, self.session, self.run_view
         state, text = app.state, Text()
         for name in sorted(state.devices)[: height // 4]:

@@ -66,7 +66,7 @@ class CandidateScreen(CandidateInView):
         self._other = ("", "")
         self._draw_view()
 
-    # -- what is seen --------------------------------------------------------------------------------------------
+    # -- content -------------------------------------------------------------------------------------------------
 
     def _views(self, width: int) -> Text:
         text = Text(" ")

@@ -10,8 +10,9 @@ from acceld.tui.session import Session
 
 
 class CandidateInView(ConsoleScreen):
-    """Load all facts about the candidate in view, again when it has a new result. Without a candidate, the best one is
-    shown.
+    """Load all facts about the candidate in view, and load them again when it has a new result.
+
+    Without a candidate in view, the best one is shown.
     """
 
     WANTS: ClassVar[frozenset[str]] = frozenset({"run"})

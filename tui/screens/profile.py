@@ -1,4 +1,4 @@
-"""Show a candidate's profile: where its time goes, and what each figure is based on."""
+"""Show a candidate's profile: the parts of its time, and the basis of each figure."""
 
 from __future__ import annotations
 

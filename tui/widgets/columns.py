@@ -60,7 +60,7 @@ def line(columns: Sequence[Column], cells: Sequence[tuple[str, Style]], width: i
 
 
 def whole(parts: Sequence[tuple[Text, int]], width: int) -> Text:
-    """Return texts one after another. Those with the lowest numbers are left out until the rest fits. No text is cut."""
+    """Return texts one after another. If they do not fit, those with the lowest numbers are left out. No text is cut."""
     kept = list(parts)
     while len(kept) > 1 and sum(text.cell_len for text, _ in kept) > width:
         kept.remove(min(reversed(kept), key=lambda one: one[1]))

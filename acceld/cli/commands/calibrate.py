@@ -1,4 +1,4 @@
-"""``acceld calibrate``: show show how far the simulator is off on this machine, and correct it, correct it, and find cores that disturb each
+"""``acceld calibrate``: show the simulator's error on this machine, correct it, and find cores that disturb each
 other's times.
 """
 

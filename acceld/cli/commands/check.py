@@ -183,7 +183,7 @@ def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Itera
 async def _admit(
     config: Config, home: Home, admissions: Admissions, asked: Sequence[Workload]
 ) -> dict[str, Admission | str]:
-    """Run the admission of workloads that have none yet. Return findings by name, or what is wrong with the workload."""
+    """Run the admission of workloads that have none yet. Return findings by name, or the error of the workload."""
     from acceld.evaluate.sandbox.ladder import probe_level
     from acceld.evaluate.simulated.children import Children
 

@@ -36,7 +36,7 @@ from acceld.targets import SIMULATOR
 
 ANSWER_S = 1800.0
 LINES = 3
-"""Number of lines that are annotated with a change of their cost."""
+"""Number of lines with a changed cost that are annotated."""
 LEAST_PERCENT = 1.0
 """A line is named if its cost grew by at least this percentage of the kernel's time."""
 KEYS = ("path", "workload", "most_percent")

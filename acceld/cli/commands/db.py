@@ -1,4 +1,4 @@
-"""``acceld db``: back up, restore, check, shrink or prune the history."""
+"""``acceld db``: back up, restore, check, shrink or prune the history's database."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ class Item:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate the kernels that have no result yet. The exit code says whether that worked, not whether the kernels are
-    good.
+    """Evaluate the kernels that have no result yet. The exit code depends on the command's own success, not on the
+    kernels' results.
     """
     if arguments.best_of < 1 or arguments.jobs < 1:
         raise UsageError("--best-of and --jobs are at least 1")

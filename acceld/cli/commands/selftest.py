@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the suite. Return 1 if the evaluator accepted an attack, died, refused an honest kernel or caught an attack
-    by another rule.
+    """Run the suite. Return 1 if the evaluator accepted an attack, ended unexpectedly, refused an honest kernel, or
+    refused an attack by a rule that its file does not name.
     """
     from acceld.evaluate.selftest.runner import FAILURES, run_selftest
 

@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
-    """Stop the daemon of ``home``; the pid it had. DaemonError if none runs or it does not end."""
+    """Stop the daemon of ``home`` and return its former pid. DaemonError if none runs or it does not end."""
     reported = home.daemon()
     if reported is None:
         raise not_running(home)
@@ -40,7 +40,7 @@ def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
         Client(home).send("POST", "/v1/stop", {} if grace_s is None else {"grace_s": grace_s})
     except DaemonError:
         if process_start(pid) == reported["process_started"]:
-            os.kill(pid, signal.SIGTERM)  # it does not answer, or speaks another protocol; signals it understands
+            os.kill(pid, signal.SIGTERM)  # it does not answer, or speaks another protocol; it still obeys signals
     deadline = time.monotonic() + timeout_s
     while home.is_served():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""``acceld suggest``: what the rewrite rules would change in a kernel. Edits nothing."""
+"""``acceld suggest``: show the changes that the rewrite rules would make to a kernel. Edits nothing."""
 
 from __future__ import annotations
 

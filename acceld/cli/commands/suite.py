@@ -1,4 +1,4 @@
-"""``acceld suite``: many kernels under one budget; one table, one figure; two suites side by side."""
+"""``acceld suite``: optimize many kernels under one budget, with one table and one figure; or compare two suites."""
 
 from __future__ import annotations
 

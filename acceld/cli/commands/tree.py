@@ -1,4 +1,4 @@
-"""``acceld tree``: print show a run's candidates as a tree."""
+"""``acceld tree``: print a run's candidates as a tree."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def _every_run(history: Any) -> list[dict[str, Any]]:
 
 
 def _mark(client: Client, result: Result) -> None:
-    """Store whether a winner still holds. A device that was not available says nothing about it."""
+    """Store if a winner still holds. If no device was available, nothing is stored."""
     case, failure = result.case, result.evaluation.failure
     if case.run is None or result.evaluation.status in (Status.TIMEOUT, Status.UNSUPPORTED):
         return

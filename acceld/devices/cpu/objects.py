@@ -1,6 +1,5 @@
-"""Check what a compiled C kernel does besides computing.
-
-Its text can hide a call; its symbols can not.
+"""Check a compiled C kernel for anything but computing. A source text can hide a call; the symbols of its object can
+not.
 """
 
 from __future__ import annotations
@@ -42,8 +41,9 @@ _INSTRUCTION = re.compile(
     r"|svc|hvc|smc|mrs|msr|isb)[bwlq]?(?:[ \t]|$)|(%[fg]s:)(?!0x28\b)",
     re.MULTILINE,
 )
-"""Instructions that read a clock or a counter, draw random numbers, call the kernel of the system, or reach the thread's own block
-(but for the guard of the stack at 0x28)."""
+"""Instructions that read a clock or a counter, draw random numbers, make system calls, or reach the thread's own block
+(except the guard of the stack at 0x28).
+"""
 _DISASSEMBLE_S = 30.0
 _MARKER = re.compile(r'# \d+ "[^"\n]*"(?: ([12])\b)?')
 _ASSEMBLER_NAME = re.compile(r'\)\s*(?:__asm__|__asm|asm)\s*\(\s*((?:"[^"]*"\s*)+)\)')
@@ -51,7 +51,7 @@ _DECLARED = re.compile(r"\bextern\b[^;{}()=]*?\b(\w+)\s*\(")
 
 
 def complaint(path: Path, search: str) -> tuple[str, str]:
-    """Return the rule that a compiled object breaks, and where; two empty texts if it breaks none.
+    """Return the rule that a compiled object breaks, and the place; two empty texts if it breaks none.
 
     Tools are found along ``search``. The preprocessed source is read too if it lies beside the object (``.i``).
     """

@@ -1,7 +1,7 @@
 """Measure the rates of one core of this machine once, and store them: multiply-adds, copies in memory and in cache.
 
-Percentages of peak use the rates of memory and arithmetic. A kernel is suspect if it would have to exceed the cache's
-rate, or arithmetic's by a fifth.
+Percentages of peak use the rates of memory and arithmetic. A kernel is suspect if its latency would need more than the
+cache's rate, or 1.2 times the rate of arithmetic.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _FORBIDDEN = frozenset(
     "weakref alias redefine_extname __start init_array seg_fs seg_gs _GLOBAL_OFFSET_TABLE_ return_address frame_address stack_address "
     "extract_return_addr frob_return_addr thread_pointer set_thread_pointer apply_args unwind_init eh_return".split()
 )
-"""Names for something other than computing, or for reaching functions by other names."""
+"""Names that do something other than computing, or that reach functions by other names."""
 _FAMILIES = re.compile(
     r"(pthread|thrd|mtx|cnd|sched|shm|sem|mq|aio|timer|cblas|io_uring|inotify|process_vm)_\w+|posix_spawnp?"
     r"|dwarf_\w+|dl(open|sym|vsym|close|mopen|addr|info|_iterate_phdr)|sig(action|procmask|queue|altstack|longjmp|setjmp|suspend|wait\w*)"

@@ -155,7 +155,7 @@ class _Recorder:
         }
 
     def load_binary(self, name: str, binary: bytes, shared: int, _: int) -> tuple[None, int, int, int, int]:
-        """Return the device code's number as its handle. Registers and spills are known only to the GPU's driver."""
+        """Return the device code's number as its handle. Only the GPU's driver knows registers and spills."""
         self.kernels.append(Code(name, bytes(binary), shared, 1))
         return None, len(self.kernels) - 1, 0, 0, 1024
 

@@ -1,4 +1,4 @@
-"""Record what datasheets say about GPUs, by acceld's names for them.
+"""List the datasheet figures of GPUs, by acceld's names for them.
 
 Rates are dense, without sparsity, and of the SXM form if there are several. ``l2_bytes`` decides how much is written to
 empty the cache. Percentages of peak use these figures; none of them is measured. docs/gpu.md has the same figures.

@@ -1,4 +1,5 @@
-"""Encode and decode launch plans: what a kernel's host code does, as plain data with compiled device code.
+"""Encode and decode launch plans. A launch plan records the actions of a kernel's host code as plain data with compiled
+device code.
 
 Host code runs once, in a jail, with the shapes of its arguments and without their data. Its allocations and launches
 are recorded; replaying them needs none of the candidate's Python. The bytes are a little-endian length, a JSON header
@@ -87,7 +88,9 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A launch of kernel number ``kernel``. ``scratch_bytes`` is what each program needs in addition to its arguments."""
+    """A launch of kernel number ``kernel``. ``scratch_bytes`` is the memory that each program needs in addition to its
+    arguments.
+    """
 
     kernel: int
     grid: tuple[int, int, int]

@@ -6,8 +6,8 @@ launch left there. A buffer of several times the L2 cache is written. Device mem
 inputs of this call, which no later call sees.
 
 The device works through a queue. All launches are queued behind the write of that buffer, before the device reaches the
-first event. Otherwise the time of the host to queue them would count. After each sequence this is checked. If the
-device was faster than the host, the sequence is repeated behind more writes.
+first event. Otherwise the time of the host to queue them would count. After each sequence the runner checks that they
+were queued in time. If the device was faster than the host, the sequence is repeated behind more writes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from acceld.workloads.records import ArraySpec
 REPEATS = 5
 """Number of launch sequences timed in one call; the call's time is their median."""
 MOST_FLUSHES = 64
-"""Limit on writes of the buffer before a sequence. If they are too few, the time includes the host's."""
+"""Limit on writes of the buffer before a sequence. If even these do not suffice, the time includes that of the host."""
 _WARP = 32
 
 

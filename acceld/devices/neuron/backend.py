@@ -64,7 +64,7 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
 
 
 def _compatible(found: NeuronTools, config: Config) -> Iterator[Finding]:
-    """Yield which workloads run with the compiler and the chip; with each chip, if the firmware names none."""
+    """Yield the workloads that run with the compiler and the chip, or with each chip if the firmware names none."""
     versions = {one.version: None for one in found.packages if one.name == "neuronx-cc"}
     known = [workload(name, config.paths.workloads) for name in find_workloads(config.paths.workloads)]
     for version in versions:
@@ -76,7 +76,7 @@ def _compatible(found: NeuronTools, config: Config) -> Iterator[Finding]:
 
 
 def _backend(target: Target, settings: DevicesConfig) -> Finding:
-    """Return what a backend would use here, or what it lacks."""
+    """Return the parts that a backend would use on this machine, or the parts that are missing."""
     backend = target.backend
     try:
         found = asyncio.run(

@@ -44,7 +44,8 @@ class Bench:
     ) -> T | Failed:
         """Do ``work`` with a runner on a leased core, and on another core if the first is lost.
 
-        DeviceError if no core can be had, or if nothing proves that a core ran, not even for a known-good kernel.
+        DeviceError if no core can be leased, or if there is no proof that a core ran, not even with a known-good
+        kernel.
         """
         machine, request = self._machine, case.request
         await self._recover()

@@ -1,11 +1,9 @@
 """Evaluate on the Neuron backends: compile in the jail, run on leased cores, time in isolation groups.
 
 A kernel is compiled while the simulator predicts it. It is checked on one leased core, for the search and the strict
-gate together, because a NEFF is loaded once. It is timed interleaved with its competitors, and tried on a fresh data
-set once more.
-
-If a core is lost while a kernel runs, the core gets a canary and the kernel another core. If a known-good kernel is
-lost too, the device is at fault. If only this kernel is, the kernel is at fault.
+gate together, because a NEFF is loaded once. It is timed interleaved with its competitors, and then tried once more on
+a fresh data set. If a core is lost while a kernel runs, a canary is tried on that core, and the kernel on another core.
+If a known-good kernel loses cores too, the device is at fault. If only this kernel does, the kernel is at fault.
 """
 
 from __future__ import annotations
@@ -159,7 +157,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
                 raise UsageError(
                     f"this machine is a {machine.chip}, not a {request.chip}", hint=f"--chip {machine.chip}"
                 )
-            # The firmware does not name the chip. The first request decides it for as long as the backend runs.
+            # the firmware does not name the chip, so the first request decides it for as long as the backend runs
             machine.chip, machine.certain = request.chip, True
         if request.run and request.run not in self._announced:
             self._announced[request.run] = True
@@ -167,8 +165,8 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return NeuronCase(request, loaded, seeds=self._seeds.of(request.run, loaded))
 
     async def _announce(self, request: EvaluationRequest, loaded: Workload, clock: Clock) -> None:
-        """Before the first measurement of a run, send a notice with the timing method, and whether a win could be
-        visible.
+        """Before the first measurement of a run, send a notice with the timing method and with the least visible
+        difference.
         """
         if self._on_notice is None:
             return
@@ -223,8 +221,8 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return None
 
     async def check(self, case: NeuronCase, gate: Gate) -> Failed | None:
-        """At the strict gate, check whether the workload can tell right from wrong. Its data sets ran before the
-        timing.
+        """At the strict gate, examine if the workload can distinguish right outputs from wrong ones. Its data sets ran
+        before the timing.
         """
         if gate is Gate.SEARCH:
             return None
@@ -232,7 +230,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return None if weak is None else Failed(Status.SUSPECT, weak, case.correctness(gate))
 
     async def learn(self, case: NeuronCase, evaluation: Evaluation) -> None:
-        """Store the latency of a kernel that passed, and compare it with the decision of screening."""
+        """Store the latency of a kernel that passed, and compare it with the decision of the screening."""
         if evaluation.status is not Status.PASSED or evaluation.latency_us is None:
             return
         if case.request.screen:

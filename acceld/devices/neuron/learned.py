@@ -1,4 +1,4 @@
-"""Store what was learned about this machine: cores that disturb each other, and how a toolchain compiles."""
+"""Store facts learned about this machine: cores that disturb each other, and a toolchain's jail and compile route."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT = Isolation.PAIR
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The jail, the route and the signatures with which a known-good kernel was compiled."""
+    """Jail, route and signatures with which a known-good kernel was compiled."""
 
     jail: CompileJail
     route: str

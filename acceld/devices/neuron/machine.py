@@ -159,7 +159,7 @@ class Machine:
         return True
 
     async def _time_canary(self) -> Round:
-        """Return a timed round of a known-good kernel. The class of DeviceError says what is at fault."""
+        """Return a timed round of a known-good kernel. The class of the DeviceError names the part at fault."""
         compiled, fault = await self._canary(), None
         async with self.leases.lease("canary", timing=True) as lease, self.runner(lease, self._lnc) as runner:
             bad = await runner.load(compiled, canary.INPUTS, canary.OUTPUTS)
@@ -192,7 +192,7 @@ class Machine:
                 f"the kernel needs {lnc} physical cores in one logical core, this machine has {lease.core.lnc}",
                 hint="set NEURON_LOGICAL_NC_CONFIG for the machine, or the kernel's LNC",
             )
-        # The runtime's processes may still write there while they end.
+        # the runtime's processes may still write there while they end
         with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:
             runner = await self.start(lease.core, Path(folder), lnc)
             lease.owns(runner.session)

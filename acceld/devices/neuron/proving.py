@@ -32,7 +32,7 @@ RUNGS: Mapping[str, tuple[CompileJail, ...]] = {
 }
 """Jails that each value of ``devices.compile_jail`` allows, the strictest first."""
 CANARY_S = 180.0
-"""Deadline in seconds for compiling a known-good kernel. A compiler that can not get a lock would wait without end."""
+"""Deadline in seconds for compiling a known-good kernel. A compiler that can not get a lock would wait for ever."""
 
 
 @dataclass(frozen=True, slots=True)

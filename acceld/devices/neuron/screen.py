@@ -45,7 +45,7 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """Its counts, for people."""
+        """Return the counts as text for people."""
         return f"{self.dropped} dropped, {self.sampled} measured all the same, {self.wrong} of these were wins"
 
     def plain(self) -> dict[str, object]:
@@ -54,7 +54,7 @@ class Screen:
 
     def choose(self, request: EvaluationRequest, mine: Profile, parents: Profile | None) -> Choice | None:
         """Return the choice for a candidate that may be dropped. None if it is not clearly slower than its parent, or
-        that is unknown.
+        if that is unknown.
         """
         if parents is None or not mine.latency_us or not parents.latency_us:
             return None

@@ -57,7 +57,8 @@ class Stopwatch:
         """Return the kernel's profile. At the strict gate, or on request, it is timed interleaved with its competitors.
 
         Interleaved timing takes as many sessions as a win needs, each in its own process, on any free core. After
-        timing at the strict gate, the kernel must be right on a fresh data set: old outputs would not be.
+        timing at the strict gate, the kernel must be right on a fresh data set, so that a kernel that returns old
+        outputs fails.
         """
         strict = case.request.gate is Gate.STRICT
         others = await self._others(case) if strict or case.request.interleave or not case.request.run else []

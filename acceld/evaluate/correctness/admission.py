@@ -1,4 +1,4 @@
-"""Findings on whether a workload can tell right from wrong, stored by the workload's content.
+"""Store findings on workloads, by their content: whether the checks can distinguish right outputs from wrong ones.
 
 :mod:`acceld.evaluate.correctness.examination` makes them, in a child.
 """
@@ -28,9 +28,9 @@ _HINT = "Leave the argument out, declare it fixed, or give it a distribution tha
 class Admission:
     """Findings on one workload.
 
-    ``complaint`` is the reason why passing means little on it, empty if there is none. ``regions`` is the number of
-    parts of each array that were replaced, ``variants`` the distributions tried. ``left`` names the arguments that
-    there was no time for. ``untried`` is the reason if nothing was tried.
+    ``complaint`` is the reason why a pass on it means little; empty if there is none. ``regions`` is the number of
+    parts of each array that were replaced, ``variants`` the distributions tried. ``left`` names the arguments that were
+    not examined for lack of time. ``untried`` is the reason why nothing was tried; empty if something was.
     """
 
     complaint: str = ""
@@ -42,7 +42,7 @@ class Admission:
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         if self.complaint or self.untried:
             return self.complaint or f"not tried: {self.untried}"
         parts = f" in {self.regions} parts each" if self.regions > 1 else ""
@@ -77,7 +77,9 @@ class Admissions:
             return None
 
     async def of(self, loaded: Workload, admit: Admit) -> Admission:
-        """Return the stored finding, or what ``admit`` finds now. WorkloadError from the workload's reference."""
+        """Return the stored finding, or the result of ``admit`` now. Raises WorkloadError from the workload's
+        reference.
+        """
         if loaded.reference is None:
             return Admission(untried="it has no reference")
         if loaded.sample is not None:
@@ -87,7 +89,7 @@ class Admissions:
             if found is None:
                 found = await admit(loaded, fresh_seed())
                 if found.untried:
-                    self._untried[loaded.hash] = found  # not stored: elsewhere there may be time and memory for it
+                    self._untried[loaded.hash] = found  # not stored: on another machine time and memory may suffice
                 else:
                     await asyncio.to_thread(self._store, loaded, found)
             return found

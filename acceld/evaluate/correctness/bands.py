@@ -1,4 +1,5 @@
-"""Draw inputs at the edges: one data set whose rows follow many hard distributions in turn, each measured alone.
+"""Draw inputs at the limits of float32: one data set whose rows follow many hard distributions in turn, each measured
+separately.
 
 A banded variant names an axis that inputs and outputs share, by the symbol in ``workload.toml``: ``banded/M``. Index i of
 that axis belongs to one band, in an order that the seed decides; every other argument stays as the workload draws it.

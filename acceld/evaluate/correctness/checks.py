@@ -13,8 +13,8 @@ WORST = 1e9
 _HEAVY_TAIL = 64
 """Factor on the tolerance up to which the noise is measured on the same data set.
 
-Where two near ties of a softmax decide, one data set may be far noisier than the next. Products of bfloat16 parts are
-up to 64 times as inexact as float32.
+One data set may be far noisier than the next, for example if two nearly equal logits decide a softmax. Products of
+bfloat16 parts are up to 64 times as inexact as float32.
 """
 
 HINTS = {
@@ -44,7 +44,7 @@ def bounded(check: Check) -> Check:
 
 
 def worst_row(errors: Errors) -> float:
-    """Return the worst row's error as a number that a record can hold."""
+    """Return the worst row's error as a finite number that a record can hold."""
     return min(errors.worst_row, WORST)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 META = "meta.json"
 _WIDE_BYTES = 64 << 20
 _SURELY_RIGHT = 1e-6
-"""Relative L2 error up to which the position of an error is not searched for."""
+"""Relative L2 error below which the position of the largest error is not searched for."""
 _EMPTY_S = 60.0
 """Age in seconds beyond which an empty folder was left by a writer that has ended."""
 

@@ -1,4 +1,4 @@
-"""Inputs a kernel is tried on: the variants of a workload's data sets, by name.
+"""Make the inputs that a kernel is tried on: the variants of a workload's data sets, by name.
 
 ========================  =================================================================================
 own, scaled_up, ...       a distribution of :mod:`acceld.workloads`

@@ -1,4 +1,4 @@
-"""Examine whether a workload can tell right from wrong: a constant must not pass, and every input must matter.
+"""Examine a workload's power to detect wrong kernels: a constant must not pass, and every input must matter.
 
 Each array is cut into regions in C order; if one region is replaced by another draw, the reference's outputs must move
 by more than the tolerance on some distribution. Otherwise a kernel that never reads that region would pass. Arguments
@@ -48,7 +48,9 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
 
 
 def examine(workload: Workload, seed: int, expect: Expect | None = None, most_s: float = MOST_S) -> Admission:
-    """Return the admission, with the first reason found why passing means little. WorkloadError from the reference."""
+    """Return the admission, with the first reason why a pass would mean little. Raises WorkloadError from the
+    reference.
+    """
     expect, began = expect or _reference, time.process_time()
     regions, dull, tried = 0, True, list[str]()
     silent, left = list[tuple[int, int]](), set[str]()
@@ -87,7 +89,7 @@ def _reference(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
 
 
 def _moved(workload: Workload) -> list[int]:
-    """Return the positions of the arguments that must matter."""
+    """Return the positions of the arguments that must affect the outputs."""
     return [
         position
         for position, argument in enumerate(workload.arguments)

@@ -1,11 +1,11 @@
-"""Choose the data sets that each gate tries a program on, and hold errors against tolerances.
+"""Choose the data sets that each gate tries a program on, and compare errors with tolerances.
 
 * **search gate**: one secret data set of the run, drawn after the first program of the run was hashed.
 * **strict gate**: five fresh seeds of the workload's own distribution, every other declared distribution, every
-  metamorphic relation and every boosted argument, each with a fresh seed, each in a fresh process; the first is
-  run a second time with loops in another order, which must change nothing beyond rounding.
-  Where the reference is expensive (:data:`EXPENSIVE_S`), the seeds are drawn once a run, after its first program was hashed,
-  the own distribution keeps the search gate's data set, and one metamorphic relation is tried.
+  metamorphic relation and every boosted argument, each with a fresh seed, each in a fresh process. The first seed is
+  run a second time with loops in another order, which must change nothing beyond rounding. If the reference is
+  expensive (:data:`EXPENSIVE_S`), three things differ: the seeds are drawn once a run, after its first program was
+  hashed; the own distribution keeps the search gate's data set; and only one metamorphic relation is tried.
 * The **published gate** (five fixed seeds, fixed tolerance) is reported as ``accelopt_passed``, and decides nothing.
 """
 
@@ -36,7 +36,9 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A data set to try. Its inputs follow from ``seed`` and ``variant``. ``shuffled`` runs affine loops out of order."""
+    """A data set to try. Its inputs follow from ``seed`` and ``variant``. With ``shuffled`` affine loops run in random
+    order.
+    """
 
     variant: str
     seed: int
@@ -46,11 +48,13 @@ class Trial:
     kept: bool = False
     """True if the data set stays on disk for later candidates."""
     as_timed: bool = False
-    """True if the program runs as it is timed: dropped instructions are left out, and merged ones run once."""
+    """True if the program runs as the performance model times it: dropped instructions are left out, and merged ones
+    run once.
+    """
 
     @property
     def name(self) -> str:
-        """Name for people; a fresh seed stays secret while the run goes on."""
+        """Return a name for people that does not reveal a fresh seed while the run goes on."""
         if self.as_timed:
             return f"{self.variant}/as timed"
         if self.published:
@@ -107,7 +111,8 @@ def search_trial(seeds: Seeds) -> Trial:
 def strict_trials(
     workload: Workload, seeds: Seeds, *, expensive: bool, shared: bool = False, modelled: bool = False
 ) -> list[Trial]:
-    """Return the trials of the strict gate after the search gate has passed; first the cheapest that is likely to fail.
+    """Return the trials of the strict gate, which follows the search gate. The cheapest trial that is likely to fail
+    comes first.
 
     ``shared``: seeds are the run's, so that all its candidates are tried on the same data sets. ``modelled``: a
     performance model times the program, so on the data set with shuffled loops it also runs as it is timed.
@@ -160,7 +165,7 @@ def splits(workload: Workload, variant: str, floor: Errors) -> bool:
 
 
 def accuracy(workload: Workload, floors: Iterable[Errors]) -> str:
-    """Return what the gates demand of each output on the workload's own inputs, as a sentence for prompts.
+    """Return a sentence for prompts: the errors that the gates allow of each output on the workload's own inputs.
 
     ``floors`` is the noise of numpy in float32, one for each output. On other inputs the gates allow the same multiples
     of the noise there.
@@ -231,7 +236,7 @@ async def first_failure(
 ) -> Bad | None:
     """Return the first failure in trial order, or None.
 
-    Before each trial, ``wide`` says whether a second one may run beside it. When a trial fails, or this call is
+    Before each trial, ``wide`` is asked if a second trial may run beside it. When a trial fails, or this call is
     cancelled, the running trials are cancelled and waited for.
     """
     waiting = deque(trials)

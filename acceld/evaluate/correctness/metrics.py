@@ -7,7 +7,7 @@ With r the reference, e the error, rows the last axis, and R the root mean squar
 * ``worst_row``  = max over rows of |e_row| / max(|r_row|, 1e-4 R)
 * ``element``    = max over elements of |e_i| / (|r_i| + 1e-3 rms(r_row) + 1e-7 R/sqrt(row length))
 
-The damping terms keep an element or row that cancels to almost nothing from deciding alone.
+The added terms in the denominators limit the weight of elements and rows that cancel to almost nothing.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def compare_pieces(
 
 
 def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
-    """Return the errors where the reference is a number. ``BROKEN`` if only one of output and reference is NaN
-    somewhere.
+    """Return the errors of the elements whose reference is a number. ``BROKEN`` if at some element only one of output
+    and reference is NaN.
     """
     absent = np.isnan(expected)
     if not (np.isnan(actual.astype(np.float64)) == absent).all():
@@ -101,8 +101,8 @@ _ROUNDED = 5e-2
 
 
 def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
-    """Describe where ``actual`` differs most from ``expected``: position, both values, and whether rounding may be the
-    cause.
+    """Describe the largest difference of ``actual`` from ``expected``: its position, both values, and if rounding may
+    be the cause.
     """
     if expected.size == 0:
         return ""

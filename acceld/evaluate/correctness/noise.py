@@ -1,8 +1,8 @@
 """Store the noise of honest arithmetic by workload and distribution. It is measured once.
 
 Numpy's float32 noise is measured when a variant's first data set is made. The baseline's noise is measured only if a
-candidate exceeds numpy's. An accepted kernel of the same backend may honestly be noisier, because it sums in another
-order or uses other functions.
+candidate exceeds numpy's. The baseline may be noisier than numpy and still right, because it sums in another order or
+uses other functions.
 """
 
 from __future__ import annotations

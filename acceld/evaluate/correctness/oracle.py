@@ -34,17 +34,19 @@ from acceld.workloads import Workload, kernel_inputs, load_workload, outputs_in_
 _LARGEST = 3e38
 """Greatest value an output of type float32 may have."""
 _DRAWS = 4
-"""Number of random changes of the inputs, because one change may by chance cancel in the row that matters."""
+"""Number of random changes of the inputs. One change may by chance cancel in the row that decides."""
 _FLOAT32_ROUNDING, _PARTS_ROUNDING = 2.0**-23, 2.0**-18
-"""Greatest relative change that rounding makes of a float32 number: to a neighbor; to the sum of two bfloat16 numbers."""
+"""Greatest relative change by rounding a float32 number: to its neighbor; to a sum of two bfloat16 numbers."""
 _BEYOND = {False: 4.0, True: 256.0}
-"""Multiple of that rounding by which a band's inputs are changed to find near ties that decide its outputs."""
+"""Multiple of that rounding by which a band's inputs are changed, to find outputs that depend on nearly equal values.
+"""
 _STEEP = 16.0
-"""Factor by which an output may change more than its inputs before rounding can decide it."""
+"""An output that changes by more than this multiple of its inputs' change may be decided by rounding."""
 _NARROW = 4.0
 """Factor between the allowed noise of a narrower output and that of a float32 output. bfloat16 rounds by 1.7e-3."""
 _DENORMAL = 1e-30
-"""Root mean square below which an output's values, or those it was computed from, are rounded to zero by a chip."""
+"""Root mean square below which an output's values, or the values it was computed from, are rounded to zero by a chip.
+"""
 
 
 def make(request: bytes, reply: int) -> None:
@@ -170,7 +172,9 @@ def decisive(
     *,
     split: bool,
 ) -> list[Errors] | str:
-    """Return the floors, infinite for a piece that can not tell right from wrong; or the reason if none can."""
+    """Return the floors; a piece that can not distinguish right from wrong outputs has an infinite one. Return the
+    reason if no piece can.
+    """
     change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
     rng = np.random.default_rng([seed % 2**63, 19])
     moved = _floors(oracle, [_changed(one, change, rng) for one in inputs], expected, dtypes, pieces)

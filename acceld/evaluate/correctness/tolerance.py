@@ -1,4 +1,5 @@
-"""Derive the greatest error that passes: a multiple of the noise of honest float32 arithmetic, never more than the paper's.
+"""Derive the greatest error that passes: a multiple of the noise of float32 arithmetic, and never more than the paper's
+tolerance.
 
 The floor of an output is measured at registration, for each input distribution: the greater of numpy in float32
 against float64 and the workload's own baseline, on the same backend, against float64. Then::
@@ -7,15 +8,14 @@ against float64 and the workload's own baseline, on the same backend, against fl
     worst row    clamp(20 x floor, 1e-6, 1e-2), but at least 2 x floor
     element      max(50 x floor, 1e-3)
 
-Where a workload allows it, a product may be made of three products of bfloat16 parts. That is wrong by 4.5e-6 of each
-product however many are summed, so it may exceed 20 x floor where few terms are summed; such workloads are given
-1e-5 (5e-5 for a row, 600 x floor for an element) at least, except where everything is whole numbers, which split
-without error.
+If a workload allows it, a product may be made of three products of bfloat16 parts. Each such product has an error of
+4.5e-6, however many are summed. That may exceed 20 x floor if few terms are summed. So such workloads get at least 1e-5
+(5e-5 for a row, 600 x floor for an element). Whole numbers split without error, so inputs of whole numbers get no more.
 
-How much a workload amplifies an error on its inputs shows where these are changed at random by as much as rounding does:
-to a neighbor in float32, or to the sum of two bfloat16 parts. Three products of parts are wrong by 1.0 to 2.6 times what
-the latter does (measured on softmax, attention, gated products, norms); a candidate may be wrong by four times as much.
-That is measured, several times over, on the inputs of a near miss.
+A workload may amplify an error of its inputs. To measure that, the inputs are changed at random by as much as rounding
+changes them: to a neighbor in float32, or to the sum of two bfloat16 parts. Three products of parts have 1.0 to 2.6
+times the error of the latter change (measured on softmax, attention, gated products, norms). A candidate may have four
+times its error. If a candidate narrowly fails, the change is measured several times on its very inputs.
 
 A fixed 2e-5 is 2 to 558 times the floor of the public workloads: wide enough to leave out whole terms.
 """
@@ -38,12 +38,12 @@ _ELEMENT_MULTIPLE, _SPLIT_MULTIPLE, _LEAST_ELEMENT = 50.0, 600.0, 1e-3
 _EDGE, _EDGE_ROW, _EDGE_ELEMENT = 1e-4, 1e-2, 1e-1
 """Least limits in bands of hard inputs.
 
-A logit of 1000 is rounded by 6e-5 if a kernel keeps it, and not at all if the kernel first subtracts the greatest. The
-errors that a band is meant to find are larger: values that overflow, are cut off or are left out.
+For example, a logit of 1000 is rounded by 6e-5 if a kernel stores it, and not at all if the kernel first subtracts the
+greatest logit. The errors that a band is meant to find are larger: values that overflow, are cut off or are left out.
 """
 
 _MIXED_ELEMENT = 4e-3
-"""Least limit of an element where a row mixes magnitudes.
+"""Least limit of an element if its row mixes magnitudes.
 
 A normalization that first subtracts one element of its row rounds all others as much as that element. If it is 80 and
 they are about 1, a result near zero is wrong by up to 2.7e-3 (measured for rows of 128 to 8192 elements).

@@ -22,9 +22,9 @@ GUARD_BYTES = 4096
 """Least size of the guard zone before, between and after arrays."""
 _STEP_BYTES = 64
 _SKEW_BYTES = 320
-"""Bytes added for each array, so that the arrays do not all fall on the same cache sets."""
+"""Bytes added for each array, so that the arrays do not all start on the same cache sets."""
 _F_ADD_SEALS, _F_SEALS = 1033, 0x1 | 0x2 | 0x4
-"""fcntl(2): seal against sealing, shrinking and growing."""
+"""Constants of fcntl(2): add seals; the seals against sealing, shrinking and growing."""
 
 
 @dataclass(frozen=True, slots=True)

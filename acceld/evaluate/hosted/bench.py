@@ -44,7 +44,7 @@ _MOST_RECORD = 4 << 20
 _FILES, _DEVICE_FILES = 64, 1024
 """Limits on open files of an evaluated process. A GPU's driver library opens hundreds."""
 _ARTEFACT_MODE, _FOLDER_MODE = 0o755, 0o711
-"""Modes that let evaluated processes, which run as another user if the daemon is root, read their own artefact."""
+"""Modes by which evaluated processes can read their own artefact. They run as another user if the daemon is root."""
 _STATUSES = {
     "output_shape": Status.INCORRECT_SHAPE,
     "output_count": Status.INCORRECT_SHAPE,
@@ -69,8 +69,8 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Variant and seed of one call's inputs. ``again``: the same inputs as an earlier call, to see whether outputs
-    change.
+    """Variant and seed of one call's inputs. ``again``: repeats an earlier call's inputs, to check that the outputs are
+    the same.
     """
 
     variant: str
@@ -197,7 +197,7 @@ class Bench:
 
     def _scratch(self) -> tuple[str, tuple[str, ...]]:
         folder = tempfile.mkdtemp(dir=self._folder)
-        os.chmod(folder, 0o777)  # only users who may enter the folder above get here
+        os.chmod(folder, 0o777)  # only users who may enter the folder above reach this one
         return folder, (folder,)
 
     async def generate(self, workload: Workload, layout: Layout, draws: Sequence[Draw]) -> Kept:
@@ -244,7 +244,9 @@ class Bench:
         ]
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Find out if the workload can tell right from wrong. WorkloadError if its reference is at fault."""
+        """Examine if the workload can distinguish right outputs from wrong ones. WorkloadError if its reference is at
+        fault.
+        """
         request = {"workload": str(workload.folder), "seed": seed, "reference": self._driver.reference}
         jail, modules = self._oracle_jail(expects=True), _module(self._driver.reference)
         return answered(workload, *await self._oracle.run("admit", pack(request), jail, modules=modules))

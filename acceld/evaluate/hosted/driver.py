@@ -1,9 +1,9 @@
-"""The interface of a backend whose kernels run with data on this machine.
+"""Define the interface of a backend whose kernels run with data on this machine.
 
-A *hosted* kernel (C and numpy on the host's processor, Triton on a GPU) runs in a worker process beside its data, so
-no artefact can be handed to a trusted runner. :mod:`acceld.evaluate.hosted` has the protocol that makes its times and
-outputs believable; a :class:`Driver` brings what differs between backends. The three functions it names run in other
-processes than the daemon; their modules are loaded before the fork, since a jail has no files to import from:
+A *hosted* kernel (C and numpy on the host's processor, Triton on a GPU) runs in a worker process beside its data, so no
+artefact can be handed to a trusted runner. :mod:`acceld.evaluate.hosted` has the protocol by which its times and
+outputs can be trusted; a :class:`Driver` has the parts that differ between backends. The three functions that it names
+run in child processes. Their modules are loaded before the fork, since a jail has no files to import from:
 
 * **builder** (jailed, no data): ``build(job) -> Built``; ``job["scratch"]`` is a folder it may write to. Raises :class:`BuildRefused`.
 * **worker** (jailed, with data): ``prepare(job, artefact) -> call``, where ``artefact`` is the path the built bytes
@@ -54,8 +54,8 @@ class Built:
 class Rights:
     """Rights of a child of this backend in addition to computing on its own memory.
 
-    ``read_paths`` are files and folders it may read and, with ``execute``, run or map as code. ``processes`` 1 means
-    neither processes nor threads. ``device_paths`` are devices it may open for reading and writing.
+    ``read_paths`` are files and folders it may read and, with ``execute``, run or map as code. With ``processes`` = 1
+    it can make neither processes nor threads. ``device_paths`` are devices it may open for reading and writing.
     """
 
     memory_bytes: int = 2 << 30
@@ -107,8 +107,8 @@ class Driver(Protocol):
         ...
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """Return why the policy refuses a candidate's source; None if it does not. Not called for a person's own
-        kernel.
+        """Return the reason why the policy refuses a candidate's source; None if it does not. Not called for a person's
+        own kernel.
         """
         ...
 
@@ -137,11 +137,13 @@ class Driver(Protocol):
         ...
 
     def limits(self, chip: str) -> Peaks | None:
-        """Return rates that no kernel can exceed: one that seems to is suspect."""
+        """Return rates that no kernel can exceed. A kernel that seems to exceed them is suspect."""
         ...
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """Return what a device's speed depends on (clocks, throttling). Called before and after each timing."""
+        """Return the conditions that a device's speed depends on (clocks, throttling). Called before and after each
+        timing.
+        """
         ...
 
     def sdk(self, api: str) -> str:

@@ -118,7 +118,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         self._known.clear()
 
     def statistics(self) -> dict[str, object]:
-        """Return depth and age of the queue, slots in use, sandbox level, devices."""
+        """Return figures: depth and age of the queue, slots in use, sandbox level, devices."""
         return {**super().statistics(), "devices": [one.name for one in self._leases]}
 
     def slot_name(self, slot: int) -> str:
@@ -146,7 +146,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return HostedCase(request, loaded, lease=self._leases[slot])
 
     def policy(self, kernel: Kernel) -> Failure | None:
-        """Return the first thing in the source that a candidate may not hold."""
+        """Return the first forbidden construct in the source; None if there is none."""
         if kernel.api == "numpy":
             return policy.check(kernel.text, kernel.filename, library=policy.NUMPY_REACH)
         return self._driver.refuse(kernel)
@@ -223,7 +223,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return percent, percent
 
     async def learn(self, case: HostedCase, evaluation: Evaluation) -> None:
-        """Store the result for candidates with the same artefact, unless the machine was too busy to time it."""
+        """Store the result for candidates with the same artefact, unless the machine was too busy for a reliable time."""
         busy = evaluation.failure is not None and evaluation.failure.rule == RESOLUTION
         if not case.request.practice and not busy:
             self._known[case.program, _reached(case)] = evaluation
@@ -318,8 +318,8 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None
 
     def _terms(self, wished: Terms, layout: Layout) -> Terms:
-        """Return the limits of a session so that its calls fit in the input batches. Large calls that are medians
-        already are fewer.
+        """Return the limits of a session so that its calls fit in the input batches. If each call is already a median,
+        a session of large calls has fewer of them.
         """
         calls, least = min(wished.calls, self._room(layout)), wished.least
         if self._driver.clock == "claimed":
@@ -409,7 +409,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return kernel, built
 
     async def _overhead(self, layout: Layout, lease: Lease) -> Overhead:
-        """Measure the cost of an empty call for each session, because it changes with the machine's other load."""
+        """Measure the cost of an empty call again for each session, because it depends on the machine's other load."""
         # A device's clock does not include this cost. There it only bounds what the clock may say.
         calls = _EMPTY_CALLS if self._driver.clock != "claimed" else min(_EMPTY_CALLS, self._room(layout))
         return overhead_of(await running(self._bench).empty(layout, lease, calls), self._driver.clock)

@@ -44,7 +44,8 @@ def grade(
 ) -> Failed | None:
     """Record each variant's worst call, and return the first failure. WorkloadError if nothing can be checked.
 
-    ``ended`` is the reason why there are no more calls. ``unwritten`` counts the elements that each call did not write.
+    ``ended`` is the reason why the session made no more calls. ``unwritten`` counts the elements that each call did not
+    write.
     """
     worst: dict[str, tuple[Check, int]] = {}
     failure: Failure | None = None

@@ -67,7 +67,7 @@ def check(request: bytes, reply: int) -> None:
 
 
 def admit(request: bytes, reply: int) -> None:
-    """Examine whether the workload can tell right from wrong, with the reference that ``check`` uses."""
+    """Examine if the workload can distinguish right outputs from wrong ones, with the reference that ``check`` uses."""
     raw, _ = unpack(request)
     examination.admit(request, reply, function(raw["reference"]) if raw["reference"] else None)
 

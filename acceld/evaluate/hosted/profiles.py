@@ -19,7 +19,9 @@ the device clock is used, since such a call is a median of several launches.
 _EVENT_RESOLUTION_US = 0.5
 """Resolution of a device's clock, as NVIDIA documents it for cuEventElapsedTime."""
 RESOLUTION = "resolution"
-"""Rule of a kernel that the clock can not tell from an empty call. It depends on the machine's load too."""
+"""Rule of a kernel whose time the clock can not distinguish from an empty call's. It also depends on the machine's
+load.
+"""
 _MORE_THAN_ONE_CORE = 1.05
 
 
@@ -36,7 +38,7 @@ class Overhead:
 
     @property
     def resolution_us(self) -> float:
-        """Smallest difference that means anything."""
+        """Smallest difference of times that the clock can show."""
         if self.clock == "claimed":
             return _EVENT_RESOLUTION_US
         return max(0.1, self.processor_spread_us if self.clock == "processor" else self.wall_spread_us)
@@ -58,7 +60,9 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A kernel's latency with its samples. ``complaint`` says how the clocks contradict each other."""
+    """A kernel's latency with its samples. ``complaint`` describes a contradiction between the clocks; empty if there
+    is none.
+    """
 
     latency: Estimate
     samples_us: tuple[float, ...]

@@ -86,7 +86,7 @@ class Plan:
 
 
 class _Ended(Exception):
-    """The session ends here. ``cause`` is that of the outcome."""
+    """Ends the session; ``cause`` is that of the outcome."""
 
     def __init__(self, cause: str, rule: str = "", message: str = "") -> None:
         super().__init__(cause)
@@ -206,9 +206,7 @@ def _bounded(session: _Session, most_s: float) -> Iterator[None]:
 
 
 def _begin(session: _Session, number: int, started: float) -> bool:
-    """Wait for this worker's turn. Return False if the session is over, which the side that is first in a round
-    decides.
-    """
+    """Wait for this worker's turn. Return False if the session is over; the side that is first in a round decides that."""
     place = session.plan.place
     late = number >= session.plan.least and time.monotonic() - started > session.plan.budget_s
     if place is None or session.alone:
@@ -237,7 +235,9 @@ def _send(session: _Session, message: bytes) -> None:
 
 
 def _hear(session: _Session, most_s: float) -> bytes:
-    """Return the message of the competitor's referee. Nothing once that has ended; this session then continues alone."""
+    """Return the message of the competitor's referee; empty once that referee has ended. This session then continues
+    alone.
+    """
     if session.alone:
         return b""
     _wait(session, session.turn_in, most_s, watch_child=False)
@@ -341,7 +341,7 @@ def _check_inputs(session: _Session, number: int) -> None:
 
 
 def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:
-    """Return the number of elements that still hold the random bytes they were given."""
+    """Return the number of output elements that still hold their initial random bytes."""
     width = 4 if len(found) % 4 == 0 else 1
     kind = np.dtype(f"u{width}")
     now = np.frombuffer(found, kind)

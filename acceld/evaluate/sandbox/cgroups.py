@@ -1,7 +1,6 @@
 """Make a cgroup for each evaluated tree, if the system delegates one: version 2, else one in each version 1 hierarchy.
 
-The path of a version 1 cgroup is two paths, memory's and pids', with a newline between them, as /proc/self/cgroup has
-one a line.
+For version 1 a path is two paths with a newline between them, that of memory and that of pids.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ def find() -> Delegation:
 def find_second(mount: Path | None = None, own: str | None = None) -> Delegation:
     """Look for this process's cgroup v2, with the memory and pids controllers delegated to its children.
 
-    ``mount`` and ``own`` are the mount point of cgroup v2 and this process's path in it; found out if not given.
+    ``mount`` and ``own`` are the mount point of cgroup v2 and this process's path in it; read from the system if not
+    given.
     """
     mount = mount or mounted()
     if mount is None:

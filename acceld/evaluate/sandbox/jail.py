@@ -22,7 +22,7 @@ SLOTS = 430
 which containers map.
 """
 SHARED_BYTES = 1 << 30
-"""Greatest size of ``/dev/shm`` in a wide jail."""
+"""Limit on the size of ``/dev/shm`` in a wide jail."""
 
 
 class Level(IntEnum):
@@ -36,7 +36,7 @@ class Level(IntEnum):
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return _SUMMARIES[self]
 
 
@@ -73,10 +73,9 @@ class Jail:
     devices: bool = False
     """True if it may drive the devices among its ``write_paths``; for trusted processes only."""
     wide: bool = False
-    """True for a jail with what compilers expect of a system.
-
-    That is a ``/proc`` of its own tree, ``/dev/shm``, socket pairs, signals within its tree, a user with a name, and
-    address space without limit. Needs namespaces (L3); memory is watched.
+    """True for a jail with the system facilities that compilers expect: a ``/proc`` of its own tree, ``/dev/shm``,
+    socket pairs, signals within its tree, a user with a name, and address space without limit. Needs namespaces (L3);
+    memory is watched.
     """
     cores: tuple[int, ...] = ()
     """Processor cores that it is bound to; empty means any."""

@@ -1,7 +1,7 @@
 """Find the highest sandbox level that holds on this machine, by trying each.
 
 From the top level down, a jailed child makes the twelve attempts to get out. The first level that blocks all of them is
-used. What the system merely claims to offer does not count.
+used. Features that the system claims but that do not block an attempt do not count.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 time.sleep(60)
 """
-"""Program in place of the daemon, which other processes can not trace either."""
+"""Program that stands for the daemon: other processes must not be able to trace it."""
 _MEMORY_BYTES = 256 << 20
 _SCRATCH_BYTES = 8 << 20
 

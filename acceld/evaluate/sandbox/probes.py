@@ -1,7 +1,7 @@
 """Try, from inside a jail, twelve things that evaluated code must not be able to do.
 
 The attempts run in the jailed child. :mod:`acceld.evaluate.sandbox.ladder` prepares their targets outside and reads the
-result. An attempt that succeeds is reported as open, with what it did.
+result. An attempt that succeeds is reported as open, with its effect.
 """
 
 from __future__ import annotations

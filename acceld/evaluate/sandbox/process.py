@@ -45,7 +45,7 @@ _ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "LC_ALL": "C.UTF-8",
 }
-"""The whole environment of a zygote: nothing of the daemon's own."""
+"""The whole environment of a zygote; nothing comes from the daemon's environment."""
 
 
 _SLOTS_TAKEN: set[int] = set()
@@ -104,7 +104,7 @@ class Outcome:
 
     @property
     def killed(self) -> bool:
-        """True if SIGKILL ended the tree, and it was not sent by us. The sender is another program, the system, or the
+        """True if SIGKILL ended the tree, and acceld did not send it. The sender is another program, the system, or the
         tree itself.
         """
         return self.signal == signal.SIGKILL and not self.cause
@@ -137,7 +137,7 @@ class Zygote:
         self._lock = asyncio.Lock()
 
     def at(self, level: Level, cgroup_folder: str = "") -> Self:
-        """Return the zygote, which from now on jails its jobs at another level."""
+        """Return the zygote; from now on it jails its jobs at another level."""
         self.level = level
         self._cgroup_folder = cgroup_folder if level >= Level.L4 else ""
         return self
@@ -225,14 +225,14 @@ class Zygote:
     ) -> tuple[Outcome, Reply]:
         """Run one task in a jailed child and wait for the end of its whole tree.
 
-        The child is given ``request`` and after it what ``attachment`` holds from ``offset`` on. ``modules`` are imported
-        before it is jailed; name none that a stranger chose. ``shared`` descriptors
-        are 5 and up in the child; ``referee`` names a task that the supervisor runs beside it, which also gets the
-        ``private`` ones. The caller closes the reply. Cancelling this ends the tree first. SandboxError if the jail can
-        not be entered, LostError if the zygote or the supervisor is lost.
+        The child is given ``request`` and after it what ``attachment`` holds from ``offset`` on. ``modules`` are
+        imported before it is jailed; name none that a stranger chose. ``shared`` descriptors are 5 and up in the child;
+        ``referee`` names a task that the supervisor runs beside it, which also gets the ``private`` ones. The caller
+        closes the reply. If this call is cancelled, it first ends the tree. SandboxError if the jail can not be
+        entered, LostError if the zygote or the supervisor is lost.
 
-        A job that something killed is done again, up to :data:`TRIES` times in all: nothing of it is left. Not so with
-        a referee, because calls that were made can not be unmade.
+        A job that something outside killed is run again, up to :data:`TRIES` times in all, because it leaves nothing
+        behind. A job with a referee is not run again, because its calls were already made.
         """
         described = {"task": task, "modules": list(modules), "referee": referee, "shared": len(shared)}
         descriptors = (*shared, *private)

@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Reply:
-    """Hold an open file with what a job wrote. The bytes come from a hostile process, so read them with a limit."""
+    """An open file with a job's answer. The bytes come from a hostile process, so read them with a limit."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor

@@ -1,4 +1,5 @@
-"""A seccomp filter as raw BPF: the system calls an evaluated process may make, all others answered with EPERM.
+"""Build a seccomp filter as raw BPF: it allows the system calls of an evaluated process, and answers all others with
+EPERM.
 
 An allow-list, for x86_64 and aarch64. Numbers are those of the kernel's own headers (asm/unistd_64.h and
 asm-generic/unistd.h). A refused call returns an error rather than killing, so that a kernel which tries one

@@ -1,8 +1,8 @@
-"""The zygote: a process that imports what jobs need and forks a jailed child for each job.
+"""Run the zygote: a process that imports the modules of jobs and forks a jailed child for each job.
 
 It is started by exec with an empty environment (:mod:`acceld.evaluate.sandbox.process`), before the daemon holds a key,
-and has one thread. What a job needs is imported before its fork, once for all jobs: a jail has no files to import from.
-A job arrives as one datagram with four file descriptors:
+and has one thread. The modules of a job are imported before the fork, once for all jobs, because a jail has no files to
+import from. A job arrives as one datagram with four file descriptors:
 
 * ``request``: a file with the task's input,
 * ``reply``: a file the child writes its answer to,
@@ -95,7 +95,7 @@ def main(tasks: dict[str, str], descriptor: int) -> None:
 
 
 def _prepare(job: Job, tasks: Mapping[str, str], loaded: dict[str, Callable[..., Any]]) -> str:
-    """Import what the job needs and earlier jobs did not. Return the error; empty if there is none."""
+    """Import the job's modules that no earlier job imported. Return the error; empty if there is none."""
     wanted = [name for name in (job.task, job.referee) if name and name not in loaded]
     modules = [name for name in job.modules if name not in sys.modules]
     if not wanted and not modules:
@@ -185,7 +185,9 @@ def _supervise(job: Job, tasks: dict[str, Callable[..., Any]], problem: str) -> 
 
 
 def watch(job: Job, child: int, started: float) -> dict[str, Any]:
-    """Wait for the child to end, the control pipe to close, the deadline, or a too large tree. Then end the tree."""
+    """Wait until the child ends, the control pipe closes, the deadline passes or the tree is too large. Then end the
+    tree.
+    """
     handle = os.pidfd_open(child)
     poll = select.poll()
     poll.register(handle, select.POLLIN)

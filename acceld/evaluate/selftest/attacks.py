@@ -1,27 +1,27 @@
-"""Read attacks and honest kernels for the self-test, and guess what their files leave out.
+"""Read attacks and honest kernels for the self-test, and guess the keys that their files leave out.
 
 An attack is one file: a kernel (``*.py``, ``*.c``) with a header of comments, or the bytes of a forged Program
 (``*.bin``)::
 
     # expect: reject          reject | policy | quarantine | truthful | pass
-    # caught by: rejected.import                    status and rule of the refusal, alternatives with | between them
-    # unpoliced: incorrect_numerical.tolerance      the same with the policy off, where it differs
+    # caught by: rejected.import                    status and rule of the refusal; | separates alternatives
+    # unpoliced: incorrect_numerical.tolerance      the same with the policy off, if it differs
     # workload: st_matmul     a workload's name, or a folder of the attacks' own ``workloads/``
     # api: nki_legacy
     # entry: kernel
-    # at_least: 0.98          of the latency of the workload's own baseline, or it has fooled us
+    # at_least: 0.98          least credible latency, as a share of the baseline's
 
-``reject``: wrong, must not pass. ``policy``: refused as a candidate, and may pass only where it is right when the
-policy is off. ``quarantine``: must end ``suspect`` or worse. ``truthful``: may pass, with the latency of what it
-really does. ``pass``: an honest kernel, must pass. A refusal that the file does not name is a failure of the self-test: the
-attack no longer reaches what it attacks. Files of a ``further`` folder may leave that out, the suite's own may not.
+``reject``: wrong, must not pass. ``policy``: refused as a candidate; with the policy off it may pass if its results are
+right. ``quarantine``: must end ``suspect`` or worse. ``truthful``: may pass, with the latency of the work that it
+really does. ``pass``: an honest kernel, must pass. If an attack is refused for a reason that its file does not name,
+the self-test fails: the attack no longer reaches its target. The suite's own files must name the refusal, files of a
+``further`` folder need not.
 
-A folder is read with all folders below it; ``NAME.toml`` beside ``NAME.py`` or ``NAME.bin`` may hold the same keys.
-Where ``expect`` is missing, words of the path say it (``honest/``, ``controls/``, ``cheat_1.py``), or an id like those
-of acceld's own suite (``H01_`` is honest, any other letter an attack). Where nothing does, the file is ``unlabeled``: if
-it passes, nothing says if it should have; it is reported and counted apart. A missing workload
-is the one that names of the file or its folder hold, or else the only one (first of all but the suite's own) with the
-kernel's arguments.
+A folder is read with all folders below it; ``NAME.toml`` beside ``NAME.py`` or ``NAME.bin`` may hold the same keys. If
+``expect`` is missing, it is taken from words of the path (``honest/``, ``controls/``, ``cheat_1.py``) or from an id
+like those of acceld's own suite (``H01_`` is honest, any other letter an attack). A file with neither is ``unlabeled``:
+it is not known if it should pass, so it is reported and counted separately. A missing workload is the one whose name is
+in the path, or else the only one with the kernel's arguments. The suite's own workloads are tried last.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MEANINGS = {
 _ALIASES = {word: meaning for meaning, words in _MEANINGS.items() for word in words.split()}
 _HONEST = {"honest", "control", "controls", "legit", "legitimate"}
 _HOSTILE = {"attack", "attacks", "cheat", "cheats", "reject", "rejected", "exploit", "hostile", "malicious"}
-"""Words that say what is expected, wherever they stand in a path."""
+"""Words in a path that imply an expectation, at any place."""
 _KEYS = ("expect", "workload", "api", "entry", "chip", "at_least", "caught_by", "unpoliced")
 _HEADER = re.compile(
     rf"^\s*(?:#|//|/?\*)\s*({'|'.join(_KEYS).replace('_', '[_ ]')})\s*[:=]\s*[\"']?([^\s\"']+)",

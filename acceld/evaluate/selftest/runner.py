@@ -36,7 +36,7 @@ from acceld.workloads import load_workload
 BACKENDS = {SIMULATOR: ""} | {t.backend: d.attacks for d in ALL_DEVICES if d.attacks for t in d.targets}
 """Backends with a suite, and its folder below the simulator's."""
 _BUILD_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 30.0, 3.0, 2.0
-"""Limits are low because the suite's workloads are small, and some attacks run until their deadline."""
+"""Low limits: the suite's workloads are small, and some attacks run until their deadline."""
 _QUEUE = 10_000
 
 OTHER_RULE = "other_rule"
@@ -94,11 +94,13 @@ class SelftestReport:
 
     @property
     def passed(self) -> bool:
-        """True if no attack passed, nothing failed or surprised the evaluator, and no honest kernel was refused."""
+        """True if no attack passed, none was refused for a reason that its file does not name, nothing failed, and no
+        honest kernel was refused.
+        """
         return not any(map(self.count, FAILURES))
 
     def plain(self) -> dict[str, Any]:
-        """As JSON-able data, version 1."""
+        """Return the report as JSON-able data, version 1."""
         return {
             "version": 1,
             "level": self.level,
@@ -176,7 +178,7 @@ async def run_selftest(
 
 
 class _Evaluators:
-    """Evaluators: one with tight limits for the suite's small workloads, and one with the configured limits for all
+    """Two evaluators: one with tight limits for the suite's small workloads, one with the configured limits for all
     others.
     """
 

@@ -51,8 +51,8 @@ _PUBLISHED_BELOW_S = 3.0
 class Checker:
     """Try traced programs on data sets.
 
-    ``weakness`` returns what is wrong with the workload itself. ``share_data``: the strict gate draws its data sets
-    once a run, and not for each candidate. ``idle`` says whether a second trial may run beside the first.
+    ``weakness`` returns the reason why the workload itself is unfit. ``share_data``: the strict gate draws its data
+    sets once a run, and not for each candidate. ``idle`` returns True if a second trial may run beside the first.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Checker:
         )
 
     async def _admit(self, case: TracedCase) -> Failed | None:
-        """Return the workload's own fault. Needed only for kernels that may be shown as a win."""
+        """Return the reason why the workload itself is unfit. Needed only for kernels that may be shown as a win."""
         weak = await self._weakness(case, self._children.admit)
         return None if weak is None else Failed(Status.SUSPECT, weak)
 
@@ -237,8 +237,8 @@ class Checker:
 
 
 def told_on_chip(error: float, tolerance: float) -> str:
-    """Return a sentence on how a kernel that passes here would do on the chip, whose scalar engine approximates
-    functions.
+    """Return a sentence on the expected result on the chip, whose scalar engine approximates functions, of a kernel
+    that passes here.
     """
     result = "it would pass there" if error <= tolerance else "it would fail there"
     near = ", near the limit" if tolerance / 2 < error <= tolerance else ""

@@ -51,7 +51,8 @@ TASKS = {
 PROGRAM_BYTES = 64 << 20
 _ORACLE_S = 900.0
 _READ_AGAIN_S = 30.0
-"""Seconds after which the folder of data sets is read even where there seems to be room: others may write to it."""
+"""Seconds after which the folder of data sets is read even if there seems to be room, because others may write to it.
+"""
 
 
 @dataclass(slots=True)
@@ -122,13 +123,15 @@ class Children:
         self._root = root
         self._zygote = zygote or Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
         self._reading = Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
-        """For second traces, started with the first of them: other hashes of texts, other addresses than in the first."""
+        """Zygote for second traces, started with the first of them. Its hashes of strings and its addresses differ from
+        those of the first.
+        """
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._memory_bytes = int(config.memory_gib * 2**30)
         self._coming_bytes = 0
         """Bytes of the data sets that are being made."""
         self._held_bytes = 0
-        """Bytes of those on disk, as far as is known without reading the folder."""
+        """Bytes of the data sets on disk, as far as known without reading the folder."""
         self._read_s = -math.inf
         """Time of the last reading of the folder, by the monotonic clock."""
 
@@ -155,8 +158,8 @@ class Children:
     ) -> Traced | Failed:
         """Trace a kernel in the jail, from shapes. With ``observe`` the answer describes its expressions.
 
-        With ``guarded`` the file is run as the permitted subset of Python, which takes a little longer. That process
-        shares nothing with other traces.
+        With ``guarded`` the file is run as the permitted subset of Python, which takes a little longer, in a process
+        that shares nothing with other traces.
         """
         deadline_s = self._config.build_s * (2 if guarded else 1)
         request = {
@@ -197,7 +200,7 @@ class Children:
     async def inspect(
         self, traced: Traced, header: dict[str, Any], *, deadline_s: float | None = None
     ) -> Inspected | Failed:
-        """Decode, verify and time a tracer's answer. ``header`` says what program it must be."""
+        """Decode, verify and time a tracer's answer. ``header`` describes the program that it must be."""
         jail = self._judge_jail(deadline_s or self._config.time_s)
         outcome, reply = await self._zygote.run(
             "inspect", pack(header), jail, attachment=traced.reply, offset=traced.offset
@@ -331,7 +334,7 @@ class Children:
 
     @asynccontextmanager
     async def data_for(self, case: Case, trial: Trial) -> AsyncIterator[DataSet | None]:
-        """Hold a trial's data set for the block. None, with a note in the case, if the variant is not used.
+        """Hold a trial's data set for the block. Gives None, and notes it in the case, if the variant is not used.
 
         WorkloadError if the workload's own distribution is refused, or the reference is at fault.
         """

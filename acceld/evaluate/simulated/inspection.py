@@ -1,4 +1,4 @@
-"""Trusted code that works on an untrusted Program, in the judge's child process.
+"""Inspect an untrusted Program with trusted code, in the judge's child process.
 
 ``inspect`` decodes the program with the bounded decoder. It checks that the program has the requested target, launch
 and interface, verifies every rule of the chip and times the program. It executes nothing.
@@ -27,7 +27,7 @@ _NOTICES = 50
 
 def inspect(request: bytes, reply: int) -> None:
     """Answer with the program's hash and profile, or with a failure and its status."""
-    gc.disable()  # this process ends with its answer, and a timeline makes millions of objects that are all in use
+    gc.disable()  # the process ends with its answer; a timeline makes millions of objects, all of them in use
     header, payload = unpack(request)
     seconds: dict[str, float] = {}
     try:
@@ -45,7 +45,7 @@ def inspect(request: bytes, reply: int) -> None:
         _check_precision(program, header)
         _check_random(program, header)
         profile = simulator.profile(program, exact=header.get("exact", False), calibration=header.get("calibration"))
-        if header["outputs"] is None:  # no data will tell
+        if header["outputs"] is None:  # the program is not run on data
             profile["warnings"] = [*profile["warnings"], *map(str, output_coverage.gaps(program))]
         seconds["timeline"] = time.monotonic() - started
     except _Refused as error:

@@ -1,4 +1,4 @@
-"""The judge's child process that runs an untrusted Program on a data set and measures how far its outputs are off."""
+"""Run an untrusted Program on a data set, in the judge's child process, and measure the errors of its outputs."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Arguments = tuple[ArraySpec | float | int | bool, ...]
 _IN_FULL = 3
 """Multiple of [evaluate] time_s that timing every execution of a very long program may take."""
 _LIKE = 1.05
-"""Factor by which the full latency may exceed one that was extrapolated from a part."""
+"""Factor by which the full latency may exceed an extrapolated one."""
 
 
 class Timer:

@@ -71,8 +71,8 @@ def _observed(raw: dict[str, Any]) -> bytes:
 def _watch() -> list[str]:
     """Refuse code that is made from text or code objects while the kernel runs. Return a list of the attempts.
 
-    The evaluated program must be what the source says. Exceptions are the standard library, which makes code for data
-    classes and named tuples, and the front end, which runs the kernel itself and its modules.
+    The evaluated program must follow from the source alone. Exceptions are the standard library, which makes code for
+    data classes and named tuples, and the front end, which runs the kernel itself and its modules.
     """
     trusted = {sys._getframe().f_code.co_filename, tracing.__file__, dataclasses.__file__, collections.__file__}
     trusted |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", ast.__file__}
@@ -142,7 +142,7 @@ class _Closure(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, origin=found[0], is_package=found[2])
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run the module's text. A folder without ``__init__.py`` has none."""
+        """Run the module's text. A folder without ``__init__.py`` has no text."""
         found = self._modules.get(module.__name__)
         if found is not None:
             exec(compile(found[1], found[0], "exec"), module.__dict__)  # noqa: S102  # this is what the jail is for

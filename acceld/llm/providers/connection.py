@@ -26,7 +26,10 @@ class SdkClient(ABC):
     """The SDK's exceptions, by class name."""
 
     def __init__(self, settings: ModelSettings, environment: Mapping[str, str] | None = None) -> None:
-        """:raises LLMRefused: no key where one is needed."""
+        """Prepare the client.
+
+        :raises LLMRefused: a key is needed and missing.
+        """
         self.settings = settings
         self.key = settings.key(environment)
         self._client: Any = None

@@ -47,7 +47,7 @@ class OpenAIClient(SdkClient):
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Settings that the endpoint refused, which are left out since."""
+        """Settings that the endpoint has refused. They are left out from then on."""
         return tuple(sorted(self._refused))
 
     def load(self, common: dict[str, Any]) -> Any:

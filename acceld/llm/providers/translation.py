@@ -68,7 +68,7 @@ OPENAI_ELSEWHERE = frozenset(
         "_AmbiguousModuleClientUsageError",
     }
 )
-"""Classes that none of our requests can raise: webhooks, web sockets, the module-level client."""
+"""Classes that our requests can not raise: webhooks, web sockets, the module-level client."""
 
 ANTHROPIC: Mapping[str, type[LLMError]] = {
     "APIStatusError": LLMBadRequest,
@@ -150,8 +150,8 @@ def translate(
 ) -> LLMError | None:
     """Return the LLMError for an exception; None if the provider did not cause it, so that it is raised unchanged.
 
-    ``partial`` is the visible text that had arrived. ``started`` is True if any part of the answer had: then a passing
-    fault is an interruption, because sending the request again could be billed twice. ``secret`` is removed from the
+    ``partial`` is the visible text that had arrived. ``started`` is True if any part of the answer had arrived: then a
+    temporary fault is an interruption, because a second request could be billed too. ``secret`` is removed from the
     message.
     """
     kind = _row(error, table) or _row(error, TRANSPORT)
@@ -274,7 +274,7 @@ def _body(error: BaseException) -> dict[str, str]:
 
 
 def _refused_parameter(error: BaseException, body: Mapping[str, str]) -> str:
-    """Return the setting that a 400 or 422 complains of, by whatever field the provider names it in; else ``""``.
+    """Return the setting that a 400 or 422 refuses, from the field in which the provider names it; else ``""``.
 
     OpenAI has ``param``; Azure leaves it null and quotes the name in the message; Mistral and others built on FastAPI
     list ``detail`` entries with a location such as ``["body", "seed"]``.

@@ -31,9 +31,10 @@ _LONGEST_ANALYSIS = 500_000
 class Layout:
     """Storage of one buffer.
 
-    The element at index ``x`` lies at ``sum((x[d] - origin[d]) * strides[d])`` elements, after the terms of
-    ``dropped`` loops are removed from ``x`` and ``spread[loop]`` elements are added for each of its iterations.
-    ``refill``: the loop at whose every iteration the storage becomes undefined again; -1 never, None when allocated.
+    The element at index ``x`` lies at ``sum((x[d] - origin[d]) * strides[d])`` elements, after the terms of ``dropped``
+    loops are removed from ``x`` and ``spread[loop]`` elements are added for each of its iterations. ``refill``: the
+    loop in each of whose iterations the storage becomes undefined again; None if only when it is allocated, -1 if
+    never.
     """
 
     buffer: Buffer

@@ -45,12 +45,13 @@ _LONGEST_SHUFFLE = 1_000_000
 class ExecuteOptions:
     """Options of an execution.
 
-    ``float64``: every float in float64, no rounding to narrow formats. ``uninitialized``: what memory nobody wrote
-    holds. ``shuffle_affine``: a seed to run affine loops in random order. ``check_onezero``: fail where an operand
-    hinted to hold only 0 and 1 does not. ``check_transposes``: fail where a product is marked as a transpose and is none, also on
-    trn1, whose array multiplies all the same. ``deadline_s`` and ``max_bytes`` bound time and memory. ``turns``: by number of an
-    instruction in program order, which of its executions are done, left out or taken from others (:mod:`acceld.nki.ir.turns`);
-    not with ``shuffle_affine``. ``chip_functions``: the scalar engine's functions are as far off as published ones.
+    ``float64``: every float in float64, no rounding to narrow formats. ``uninitialized``: the content of memory that
+    was never written. ``shuffle_affine``: a seed to run affine loops in random order. ``check_onezero``: fail if an
+    operand that should hold only 0 and 1 holds another value. ``check_transposes``: fail if a product marked as a
+    transpose is not one, even on trn1, where the array computes the product. ``deadline_s`` and ``max_bytes`` bound
+    time and memory. ``turns``: for instructions, by number in program order, the executions that are computed, left out
+    or copied from others (:mod:`acceld.nki.ir.turns`); not with ``shuffle_affine``. ``chip_functions``: give the scalar
+    engine's functions errors as large as the published ones.
     """
 
     float64: bool = False
@@ -80,8 +81,8 @@ def execute(
     """Return the program's outputs for ``inputs``, arrays of the input buffers' shapes (any numeric dtype, rounded to
     the buffer's), in the order of ``program.inputs``. Inputs are never written to.
 
-    KernelCrash or LimitExceeded where the program fails, UnsupportedCall for what the simulator can not run,
-    UsageError for inputs that do not fit. ``member``: the rank that runs (:mod:`acceld.nki.execute.ranks`).
+    Raises KernelCrash or LimitExceeded if the program fails, UnsupportedCall for an operation that the simulator can
+    not run, UsageError for inputs that do not fit. ``member``: the rank that runs (:mod:`acceld.nki.execute.ranks`).
     """
     return _Execution(program, options, member).run(inputs)
 

@@ -50,7 +50,9 @@ class Machine:
     check_onezero: bool
     check_transposes: bool
     moves_bits: bool
-    """True if the tensor engine turns a tile bit by bit; else it multiplies with the identity (nisa.nc_transpose: up to trn1)."""
+    """True if the tensor engine transposes a tile bit for bit. Otherwise (up to trn1) it multiplies with the identity
+    (nisa.nc_transpose).
+    """
     max_elements: int
     deadline: float
     registers: list[int | float]

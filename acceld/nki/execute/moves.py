@@ -39,7 +39,7 @@ def copier(src: Tile, dst: Tile) -> Step:
 
 
 def copy(context: Context) -> Step:
-    """dst = src, on chip or to one partition's copies."""
+    """dst = src on chip."""
     return copier(context.src(0), context.dst())
 
 

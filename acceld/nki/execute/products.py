@@ -103,7 +103,7 @@ def _untouched(values: Array) -> Array | None:
 
 
 def _transposed(s: Array, m: Array) -> Array | None:
-    """Return the product if one operand is the identity: the other one, transposed or unchanged; None otherwise."""
+    """Return the other operand, transposed or unchanged, if one operand is the identity; None otherwise."""
     if m.shape[0] == m.shape[1] and s.shape[0] == m.shape[0] and _is_identity(m):
         return s.T
     if s.shape[0] == s.shape[1] and s.shape[0] == m.shape[0] and _is_identity(s):
@@ -176,7 +176,7 @@ def _masked(context: Context, stationary: Tile, moving: Tile, dst: Tile, mode: s
 
 
 def transpose(context: Context) -> Step:
-    """dst[F, P] = src[P, F]. An array that multiplies with the identity spreads what is no number over its row."""
+    """dst[F, P] = src[P, F]. On a chip that multiplies with the identity, a NaN or an infinity spreads over its row."""
     src, dst = context.src(0), context.dst()
     same = src.dtype == dst.dtype
     by_vector = (
@@ -198,7 +198,7 @@ def transpose(context: Context) -> Step:
 
 
 def _spread(values: Array) -> Array:
-    """Return a product with the identity: each element added to zero times all others of its row."""
+    """Return a product with the identity: each element plus zero times all other elements of its row."""
     wrong = ~np.isfinite(values)
     if not wrong.any():
         return values
@@ -207,8 +207,11 @@ def _spread(values: Array) -> Array:
 
 
 def matmul_mx(context: Context) -> Step:
-    """Product of MXFP8 or MXFP4 operands: four values an element along K, one power-of-two scale for each eight elements'
-    partitions by four values (a block of 32)."""
+    """Multiply MXFP8 or MXFP4 operands.
+
+    An element holds four values along K. Each block of 32 values (eight partitions by four values) has one power-of-two
+    scale.
+    """
     dst = context.dst(0, arranged=False)
     operands = [context.src(number, arranged=False) for number in range(4)]
     if any(tile.dtype not in _MX_FORMATS for tile in operands[:2]):

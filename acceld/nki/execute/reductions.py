@@ -81,7 +81,7 @@ def folding_registers(context: Context) -> Callable[[int], Array]:
 
 
 def tensor_reduce(context: Context) -> Step:
-    """Folds axes of data; ``negate`` multiplies the result by -1."""
+    """Fold axes of data; ``negate`` multiplies the result by -1."""
     op = reduce_operation(context, "op")
     axes = reduced_axes(context.instruction)
     data = context.src(0)
@@ -121,7 +121,7 @@ def tensor_reduce(context: Context) -> Step:
 
 
 def partition_reduce(context: Context) -> Step:
-    """Folds the partition axis."""
+    """Fold the partition axis."""
     op = reduce_operation(context, "op")
     data = context.src(0)
     dst = context.dst(0, arranged=False)

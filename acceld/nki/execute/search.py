@@ -111,7 +111,7 @@ def _first_matches(values: Array, wanted: Array) -> Array:
 
 
 def find_index8(context: Context) -> Step:
-    """First position of each of eight values; equal values take successive positions."""
+    """Find the first position of each of eight values; equal values take successive positions."""
     data, wanted, dst = context.src(0), context.src(1, arranged=False), context.dst(0, arranged=False)
 
     def run(env: Env, window: Window) -> None:
@@ -121,7 +121,7 @@ def find_index8(context: Context) -> Step:
 
 
 def match_replace8(context: Context) -> Step:
-    """Replaces the first match of each of eight values by ``imm``; positions go to the second destination."""
+    """Replace the first match of each of eight values by ``imm``; the positions go to the second destination."""
     data, wanted, dst = context.src(0), context.src(1, arranged=False), context.dst(0, arranged=False)
     index = context.dst(1, arranged=False) if len(context.instruction.dsts) > 1 else None
     imm = context.attr("imm")
@@ -140,8 +140,11 @@ def match_replace8(context: Context) -> Step:
 
 
 def topk(context: Context) -> Step:
-    """The greatest of the first n elements of each sixteen partitions, counted along the partitions first, ascending,
-    and their positions; each of the sixteen rows of the destinations gets them."""
+    """Find the greatest of the first n elements of each sixteen partitions, and their positions.
+
+    Elements are counted along the partitions first. The results are in ascending order, and each of the sixteen rows of
+    the destinations gets them.
+    """
     data = context.src(0)
     values_out, index_out = context.dst(0, arranged=False), context.dst(1, arranged=False)
     active = context.attr("n")

@@ -17,7 +17,7 @@ from acceld.nki.ir.program import Loop
 from acceld.nki.ir.turns import LEFT_OUT, OWN, value_of
 
 Room = Callable[[int], None]
-"""Reserves so many bytes of the execution's memory, or returns them if negative."""
+"""Reserves a number of bytes of the execution's memory; a negative number releases them."""
 
 
 class Timed:

@@ -1,4 +1,4 @@
-"""The record of the Python subset that a kernel may use; :mod:`acceld.nki.frontend.guarded` enforces it."""
+"""Describe the Python subset that a kernel may use; :mod:`acceld.nki.frontend.guarded` enforces it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values for a guarded file that do not depend on the process that reads it.
+"""Provide values for a guarded file that do not depend on the running process.
 
 The order of a set of strings or objects differs from process to process, and so does an address in a string. A kernel
 that used them would give another program elsewhere. Such uses are refused. A set of strings may still be tested for

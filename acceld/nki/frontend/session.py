@@ -187,8 +187,10 @@ def _stored_name(frame: FrameType, which: int) -> str:
 
 @lru_cache(maxsize=256)
 def _stores(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
-    """Return, for each instruction, the name that its value is stored to, and the loop variable that its value is
-    stored to.
+    """Return the offset of each instruction, and two names: the variable its value is stored to, and the variable of a
+    loop over it.
+
+    A name is empty if there is none.
     """
     steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
     names = []

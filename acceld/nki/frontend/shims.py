@@ -213,7 +213,7 @@ class _Loader(importlib.abc.Loader):
 
 
 class _First(importlib.abc.MetaPathFinder):
-    """Find the API's packages, whatever is installed, and stubs for frameworks. Comes first among the finders."""
+    """Find the API's packages, even if others are installed, and stubs for frameworks. Comes first among the finders."""
 
     def __init__(self, session: Session, modules: Mapping[str, ModuleType], roots: tuple[str, ...]) -> None:
         self.session, self.modules, self.roots = session, modules, roots

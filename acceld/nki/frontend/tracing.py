@@ -109,7 +109,7 @@ def _traced(
 
 
 def check_target(api: str, chip: str, lnc: int) -> None:
-    """Raise UsageError for an API, a chip or a core count that do not go together."""
+    """Raise UsageError if the API, the chip and the number of cores do not go together."""
     if api not in API_CHIPS:
         raise UsageError(
             f"unknown API {api!r}", hint=f"use one of {', '.join(API_CHIPS)}. {did_you_mean(api, API_CHIPS)}".strip()

@@ -1,4 +1,4 @@
-"""Arguments of a trace."""
+"""Define the arguments of a trace."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def common_loops(uses: Sequence[Use]) -> tuple[Loop, ...]:
 
 
 class Coverage:
-    """Follow the writes of one buffer in program order, and tell whether a read sees only defined elements.
+    """Follow the writes of one buffer in program order, to decide whether a read sees only defined elements.
 
     ``trips`` gives the greatest number of iterations of each loop. After ``comparisons`` of boxes the answer is always
     no, which bounds the time for any program.

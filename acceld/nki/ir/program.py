@@ -1,4 +1,4 @@
-"""Program schema v1: what tracing a kernel yields.
+"""Define the program (schema v1), the result of tracing a kernel.
 
 A :class:`Program` is plain data: buffers, and a tree of loops and instructions whose operands are strided
 accesses, affine in the loop variables. It holds no callables and no input data, so it can cross a process
@@ -12,7 +12,7 @@ Conventions
   dimension; an HBM buffer has ``partition_axis == -1``.
 * The dims of an :class:`Access` are the axes of the tile it denotes. For on-chip operands the first is the
   partition axis (count 1 for a single partition); HBM tiles have the axes of their on-chip counterpart.
-* ``line`` is the 1-based line of the kernel's file; 0 where there is none.
+* ``line`` is the 1-based line of the kernel's file; 0 if there is none.
 """
 
 from __future__ import annotations
@@ -241,11 +241,11 @@ Node = Loop | Instruction
 class Buffer:
     """A tensor in HBM, SBUF or PSUM.
 
-    ``scope`` lists the ids of the loops around its declaration, outermost first: each iteration of them has a
-    fresh, undefined instance. ``address`` is ``(start partition, byte offset)`` of an explicit placement.
-    ``data`` is the C-order bytes of a constant. ``written_input`` marks an input the kernel may write.
-    ``argument_shape`` is the shape of the caller's array where it is not ``shape`` (same elements, in C order).
-    ``place`` says where in files beside the kernel's own it was declared, as :class:`Instruction` has it.
+    ``scope`` lists the ids of the loops around its declaration, outermost first: each iteration of them has a fresh,
+    undefined instance. ``address`` is ``(start partition, byte offset)`` of an explicit placement. ``data`` is the
+    C-order bytes of a constant. ``written_input`` marks an input the kernel may write. ``argument_shape`` is the shape
+    of the caller's array if it differs from ``shape`` (same elements, in C order). ``place`` lists the calls that
+    declared it in files other than the kernel's own, as in :class:`Instruction`.
     """
 
     id: int
@@ -296,8 +296,8 @@ class Program:
     """A traced kernel for one chip, API, launch grid and set of argument shapes.
 
     ``inputs`` and ``outputs`` are buffer ids in the order of the kernel's arguments and results; buffer ids are
-    positions in ``buffers``. An input that is returned (updated in place) appears in both.
-    ``registers`` is how many scalar registers the program uses.
+    positions in ``buffers``. An input that is returned (updated in place) appears in both. ``registers`` is the number
+    of scalar registers that the program uses.
     """
 
     api: str

@@ -1,4 +1,4 @@
-"""Encode how the performance model counts each execution of an instruction, as one number (a *turn*).
+"""Encode the performance model's treatment of each execution of an instruction as one number (a *turn*).
 
 ``OWN``: the execution counts, and no other execution uses its results. ``LEFT_OUT``: it does not count, because its
 results reach no output. ``made(value)``: it counts, and its results are kept as ``value``. ``taken(value)``: it does

@@ -31,8 +31,8 @@ class BlockTensor:
     dropped: frozenset[int] = field(default_factory=frozenset)
     """Indices of the block dimensions that loops replace."""
     escapes: bool = False
-    """True if the tensor is used without an index of all its blocks, such as by a function that takes it. Then nothing
-    is dropped.
+    """True if the tensor is used without an index of all its blocks, for example as an argument of a function. Then no
+    block dimension is dropped.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Cut buffers into cells, which instructions read and write as wholes.
+"""Cut buffers into cells that instructions read and write as a whole.
 
 A cell is the largest box such that every access to its buffer covers whole cells, for every iteration of every loop. If
 there would be too many cells, an axis is cut more coarsely, and a write may then cover a cell in part.
@@ -74,7 +74,7 @@ def extent(access: Access, dim: int) -> Extent:
 
 @lru_cache(1024)
 def _extent(moves: tuple[tuple[int, int], ...]) -> Extent:
-    """Return what (step, count) pairs cover. Cached, because kernels repeat the same few shapes."""
+    """Return the positions that (step, count) pairs cover. Cached, because kernels repeat the same few shapes."""
     low = sum(min(0, step) * (count - 1) for step, count in moves)
     run, starts, exact = 1, [0], True
     for step, count in sorted((abs(step), count) for step, count in moves):
@@ -137,7 +137,8 @@ def _row_bytes(buffer: Buffer, grain: list[int]) -> int:
 
 
 def _share(buffer: Buffer, grain: list[int]) -> float:
-    """Return the share of its tile's addresses that a cell occupies (of all partitions, even if the tile spans few).
+    """Return the share of its tile's addresses that a cell occupies, counted over all partitions even if the tile spans
+    few.
 
     A tile in PSUM occupies at least a bank.
     """

@@ -23,7 +23,7 @@ FACTORS: Mapping[str, str] = {
 }
 """The constants that each factor multiplies; a factor of 1 is the published model."""
 RANGE = (0.75, 1.5)
-"""Least and greatest factor. A larger error is one of the model, not of the machine."""
+"""Least and greatest factor. A larger deviation is an error of the model, not a property of the machine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Model the compiler of ``nki``: it keeps what is written, and places unplaced instructions as documented.
+"""Model the compiler of ``nki``: it keeps the written instructions, and chooses the documented engine for those that
+name none.
 
 Unvalidated: no measured latencies of current kernels are public.
 """

@@ -1,4 +1,6 @@
-"""Model the compiler of ``neuronxcc.nki``: it places unplaced instructions, merges repeats, and manages SBUF itself."""
+"""Model the compiler of ``neuronxcc.nki``: it chooses engines for instructions that name none, merges repeats, and
+manages SBUF itself.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,8 @@ def place(instruction: Instruction, model: CostModel) -> Engine:
 
 
 def is_slow(instruction: Instruction) -> bool:
-    """Return True for a tensor_scalar with an ALU function that GpSimd alone has.
-
-    On a few elements such a function takes no longer than any other, and no counters say where it runs.
+    """Return True for a tensor_scalar on many elements with an ALU function that only GpSimd has. On few elements such
+    a function takes no longer than any other, and no counters show the engine it runs on.
     """
     functions = {instruction.attr("op0"), instruction.attr("op1")}
     return instruction.op == "tensor_scalar" and bool(functions & SLOW_ALU) and _elements(instruction) > _FEW

@@ -22,9 +22,11 @@ REGISTER_OPS = frozenset({"register_move", "register_load", "register_store", "r
 FREE_OPS = frozenset({"print", "random_seed", "bitcast"})
 NARROW = frozenset({"bfloat16", "float16"})
 QUARTERS = 4
-"""Groups of DMA engines. Each serves the 32 partitions at which a smaller tile may begin."""
+"""Groups of DMA engines. Each serves 32 partitions; a tile of fewer partitions begins at a multiple of 32."""
 SLOW_ALU = frozenset({"power", "rsqrt"})
-"""ALU functions that GpSimd alone has: rsqrt at a quarter of the rate of the scalar engine's (nl.rsqrt), of power no figure is published."""
+"""ALU functions that only GpSimd has. rsqrt runs at a quarter of the rate of the scalar engine's (nl.rsqrt); no figure
+is published for power.
+"""
 ALL_QUARTERS = (1 << QUARTERS) - 1
 MATMUL_COLUMNS = 512
 """Columns of one matrix product: one bank of float32 results."""
@@ -173,7 +175,7 @@ class CostModel:
         """Return the cost of a move between HBM and SBUF that transposes a tile of ``rows`` rows in HBM.
 
         The compiler moves the rows unchanged and transposes the tile on the tensor engine. From there ``copied``
-        elements of each partition are copied out of PSUM. Moving single elements can not be the rule: two such loads
+        elements of each partition are copied out of PSUM. The compiler does not move single elements: two such loads
         alone would take longer than a measured kernel that contains them.
         """
         partitions, itemsize = self.chip.partitions, DTYPE_BYTES[dtype]
@@ -404,8 +406,8 @@ def matmul_shape(instruction: Instruction) -> tuple[int, int, int]:
 
 
 def _element_steps(access: Access, buffer: Buffer) -> list[int]:
-    """Return the distance between neighbors along each tile axis in elements. It is 0 across partitions, if unknown,
-    and if nothing moves.
+    """Return the distance between neighbors along each tile axis in elements. It is 0 across partitions, along axes
+    without movement, and if it is unknown.
     """
     gathered = {item.axis for item in access.indirect if item.index is not None}
     steps = [

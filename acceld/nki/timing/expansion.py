@@ -53,8 +53,8 @@ class Template:
     reads: list[CellAccess]
     writes: list[CellAccess]
     input_bases: list[tuple[int, list[int]]]
-    """(buffer, linear element) of each execution, where cells do not tell elements apart: in HBM that is never written,
-    and in buffers cut more coarsely than their accesses.
+    """(buffer, linear element) of each execution's operands in buffers whose cells do not distinguish all elements: HBM
+    that is never written, and buffers with cells coarser than their accesses.
     """
     signature: int
     """Equal for instructions that compute the same from the same values; -1 if they are never merged."""
@@ -78,7 +78,7 @@ class Template:
     clears: bool = False
     """True for a lazy memset: it is no instruction, and makes the buffer undefined again."""
     merged_within: tuple[int, ...] = ()
-    """Loops in whose next iterations the same values are not found again."""
+    """Loops whose next iterations do not find the same values again."""
     sequential: bool = False
     """True if it stands in a sequential loop."""
     keeps: list[bool] | None = None

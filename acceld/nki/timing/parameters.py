@@ -32,8 +32,9 @@ class TimelineParams:
     float32_passes: int = 4
     """Array passes of a float32 product (L-isa: four times the cost)."""
     transpose_passes: int = 4
-    """Array passes of a float32 transpose: as many as of a product on trn1 (the 14's FLOPs and busy times); 3 on trn2, where
-    KDA's counters say 0.16 to 0.18 us for 128x128."""
+    """Array passes of a float32 transpose. trn1: as many as of a product (FLOPs and busy times of the 14 measured
+    baselines). trn2: 3, because KDA's counters show 0.16 to 0.18 us for 128x128.
+    """
     dma_latency_us: float = 1.3
     """Time from trigger to first byte (DMA bandwidth guide)."""
     engine_partitions: int = 8
@@ -57,7 +58,7 @@ class TimelineParams:
     narrow_transfer_factor: float = 1.0
     latency_scale: float = 1.03
     kernel_start_us: float = 8.0
-    """Time before the first useful instruction. A profile of a tutorial kernel has 17, of which ``nki.benchmark``
+    """Time before the first useful instruction. A profile of a tutorial kernel has 17 us, of which ``nki.benchmark``
     leaves half out.
     """
     kernel_end_us: float = 3.0
@@ -83,11 +84,13 @@ class TimelineParams:
     fuse_loops: bool = True
     """True if sibling loops that pass values on are fused."""
     turns_on_tensor_engine: bool = True
-    """True if a load or store that transposes a tile moves its rows and transposes on the tensor engine (legacy)."""
+    """True if the tensor engine transposes the tile of a transposing load or store, whose rows are moved unchanged
+    (legacy).
+    """
     eliminate_dead: bool = True
     """True if instructions whose results are never stored are dropped."""
     spills: bool = True
-    """True if SBUF capacity is modelled."""
+    """True if the capacity of SBUF is modelled."""
     alternates_copies: bool = True
     """True if copies and clears that name no engine always alternate between two engines.
 
@@ -168,8 +171,8 @@ CURRENT = TimelineParams(
     turns_on_tensor_engine=False,
     small_operand_elements=0,
 )
-"""Parameters of the current compiler, which keeps what is written. Constants are those of trn2 under the legacy API,
-except that 512-column float32 passes take 430 ns on trn2 (documented figure).
+"""Parameters of the current compiler, which keeps the written instructions. Constants are those of trn2 under the
+legacy API, except that 512-column float32 passes take 430 ns on trn2 (documented figure).
 """
 
 LEGACY_2_20 = replace(LEGACY, sdk="2.20", narrow_transfer_factor=2.5)

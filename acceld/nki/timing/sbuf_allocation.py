@@ -1,9 +1,10 @@
 """Allocate SBUF, and emit the resulting machine operations: reloads, spills, recomputation.
 
-The legacy compiler keeps a value from its definition to its last use while there is room. Otherwise it first drops
-loaded values that the kernel loads again anyway, least recently used first. Then it drops by worth: the age of the last
-use, plus the cost per byte to have the value again. That is a load; or computing it once more, if the kernel does so;
-or a spill, which saves it once to HBM and reloads it. With equal costs this is least recently used.
+The legacy compiler keeps a value from its definition to its last use while there is room. If there is no room, it first
+drops loaded values that the kernel loads again anyway, least recently used first. Then it drops the value of the least
+worth, which depends on its last use and on the cost per byte to restore it. A value is restored by a load; by computing
+it again, if the kernel does so; or by a spill, which saves it once to HBM and reloads it. With equal costs the least
+recently used value is dropped.
 
 A repeat (:mod:`acceld.nki.timing.value_numbering`) whose values are still in SBUF costs nothing; otherwise it is
 executed as written.
@@ -29,13 +30,15 @@ from acceld.nki.timing.value_numbering import Kind, Stream
 ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA, Engine.SYNC)
 INDEX = {engine: position for position, engine in enumerate(ENGINES)}
 HOPELESS = 4.0
-"""A value that the kernel computes again is not kept if so many times SBUF's size is written before that."""
+"""Multiple of SBUF's size. A value that the kernel computes again is not kept if more than this is written before it
+does.
+"""
 
 MAX_PENDING = 100
 """Longest chain of postponed repeats; the next one is executed at once."""
 
 END = 1 << 62
-"""Marks a value without a next use."""
+"""Stands for the next use of a value that has none."""
 
 SMALL_BYTES = 64.0
 """Bytes of each partition below which a value is dropped only if no other is left, because it hardly makes room."""
@@ -153,7 +156,7 @@ class _Planner:
         self.pending = [-1] * values
         """The skipped repeat that defines each value again, if it is not in place."""
         self.depth = [0] * values
-        """Length of the chain of pending repeats that yields each pending value."""
+        """Length of the chain of pending repeats that leads to each pending value."""
         self.pinned = [-1] * values
         self.cold: OrderedDict[int, None] = OrderedDict()
         """Loaded values that the kernel loads again before it uses them, least recently used first."""
@@ -168,17 +171,17 @@ class _Planner:
             [[float(chip.sbuf_bytes_per_partition - params.sbuf_kept_bytes), -1.0]]
         )
         self.held: dict[int, float] = {}
-        """Freed bytes of loads with other pieces still in SBUF."""
+        """Freed bytes of loads of which other pieces are still in SBUF."""
         self.owed = 0.0
-        """Bytes taken before any were released."""
+        """Bytes taken before as many were released."""
         self.psum_released = self._psum_shares()
-        """Space in PSUM that each line may use."""
+        """Space in PSUM that the instructions of each line may use."""
         self.psum_used = 0.0
         self.now = -1
 
     def _psum_shares(self) -> dict[int, deque[list[float]]]:
-        """Return the space to rotate in for each line that writes PSUM: all of it for one line, half for each of
-        several.
+        """Return the PSUM space that the tiles of each line rotate in: all of it if only one line writes PSUM, half for
+        each of several.
 
         Lines do not wait for each other's readers, because both compilers and kernels assign banks to tiles by name.
         """
@@ -351,7 +354,7 @@ class _Planner:
         self._advance((value,), (self.upcoming[value],))
 
     def _touch(self, value: int, repeated: int) -> None:
-        """Record a use. A value's worth depends on the age of its last use and on the cost to have it again."""
+        """Record a use. A value's worth depends on the age of its last use and on the cost to restore it."""
         if self.bytes[value] < SMALL_BYTES:
             self.small[value] = None
             self.small.move_to_end(value)

@@ -65,7 +65,7 @@ assumes a schedule.
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """A stretch of the critical path."""
+    """A part of the critical path: its line, engine and time."""
 
     line: int
     engine: str
@@ -159,8 +159,8 @@ class Timeline:
 def timeline(program: Program, params: TimelineParams | None = None, *, max_events: int | None = None) -> Timeline:
     """Time ``program`` on its chip with its API's compiler model (or with ``params``).
 
-    Beyond ``max_events`` executions (:data:`MAX_EVENTS` if not given) the figures are extended from the first of them: a guess that a program whose
-    later iterations do more work than its first ones proves wrong.
+    Beyond ``max_events`` executions (:data:`MAX_EVENTS` if not given) the figures are extrapolated from the first ones.
+    That is wrong for a program whose later iterations do more work.
 
     Raises MissingRule for an operation without a cost rule. A program with loops whose trip count is known only at
     run time has ``latency_us`` None and every other figure for one trip of each of them, unless
@@ -302,7 +302,7 @@ def _together(ran: list[_Run], model: CostModel) -> list[_Run]:
 
 
 def _on_one_stack(ran: list[_Run], chip: ChipSpec) -> list[_Run]:
-    """Return the cores' runs, none shorter than their common stack of HBM takes for what both move.
+    """Return the cores' runs, lengthened to the time that their common stack of HBM needs for the bytes of both.
 
     Trainium2 has four stacks for eight cores, of 716 GB/s each. The 16 DMA engines of two cores move 829 GB/s in long rows.
     """
@@ -479,7 +479,7 @@ def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Ma
 
 
 def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
-    """Return the time on the chain of operations that ends last, by line and engine, hottest first."""
+    """Return the time on the chain of operations that ends last, by line and engine, longest first."""
     if not times.end_us:
         return ()
     at = max(range(len(times.end_us)), key=lambda i: times.end_us[i])

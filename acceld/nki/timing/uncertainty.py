@@ -1,11 +1,10 @@
 """State the uncertainty of a predicted latency.
 
 All figures are measured, and ``scripts/bench_sim.py`` prints them. The interval of a latency is the wider of two
-conformal intervals. The first holds four of five development kernels of the same chip that wait for the same thing. The
-second holds four of five chains of kernels of one computation; it holds a chain if it holds four of five of the chain's
-kernels. A kernel that resembles no measured one has no interval.
-
-How far a ratio of two predictions may be off is :data:`acceld.model.SIMULATED_TIE_PERCENT`.
+conformal intervals. The first contains the errors of four of five development kernels of the same chip with the same
+bottleneck. The second contains four of five chains, which are the kernels of one computation; a chain counts as
+contained if four of five of its kernels are. A kernel that resembles no measured one has no interval. The allowed error
+of a ratio of two predictions is :data:`acceld.model.SIMULATED_TIE_PERCENT`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from enum import StrEnum
 
 UNVALIDATED = "unvalidated"
 MOSTLY = 0.6
-"""Least busy share of the busiest engine for a kernel to be bound by it. Below that it counts as waiting."""
+"""Least busy share of the busiest engine. With less, a kernel is not bound by an engine: it counts as waiting."""
 
 
 class Bound(StrEnum):
@@ -38,17 +37,17 @@ INTERVALS: dict[tuple[str, Bound], tuple[float, int]] = {
     ("trn2", Bound.DMA): (20.0, 36),
     ("trn2", Bound.WAITING): (36.0, 10),
 }
-"""Half width of the 80 % interval in percent, and the development kernels behind it."""
+"""Half width of the 80 % interval in percent, and the number of development kernels behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A predicted latency with its interval and the basis of that."""
+    """A predicted latency with its interval and the kernels behind the interval."""
 
     kind: str
     """``predicted``, or ``data_dependent`` if there is no latency."""
     interval_percent: float | None
-    """Plus or minus; None outside the validated set."""
+    """Half width of the interval; None outside the validated set."""
     validated_on: str
     """Name of the set behind the interval, or ``unvalidated``."""
 

@@ -17,8 +17,8 @@ from acceld.nki.timing.expansion import Prepared, Template
 PLACES = 2
 """Number of places between which the legacy compiler alternates a tile that is written again while it is in scope.
 
-Two fits the limits of nki-samples' pooling, and neither one nor as many as fit SBUF does. There, loads of one tile
-follow each other at half the time of a load and a reduction.
+Two agrees with the measured limits of nki-samples' pooling kernels, in which a load starts every half of the time of a
+load and a reduction. One place, or as many as fit SBUF, does not.
 """
 
 
@@ -28,7 +28,7 @@ class Kind:
 
     template: Template
     bytes: float
-    """Bytes of each value in each partition; 0 in HBM."""
+    """Bytes of each value in one partition; 0 in HBM."""
     row: int
     """Bytes of one partition's row."""
     space: Space
@@ -66,7 +66,7 @@ def expand(prepared: Prepared, *, numbering: bool) -> Stream:
 
 
 _Cells = tuple[dict[int, int], list[int], tuple[int, ...]]
-"""Values by cell of a buffer; first element of an access in each execution, and its cells from there."""
+"""Tables of a buffer's access: values by cell, the first element in each execution, and the cells from there."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class _Site:
     signature: int
     """Equal for instructions that compute the same from the same values and given numbers; -1 if they are never merged."""
     given: list[tuple[object, ...]] | None
-    """Values that each execution takes from its loop variables; None for none."""
+    """Values that each execution takes from its loop variables; None if it takes none."""
     executed: int = 0
 
 

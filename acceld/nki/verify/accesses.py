@@ -54,7 +54,7 @@ class Accesses:
             self._address(buffer, partitions)
 
     def _memory(self) -> None:
-        """Check that one instance of each tensor in HBM fits a core's share of it (two cores' with LNC 2)."""
+        """Check that one instance of each tensor in HBM fits one core's share of HBM (that of two cores with LNC 2)."""
         inside = [buffer for buffer in self.report.program.buffers if buffer.space is Space.HBM]
         total = sum(buffer.elements * DTYPE_BYTES[buffer.dtype] for buffer in inside)
         limit = self.rules.chip.hbm_capacity_bytes * max(1, self.report.program.lnc)
@@ -291,7 +291,7 @@ class Accesses:
             yield start.const + sum(coef * i for (_, coef), i in zip(loops, values, strict=True))
 
     def _together(self, instruction: Instruction) -> None:
-        """Check that one instruction's operands fit on the chip together."""
+        """Check that the operands of one instruction fit on the chip at the same time."""
         if instruction.op in _CONTROL:
             return
         for space in (Space.SBUF, Space.PSUM):

@@ -1,8 +1,6 @@
-"""Check every rule on a program again, without trust in its maker.
-
-A program comes from a process that shared its memory with hostile code. Nothing here relies on a front end. A program
-that is not well formed is refused first, and only sound instructions are checked further, so that no program can crash
-or hang the judge.
+"""Check every rule on a program again, without trust in the process that made it. That process shared its memory with
+hostile code. Nothing here relies on a front end. A program that is not well formed is refused first, and only sound
+instructions are checked further, so that no program can crash or hang the judge.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class PromptFile:
         The system text's delimiter depends on the data in it alone, so it stays the same while the user text changes
         and a provider's prompt cache holds.
 
-        :raises PromptError: a value is missing or nobody asked for it.
+        :raises PromptError: a value is missing, or the prompt has no place for it.
         """
         _match(self.path, set(self.placeholders), set(values), "what it is given")
 
@@ -98,7 +98,7 @@ class PromptFile:
 
 
 class PromptLibrary:
-    """The prompts of one or more folders, the first that has a file winning."""
+    """The prompts of one or more folders; the first folder that has a file is used."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = tuple(folders)

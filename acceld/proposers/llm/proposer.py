@@ -56,7 +56,9 @@ from acceld.proposers.llm.roles import RoleTable
 from acceld.proposers.llm.tools import TEXTS, Spent, Workbench, tool_calls, without_tools
 
 WARM_S: Final = 5.0
-"""Seconds that calls wait for the first one with the same system text, after which the provider has cached it."""
+"""Seconds that calls wait for the first call with the same system text, so that the provider has cached the text by
+then.
+"""
 
 HOPELESS: Final = 6
 """Number of failed calls of a role in a row, without any answer, after which the run ends because of a wrong setup."""
@@ -95,9 +97,9 @@ class LLMProposer:
     ) -> None:
         """``plans`` is N; without ``planner`` the executor works straight from the kernel.
 
-        ``knowledge`` is the level of facts in prompts. ``shares`` returns, by role and iteration, how often each model
-        is drawn, for a role that draws by gain. ``accuracy`` returns what the gate demands of a result; empty until
-        that is known.
+        ``knowledge`` is the level of facts in prompts. ``shares`` returns the share of each model in the draws of a
+        role in an iteration, for roles that draw by gain. ``accuracy`` returns the accuracy that the gate demands of a
+        result; empty until that is known.
         """
         self._accuracy = accuracy
         self._client = client
@@ -316,8 +318,8 @@ class LLMProposer:
         }
 
     def _answer_form(self, api: str, base: str = "", text: str = "") -> str:
-        """Return the form that an answer must have: a whole file, or for a long kernel edits of the one that ``base``
-        names.
+        """Return the form that an answer must have: a whole file or, for a long kernel, edits of the kernel named by
+        ``base``.
         """
         fence = self._prompts.language(api).settings["fence"]
         whole = f"Answer with the complete file in one ```{fence} block. It is used as it stands."
@@ -376,9 +378,8 @@ class LLMProposer:
         name: str = "",
         behind: tuple[str, Values] | None = None,
     ) -> Completion | LLMError:
-        """Return one answer, from the model that the seed selects; if that is down, from another of the role.
-
-        ``behind`` names a prompt that follows the question, and its values: the problem with an answer, or tools.
+        """Return one answer, from the model that the seed selects or, if that is down, from another model of the role.
+        ``behind`` is a prompt that follows the question, by name, and its values: the problem with an answer, or tools.
         """
         salt = str(tags["run"]).encode()
         prompt = self._prompts.get(api, name or role).render(values, salt)
@@ -431,8 +432,8 @@ class LLMProposer:
             raise error
 
     async def _warmed(self, request: CompletionRequest, prompt: Prompt) -> Completion:
-        """Return the answer. The first call with a system text goes ahead of others with the same text, to fill the
-        cache.
+        """Return the answer. The first call with a system text is sent before others with the same text, to fill the
+        provider's cache.
         """
         if request.batch or request.model not in self._roles.warmed:
             return await self._client.complete(request)

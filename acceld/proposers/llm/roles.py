@@ -44,7 +44,7 @@ class RoleTable:
     fixer: RoleModels
     summarizer: RoleModels
     warmed: frozenset[str] = field(default_factory=frozenset)
-    """Models with a prompt cache, which one call fills before others with the same prompt follow."""
+    """Models with a prompt cache. One call fills it before others with the same prompt are sent."""
 
     def of(self, role: Role) -> RoleModels:
         """Return the models of one role."""

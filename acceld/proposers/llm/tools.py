@@ -1,7 +1,7 @@
 """Offer tools to an executor inside one attempt, as blocks of its answer, so that every protocol has them.
 
 ``check`` runs on a data set that no gate uses. No result decides anything: the final answer is evaluated like any other
-source. Results depend only on the question, so that a run that continues asks nothing twice.
+source. Results depend only on the question, so a continued run never asks the same question twice.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Spent:
 
 
 def tool_calls(answer: str) -> list[ToolCall]:
-    """Return the tool blocks of an answer."""
+    """Return the tool calls in an answer."""
     return [ToolCall(name, text) for name, text in _BLOCK.findall(answer)][:MOST_BLOCKS]
 
 
 def without_tools(answer: str) -> str:
-    """Return an answer without its tool blocks."""
+    """Return an answer without its tool calls."""
     return _BLOCK.sub("", answer)
 
 

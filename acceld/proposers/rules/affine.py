@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 class Symbol:
     """A variable, or an index range ``nl.arange(extent)`` laid along ``axis`` of ``axes``.
 
-    A quotient or remainder of a loop variable is a symbol of its own that depends on ``variable``.
+    A quotient or remainder of a loop variable is another symbol, which depends on ``variable``.
     """
 
     name: str

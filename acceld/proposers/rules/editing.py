@@ -11,7 +11,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 
 class SourceText:
-    """A kernel's text with its lines and words; base of the parsed sources."""
+    """A kernel's text with its lines and words; the base class of parsed sources."""
 
     def __init__(self, source: str) -> None:
         self.source = source

@@ -270,7 +270,7 @@ class TunedRules(RulesProposer):
         return [replace(one, moves=None) for one in tuner.fastest() if one.latency_us < root.latency_us]
 
     def _over(self) -> Callable[[], bool]:
-        """Return a function that tells whether half of the time left now has passed."""
+        """Return a function that returns True once half of the time left now has passed."""
         if self._ends is None:
             return lambda: False
         ends = (self._now() + self._ends) / 2

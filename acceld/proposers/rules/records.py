@@ -15,7 +15,7 @@ Source = Any
 
 
 class RuleRefused(AcceldError):
-    """A rule's precondition does not hold. The message says which one, and where."""
+    """A rule's precondition does not hold. The message names it and the place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Rule(ABC):
     reason: str
     """The documented behavior of the hardware that makes it useful."""
     source: str
-    """The document that says so."""
+    """The document that describes this behavior."""
     apis: frozenset[str]
     change_class: str
     """loop_order, tile_width, fusion, engine, spill, dma or mixed."""
@@ -87,7 +87,7 @@ class Rule(ABC):
         return Finding(Site(self.name, line, precondition, plan, variants, benefit, gain_percent, key), rewrite)
 
     def refused(self, line: int, reason: str, wish: str, key: str = "") -> Finding:
-        """Return a place where ``wish`` is not done because of ``reason``."""
+        """Return a place where the rule refuses; ``wish`` describes the change that it does not make, ``reason`` why."""
         plan = f"{wish}, if {reason} can be lifted."
         return Finding(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
 

@@ -148,9 +148,8 @@ def _rank(one: Tuned) -> tuple[float, int, str]:
 async def promise(tuner: Tuner, root: Tuned) -> None:
     """Try the moves that promise the least latency, over the fastest kernels with untried moves.
 
-    A move promises its kernel's latency less the share that its rule expects to save. So moves with little effect do
-    not displace a kernel that is slower but has a promising move. For each set of rules, one kernel at a time is
-    extended.
+    A move promises its kernel's latency less the share that its rule expects to save. So a kernel with only weak moves
+    is not preferred to a slower one with a promising move. For each set of rules, one kernel at a time is extended.
     """
     while tuner.left > 0:
         front = _front(tuner)

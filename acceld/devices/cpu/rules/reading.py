@@ -1,7 +1,7 @@
 """Represent a C kernel for rules: loops, array accesses in affine form, and proofs about iterations.
 
-Proofs rest on what the workload promises (arguments do not overlap) and on constants of the source. Sums may be taken
-in another order, because the tolerance of every workload allows it.
+Proofs rest on a promise of the workload (arguments do not overlap) and on constants of the source. Sums may be taken in
+another order, because the tolerance of every workload allows it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Access:
     expr: Expr
 
     def stride(self, name: str) -> int | None:
-        """Return the number of elements that the access moves when a variable grows by one; None if unknown."""
+        """Return the number of elements that the access moves if a variable grows by one; None if unknown."""
         return None if self.form is None else self.form.coefficient(name)
 
 

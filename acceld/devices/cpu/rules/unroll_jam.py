@@ -1,5 +1,5 @@
-"""Do several iterations of an outer loop together, with their inner loops fused, so that loaded values are used several
-times.
+"""Run several iterations of an outer loop together, with their inner loops fused, so that each loaded value is used
+several times.
 """
 
 from __future__ import annotations

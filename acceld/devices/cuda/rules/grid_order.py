@@ -1,4 +1,4 @@
-"""Change the order of programs, so that those that run together share what they load."""
+"""Change the order of programs, so that programs that run at the same time load the same data."""
 
 from __future__ import annotations
 

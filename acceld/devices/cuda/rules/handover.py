@@ -240,7 +240,7 @@ def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
         if isinstance(statement, ast.Assign) and names(statement.value) & loaded
         for name in names(statement.targets[0])
     }
-    # Pointers start from the parameters themselves, so only values computed from them are searched for.
+    # pointers start from the parameters themselves, so only computed values are searched for
     values = depending(function, first)
     if any(values & names(access.args[0]) for access in accesses(function)):
         return True

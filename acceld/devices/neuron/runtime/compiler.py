@@ -126,7 +126,7 @@ class NeuronCompiler:
         return Versions(record["compiler_version"], record["nki_version"], record["python"])
 
     async def refused(self) -> Mapping[str, str]:
-        """Return the system facilities that compilers use and the jail refuses, with their errors."""
+        """Return the system facilities used by compilers that the jail refuses, with their errors."""
         found: Mapping[str, str] = (await self._ask("facilities")).get("refused", {})
         return found
 

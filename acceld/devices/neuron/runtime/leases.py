@@ -1,7 +1,7 @@
 """Lease logical cores: fairly between runs, never on a chip that another program uses.
 
 A check needs one free core. A timing needs its whole isolation group. After an unclean end the core is out of service
-until a known-good canary passes on it. A candidate after which canaries failed on two cores is at fault.
+until a known-good kernel (a canary) passes on it. A candidate after which canaries failed on two cores is at fault.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class CoreLeases:
     ) -> AsyncIterator[Lease]:
         """Wait for a core and hold it. A core of ``avoid`` is taken only if no other is free.
 
-        DeviceError, naming the holder, if no core can ever be had.
+        DeviceError, naming the holder, if no core can ever become free.
         """
         await self.refresh()
         turn: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
@@ -141,7 +141,7 @@ class CoreLeases:
         await asyncio.shield(self._checked(lease.core, "" if lease.blameless else lease.candidate))
 
     def _checked(self, core: Core, candidate: str) -> asyncio.Task[None]:
-        """Return the task of a canary on a core. Nobody gets the core before it is done."""
+        """Return the task of a canary on a core. The core is not leased before the task is done."""
         self._checking.add(core.id)
         task = asyncio.create_task(self._check(core, candidate))
         self._tasks.add(task)
@@ -210,7 +210,8 @@ class CoreLeases:
     def _serve(self) -> None:
         """Grant waiting requests: the run with the fewest cores first, then the one served longest ago.
 
-        A waiting timing keeps new requests out of the group that will be idle soonest, so that it does not starve.
+        If a timing waits, the group that will be idle soonest takes no new requests, so that the timing does not wait
+        for ever.
         """
         self._refuse_hopeless()
         while (granted := self._first_grant()) is not None:

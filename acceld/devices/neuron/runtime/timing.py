@@ -127,8 +127,8 @@ def warmups_after(unsteady: Round, chip: str, warmups: int) -> int:
 def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) -> tuple[tuple[float, ...], str]:
     """Return one time per execution if a runtime reports several, and a note that says so.
 
-    Events of one execution: as many as physical cores run side by side, so the longest counts; otherwise they follow
-    one another and are added. Reported times of the warm-ups come first and are left out.
+    If an execution has as many times as physical cores, the cores ran side by side, and the longest counts. Otherwise
+    the times follow one another and are added. Reported times of the warm-ups come first and are left out.
     """
     fitting = [n for n in (iterations, warmups + iterations) if len(events_us) >= n and not len(events_us) % n]
     for executions in sorted(fitting, key=lambda n: len(events_us) // n not in (1, lnc)):
@@ -143,8 +143,8 @@ def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) 
 def read_round(record: Mapping[str, Any], iterations: int, chip: str, *, warmups: int = 0, lnc: int = 1) -> Round:
     """Convert a runner's answer to a Round.
 
-    ProofError if it does not prove that the device ran each time: too few times, a time of zero, or a summary that is
-    cut off or shows no activity of any engine.
+    ProofError if it does not prove that the device ran in each execution: too few times, a time of zero, or a summary
+    that is incomplete or shows no activity of any engine.
     """
     method, note = str(record["method"]), ""
     try:
@@ -183,7 +183,7 @@ def choose(rounds: Sequence[Round], chip: str, runtime: str) -> Measurement:
 
 
 def profile_from(measurement: Measurement, compiled: Compiled, request: CompileRequest) -> Profile:
-    """Return the Profile of a measurement. ``measured`` only where compiler and runtime are Neuron's own."""
+    """Return the Profile of a measurement. Its source is ``measured`` only if compiler and runtime are Neuron's own."""
     best, summary = measurement.best, measurement.best.summary
     versions = (compiled.compiler_version, measurement.runtime, summary.compiler_version if summary else "")
     stand_in = any(STAND_IN in version for version in versions)

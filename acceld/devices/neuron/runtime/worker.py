@@ -21,7 +21,7 @@ _POLL_S = 0.005
 
 
 def environment(named: Mapping[str, str], folder: Path, python: str) -> dict[str, str]:
-    """Return the whole environment of a child: nothing of the daemon's, home and temporary files in ``folder``."""
+    """Return the whole environment of a child: nothing from the daemon's; home and temporary files in ``folder``."""
     search = (str(Path(python).parent), "/opt/aws/neuron/bin", "/usr/local/bin", "/usr/bin", "/bin")
     return {
         "PATH": os.pathsep.join(search),

@@ -1,4 +1,4 @@
-"""Read a trial's report and say what works, what is missing and what to set."""
+"""Draw conclusions from a trial's report: what works, what is missing, and what to set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say which chips, SDKs, APIs and workloads go together, by AWS's documentation."""
+"""Decide which chips, SDKs, APIs and workloads go together, by AWS's documentation."""
 
 from __future__ import annotations
 

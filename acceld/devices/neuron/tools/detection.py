@@ -15,7 +15,7 @@ PATTERN = "aws_neuronx_venv_*"
 HOME = Path.home
 HOLDS = "lib/python3*/site-packages/{}"
 PACKAGES = ("nrtpy", "spike", "neuronxcc", "nki")
-"""Packages by which a person's own environment counts as one with Neuron."""
+"""Packages whose presence marks a person's own environment as one with Neuron."""
 DEVICES = "/dev/neuron*"
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 TOOLS = "sudo apt-get install aws-neuronx-dkms aws-neuronx-runtime-lib aws-neuronx-tools"

@@ -142,7 +142,7 @@ class Monitor:
     """
 
     def __init__(self, program: str, on_errors: OnErrors, environment: Mapping[str, str] | None = None) -> None:
-        """``on_errors`` is called once for each rise of a chip's uncorrected memory errors."""
+        """Call ``on_errors`` once for each rise of a chip's uncorrected memory errors."""
         self._program = program
         self._on_errors = on_errors
         self._environment = environment

@@ -1,8 +1,8 @@
 """Read the output of Neuron's tools as records: neuron-ls, the profiler's summary, runtime and compile errors.
 
 Field names and units are those of AWS's documentation (SDK 2.26 to 2.33): times in seconds, ``*_percent`` of the
-profiler's summary as fractions 0-1. A key that is missing is None or left out, never zero: kernels without matrix
-products have no ``hardware_flops``, for one.
+profiler's summary as fractions 0-1. A missing key is None or left out, never zero. For example, kernels without matrix
+products have no ``hardware_flops``.
 """
 
 from __future__ import annotations

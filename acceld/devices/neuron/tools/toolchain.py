@@ -29,8 +29,8 @@ class Toolchain:
 def find_toolchain(
     api: str, *, compile_python: str = "", runner_python: str = "", found: NeuronTools | None = None
 ) -> Toolchain:
-    """Return the toolchain: named interpreters, and for the rest those found. DeviceError, with what was found, if
-    there is no compiler.
+    """Return the toolchain: named interpreters, and found ones for the other parts. DeviceError, with everything that
+    was found, if there is no compiler.
     """
     tools = found or find_neuron()
     compiler = compile_python or _python_with(NEEDS[api], tools)

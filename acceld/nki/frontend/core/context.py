@@ -58,7 +58,7 @@ class LoopContext:
         self.offsets: dict[int, int] = {}
         """For a loop that is a piece of a loop in the source: the number of iterations before the piece."""
         self.in_later_piece = False
-        """True while tracing an iteration that is a piece of its own, other than the first."""
+        """True while tracing a piece that is a single iteration of its loop, and not the loop's first piece."""
         self.trips: dict[int, int] = {}
         self.kinds: dict[int, LoopKind] = {}
         self.spmd_loops: set[int] = set()

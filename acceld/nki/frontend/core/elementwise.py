@@ -193,7 +193,7 @@ def binary(name: str, x: object, y: object, *, dtype: object = None, mask: objec
 
 
 def _spread(tile: Tensor, partitions: int) -> Tensor:
-    """Return the tile. If it has one partition, an instruction repeats that to ``partitions``."""
+    """Return the tile with ``partitions`` partitions; an instruction repeats a single partition."""
     return broadcast_to(tile, shape=(partitions, *tile.shape[1:])) if tile.shape[0] == 1 < partitions else tile
 
 

@@ -71,7 +71,9 @@ def as_shape(shape: object) -> tuple[object, ...]:
 
 
 def fill(trace: Trace, tensor: Tensor, value: float, *, lazy: bool) -> None:
-    """Set all elements of a tensor by one memset a block. A lazy fill is no instruction and covers all blocks."""
+    """Set all elements of a tensor, by one memset for each block. With ``lazy`` a single memset, which takes no time,
+    covers all blocks.
+    """
     if tensor.space is Space.HBM:
         _fill_hbm(trace, tensor, value)
         return
@@ -186,7 +188,9 @@ def _outside(mode: object) -> dict[str, Attr]:
 
 
 def load(src: object, *, mask: object = None, dtype: object = None, mode: object = None, **kwargs: Any) -> Tensor:
-    """``nl.load``: HBM to a new SBUF tile, cast where ``dtype`` asks for it; of one dimension, one element a partition."""
+    """``nl.load``: HBM to a new SBUF tile, with a cast if ``dtype`` asks for it. A tensor of one dimension becomes one
+    element a partition.
+    """
     tensor = in_hbm(src, "src", "load")
     tensor = tensor.expand_dims(1) if tensor.ndim == 1 else tensor
     partitions_fit(tensor.shape, "load")
@@ -208,7 +212,7 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
 
 
 def store(dst: object, value: object, *, mask: object = None, mode: object = None, **kwargs: Any) -> None:
-    """``nl.store``: a tile to HBM, one in PSUM through SBUF. LegalityError if the shapes differ."""
+    """``nl.store``: a tile to HBM; a tile in PSUM goes through SBUF. LegalityError if the shapes differ."""
     trace = current()
     target = in_hbm(dst, "dst", "store")
     if not isinstance(value, Tensor):

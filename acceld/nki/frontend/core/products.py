@@ -46,7 +46,9 @@ def flat(tensor: Tensor) -> Tensor:
 
 
 def product_mask(mask: object, k: int, m: int, n: int) -> tuple[Pattern, ...]:
-    """Return the mask of a matrix product over (K, M, N): rows of the mask are K, columns N, or M where only that fits."""
+    """Return the mask of a matrix product over (K, M, N). The mask's rows are K; its columns are N, or M if only that
+    fits.
+    """
     if not isinstance(mask, Predicate):
         return masked(mask, (k, m, n))
     out: list[Pattern] = []

@@ -1,4 +1,4 @@
-"""Element-wise instructions, some with a fold along the free axes."""
+"""Emit element-wise instructions, some with a fold along the free axes."""
 
 from __future__ import annotations
 

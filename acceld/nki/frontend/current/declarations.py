@@ -1,4 +1,4 @@
-"""Declaring and filling tensors."""
+"""Declare and fill tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions, scans and statistics."""
+"""Emit reductions, scans and statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tensor_reduce(
     keepdims: bool = False,
     name: str | None = None,
 ) -> None:
-    """Folds free axes of data."""
+    """Fold free axes of data."""
     target, tile = destination(dst, "tensor_reduce"), operand(data, "data", "tensor_reduce")
     axes = free_axes(axis, tile, "tensor_reduce")
     kept = tuple(1 if k in axes else n for k, n in enumerate(tile.shape))
@@ -37,7 +37,7 @@ def tensor_reduce(
 
 
 def tensor_partition_reduce(dst: object, op: object, data: object, name: str | None = None) -> None:
-    """Folds the partition axis."""
+    """Fold the partition axis."""
     emit(
         "partition_reduce",
         Engine.GPSIMD,
@@ -73,10 +73,10 @@ def tensor_tensor_scan(
 
 
 def bn_stats(dst: object, data: object, name: str | None = None) -> None:
-    """Counts, means and variances of the even and odd elements."""
+    """Compute counts, means and variances of the even and of the odd elements."""
     emit("bn_stats", Engine.VECTOR, [destination(dst, "bn_stats")], [operand(data, "data", "bn_stats")])
 
 
 def bn_aggr(dst: object, data: object, name: str | None = None) -> None:
-    """Mean and variance from statistics."""
+    """Compute mean and variance from statistics."""
     emit("bn_aggr", Engine.VECTOR, [destination(dst, "bn_aggr")], [operand(data, "data", "bn_aggr")])

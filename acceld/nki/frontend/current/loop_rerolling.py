@@ -49,7 +49,7 @@ class Sample:
 
 
 class SamplesDiffer(Exception):
-    """The samples of the loop at ``site`` are not one iteration advanced by equal steps."""
+    """Raised if the samples of the loop at ``site`` are not one iteration advanced by equal steps."""
 
     def __init__(self, site: Site) -> None:
         super().__init__("samples differ")

@@ -31,7 +31,7 @@ def dma_copy(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """Moves between HBM and SBUF; element counts agree, types may differ."""
+    """Move data between HBM and SBUF. Element counts must agree; types may differ."""
     target, source = tensor(dst, "dst", "dma_copy"), tensor(src, "src", "dma_copy")
     for moved, word in ((target, "dst"), (source, "src")):
         if moved.space is Space.PSUM:
@@ -54,7 +54,7 @@ def sendrecv(
     dma_engine: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = src of the other core of the pair, which in turn gets this core's src."""
+    """dst = src of the other core of the pair; the other core gets this core's src."""
     trace = current_trace()
     if trace.session.lnc != 2 or len(trace.grid) != 1 or trace.grid[0] != 2:
         refuse(
@@ -76,7 +76,9 @@ def sendrecv(
 
 
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
-    """Check the chosen descriptor generation against its operands. It changes no values, and timing has only one kind."""
+    """Check the chosen generation of DMA descriptors against its operands. It changes no values, and the model times
+    all kinds alike.
+    """
     hardware = word_of(dge_mode) == "hwdge"
     chosen = engine_of(engine)
     if hardware and source.dtype_name != target.dtype_name:
@@ -192,7 +194,7 @@ def tensor_copy_predicated(
 
 
 def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int], name: str | None = None) -> None:
-    """Permutes partitions inside each quadrant of 32."""
+    """Permute partitions inside each quadrant of 32."""
     target = destination(dst, "nc_stream_shuffle")
     source = operand(src, "src", "nc_stream_shuffle")
     emit("shuffle", Engine.VECTOR, [target], [source], lanes=tuple(int(n) for n in shuffle_mask))

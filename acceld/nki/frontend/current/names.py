@@ -1,4 +1,4 @@
-"""Names of constants of ``nki.isa``."""
+"""Define the constants of ``nki.isa``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ReduceCommand(Enum):
 
 
 class OobMode(Enum):
-    """Handling of an index outside the tensor by a DMA."""
+    """Handling by a DMA of an index outside the tensor."""
 
     error = 0
     skip = 1

@@ -186,7 +186,7 @@ def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None
 def nonzero_with_count(
     dst: object, src: object, index_offset: int = 0, padding_val: int = -1, name: str | None = None
 ) -> None:
-    """Positions of non-zeros, then their count."""
+    """Write the positions of the non-zero elements, then their number."""
     emit(
         "nonzero_with_count",
         Engine.GPSIMD,
@@ -198,7 +198,7 @@ def nonzero_with_count(
 
 
 def sequence_bounds(dst: object, segment_ids: object, name: str | None = None) -> None:
-    """Start and end of each segment id."""
+    """Find start and end of each segment id."""
     emit(
         "sequence_bounds",
         Engine.GPSIMD,
@@ -208,30 +208,30 @@ def sequence_bounds(dst: object, segment_ids: object, name: str | None = None) -
 
 
 def rng(dst: object, engine: object = None, name: str | None = None) -> None:
-    """Raw random integers."""
+    """Draw raw random integers."""
     emit("random", engine_of(engine), [destination(dst, "rng")])
 
 
 def rand2(dst: object, min: object, max: object, name: str | None = None) -> None:
-    """Uniform values in [min, max) (trn3)."""
+    """Draw uniform values in [min, max) (trn3)."""
     target = destination(dst, "rand2")
     emit("random", Engine.VECTOR, [target], [number(min, "min", "rand2"), number(max, "max", "rand2")])
 
 
 def set_rng_seed(src_seeds: object, name: str | None = None) -> None:
-    """Seeds the generator from a tile."""
+    """Seed the generator from a tile."""
     emit("random_seed", Engine.VECTOR, [], [operand(src_seeds, "src_seeds", "set_rng_seed")])
 
 
 def rand_set_state(src_seeds: object, engine: object = None, name: str | None = None) -> None:
-    """Sets the state of an engine's generators: six words a partition on GpSimd, 24 on the vector engine (trn3)."""
+    """Set the state of an engine's generators: six words a partition on GpSimd, 24 on the vector engine (trn3)."""
     chosen = _generator(engine, "rand_set_state")
     tile = _state(operand(src_seeds, "src_seeds", "rand_set_state"), chosen, "rand_set_state")
     emit("random_state_load", chosen, [], [tile])
 
 
 def rand_get_state(dst: object, engine: object = None, name: str | None = None) -> None:
-    """Stores the state of an engine's generators."""
+    """Store the state of an engine's generators."""
     chosen = _generator(engine, "rand_get_state")
     emit("random_state_store", chosen, [_state(destination(dst, "rand_get_state"), chosen, "rand_get_state")])
 

@@ -79,7 +79,9 @@ def nc_matmul(
 def _double_row(
     target: Tensor, left: Tensor, right: Tensor, accumulate: bool | None, tile_position: object, tile_size: object
 ) -> None:
-    """FP8 operands of [K, 2, M] and [K, 2, N]: the contraction runs over partitions and the pair; twice the rate."""
+    """Multiply FP8 operands of [K, 2, M] and [K, 2, N] at twice the rate. The contraction runs over partitions and the
+    axis of two.
+    """
     line = current().line()
     kinds = {left.dtype_name, right.dtype_name}
     if not kinds <= FLOAT8_DTYPES or len(kinds & {"float8_e4m3", "float8_e4m3fn"}) > 1:
@@ -123,7 +125,7 @@ def nc_matmul_mx(
     accumulate: bool | None = None,
     name: str | None = None,
 ) -> None:
-    """Matrix product of microscaled operands (trn3)."""
+    """Multiply microscaled matrices (trn3)."""
     words = ("stationary", "moving", "stationary_scale", "moving_scale")
     tiles = [
         operand(v, w, "nc_matmul_mx")

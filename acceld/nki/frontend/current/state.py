@@ -1,4 +1,4 @@
-"""The state of one trace of a kernel of the current API."""
+"""Hold the state of one trace of a kernel of the current API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceld.nki.ir.program import RUN_TIME
 
 
 class SamplesWanted(BaseException):
-    """Trace the kernel again with samples, because it is long. A BaseException, so that a kernel does not catch it."""
+    """Raised to trace a long kernel again with samples. It is a BaseException, so that a kernel does not catch it."""
 
 
 class CurrentTrace(Trace):

@@ -1,4 +1,4 @@
-"""The functions of the current API as documented (``nki`` 0.6 and 0.7), and the simulator's support of each."""
+"""List the functions of the current API as documented (``nki`` 0.6 and 0.7), and the simulator's support of each."""
 
 from __future__ import annotations
 

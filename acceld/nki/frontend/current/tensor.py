@@ -1,4 +1,4 @@
-"""Tensors of the current API: the legacy views plus access patterns and axis operations."""
+"""Define tensors of the current API: the legacy views plus access patterns and axis operations."""
 
 from __future__ import annotations
 
@@ -74,10 +74,8 @@ class NkiTensor(methods.Tensor):
     __slots__ = ()
 
     def __bool__(self) -> bool:
-        """Return True for a declared tensor, which kernels compare with None. A condition is refused, as its value is
-        unknown.
-
-        A condition is a tile of one element or the result of an operator.
+        """Return True for a declared tensor, because kernels test tensors for None this way. Refuse a tile of one
+        element and the result of an operator: they could be conditions, whose values are unknown.
         """
         if self.space is not Space.HBM and (self.size == 1 or self.produced is not None):
             return super().__bool__()

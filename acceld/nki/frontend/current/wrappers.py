@@ -1,6 +1,5 @@
-"""``nki.language``: the functions that return a tile, with the arguments this API documents.
-
-Their implementation is shared with the legacy API, whose functions take ``mask``, and most arguments by name only.
+"""Provide the functions of ``nki.language`` that return a tile, with this API's arguments. // The implementation is
+shared with the legacy API, whose functions also take ``mask``, and most arguments by name only.
 """
 
 from __future__ import annotations

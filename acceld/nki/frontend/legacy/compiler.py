@@ -123,7 +123,9 @@ class SbufAllocators:
         return Placement(memory.SBUF, locate, prod(tiles))
 
     def alloc(self, func: Callable[..., tuple[int, int]]) -> Placement:
-        """Return a function of (idx, pdim_size, fdim_size): block index, partitions, bytes a partition, gives (start
+        """Return a placement by the kernel's function ``func``.
+
+        It maps block index ``idx``, partitions ``pdim_size`` and bytes of a partition ``fdim_size`` to (start
         partition, byte address).
         """
 
@@ -162,8 +164,10 @@ class PsumAllocators:
         return Placement(memory.PSUM, locate, prod(tiles))
 
     def alloc(self, func: Callable[..., tuple[int, int, int]]) -> Placement:
-        """Return a function of (idx, pdim_size, fdim_size): block index, partitions, bytes a partition, gives (bank,
-        start partition, byte address).
+        """Return a placement by the kernel's function ``func``.
+
+        It maps block index ``idx``, partitions ``pdim_size`` and bytes of a partition ``fdim_size`` to (bank, start
+        partition, byte address).
         """
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:

@@ -1,4 +1,4 @@
-"""The functions of the legacy API as documented (``neuronxcc.nki`` 2.26), and the simulator's support of each."""
+"""List the functions of the legacy API as documented (``neuronxcc.nki`` 2.26), and the simulator's support of each."""
 
 from __future__ import annotations
 

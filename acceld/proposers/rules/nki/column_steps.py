@@ -1,4 +1,4 @@
-"""Prove that a loop steps over the columns of tiles, each iteration element-wise on columns of its own."""
+"""Prove that a loop steps over the columns of tiles, and that each iteration works element-wise on other columns."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ OPERATIONS = frozenset(
 ) | frozenset(BINARY + UNARY)
 """Operations that work element by element, for any number of columns."""
 _SCALARS = frozenset(["operand0", "operand1", "bias", "scale"])
-"""Arguments that may have one number a partition."""
+"""Arguments that may be tiles of one number a partition."""
 
 
 @dataclass
 class ColumnSteps:
-    """A loop whose iterations are steps over columns, with everything that changes when a step becomes larger."""
+    """A loop whose iterations are steps over columns, with the parts of its source that change for a larger step."""
 
     loop: Loop
     trips: int
@@ -53,9 +53,9 @@ class _Part(Enum):
     SLOT = auto()
     """All columns at the step's place: ``half[c, p, f]``."""
     ALL = auto()
-    """Always the same, as wide as a step: ``tile[p, f]``."""
+    """The same part in every step, as wide as a step: ``tile[p, f]``."""
     SAME = auto()
-    """Always the same, with another width: ``scale[p, 0]``."""
+    """The same part in every step, of another width: ``scale[p, 0]``."""
 
 
 def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
@@ -99,7 +99,8 @@ def _columns(ops: Sequence[Statement], loop: Loop) -> int | None:
 
 
 def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: set[str]) -> str:
-    """Record what changes in the statement with the step. Return the reason if it can not change; empty otherwise.
+    """Record the parts of the statement that change with the step. Return the reason if one can not change; empty
+    otherwise.
 
     ``own`` are names whose values live only within an iteration.
     """
@@ -146,7 +147,7 @@ def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
     """Return the part of the buffer that an access touches; None if an index has another form."""
     *places, last = dims
     if not places:
-        return None  # the only index may be over the partitions
+        return None  # an only index may run over the partitions
     moving = 0
     for dim in places:
         coefficient = None if dim.form is None else dim.form.coefficient(steps.loop.variable)

@@ -1,4 +1,4 @@
-"""Let element-wise work read a matrix product directly in PSUM, and not a copy of it."""
+"""Let element-wise work read a matrix product directly from PSUM, without a copy of it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class FoldScalars(Rule):
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every pair of instructions that can be folded."""
-        # A tensor_scalar may run on either engine; the folded instruction runs only on the vector engine.
+        # A tensor_scalar may run on either engine. The folded instruction runs on the vector engine only.
         vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")
         for statement in kernel.statements:
             for fold in _folds(kernel, statement):

@@ -1,4 +1,4 @@
-"""Fuse two loop nests with a buffer between them, so that the buffer need not outlive an iteration."""
+"""Fuse two loop nests with a buffer between them, so that the buffer is needed only within an iteration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Split:
 
 @dataclass(frozen=True)
 class _Node:
-    """A statement, or a loop header with new contents."""
+    """A statement, or a loop header with a new body."""
 
     item: Item
     contents: tuple[_Node, ...] = ()
@@ -85,8 +85,8 @@ class FuseNests(Rule):
 def _fused_deep(kernel: KernelModule, fusion: _Fusion, variant: Variant) -> str:
     """Fuse, then fuse again inside the common loop as deep as the variant says.
 
-    With ``less``, the innermost loops stay apart. Then an engine can work on the next part while another finishes the
-    last one, which is impossible if every part goes through both nests at once.
+    With ``less``, the innermost loops stay apart. Then one engine can start the next part while another finishes the
+    last part.
     """
     source, common = _fused(*_even(kernel, fusion))
     sources = [source]
@@ -304,7 +304,7 @@ def _leaves_with_loops(nodes: Sequence[_Node], around: tuple[str, ...]) -> list[
 
 
 def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]:
-    """Return the same fusion with equal numbers of iterations of the second nest's loop and of the common one."""
+    """Return the same fusion, with as many iterations of the second nest's loop as of the common loop."""
     if fusion.factor == 1:
         return kernel, fusion
     source = split_loop(kernel, fusion.second, fusion.factor)

@@ -1,5 +1,5 @@
-"""Group the iterations of the inner of two parallel loops, and make the loop over groups the outer one, so that reused
-data fits SBUF.
+"""Group the iterations of the inner of two parallel loops, and move the loop over groups outside, so that reused data
+fits SBUF.
 """
 
 from __future__ import annotations

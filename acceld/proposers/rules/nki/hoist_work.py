@@ -1,4 +1,4 @@
-"""Do work that a loop repeats with the same result once before the loop, such as the transposes of an operand."""
+"""Move work that gives the same result in every iteration before the loop, such as the transposes of an operand."""
 
 from __future__ import annotations
 

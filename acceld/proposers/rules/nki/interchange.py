@@ -1,4 +1,4 @@
-"""Exchange two nested parallel loops, so that data that the inner loop loads repeatedly is loaded once."""
+"""Exchange two nested parallel loops, so that data is loaded once that the inner loop loaded repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tensor that a kernel stores to HBM only to load it again stays in SBUF.
+"""Keep a tensor in SBUF that a kernel stores to HBM only to load it again.
 
 Before, and after::
 
@@ -124,7 +124,7 @@ def _partition_axis(access: Access, buffer: Buffer) -> int | None:
 
 
 def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
-    """Return the source with the tensor in SBUF, and without tiles that only carried its data."""
+    """Return the source with the tensor in SBUF, and without the tiles that only held its data."""
     edits = Edits(kernel.source)
     _declare(kernel, scratch, edits)
     for store in scratch.stores:

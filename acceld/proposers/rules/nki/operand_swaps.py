@@ -1,4 +1,4 @@
-"""Find products that could be made transposed, so that later transposes are not needed.
+"""Find products that could be computed transposed, so that a later transpose is not needed.
 
 A tile of ``blocks`` blocks of 128 columns is transposed block by block. ``blocks`` such tiles in neighboring places
 form a square: ``blocks`` places with ``blocks`` blocks each. So block ``b`` of place ``a`` may hold the transpose of
@@ -63,8 +63,8 @@ class OperandSwap:
 
 
 def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | None:
-    """Return the operand swap that saves the transpose ``turn``; or the reason why none does; None if it transposes
-    nothing computed.
+    """Return the operand swap that makes the transpose ``turn`` unnecessary; or the reason why there is none; or None
+    if ``turn`` does not transpose a computed tile.
     """
     source = _transposed(kernel, turn)
     if source is None or kernel.space_of(source.name) != "sbuf" or not _made_on_chip(kernel, source.name):
@@ -362,7 +362,7 @@ def _is_point(dim: Dim) -> bool:
 
 
 def _spans(dim: Dim, extent: int, axis: int) -> bool:
-    """Return whether an index of a buffer with ``extent`` elements along ``axis`` of its tiles runs over all of them."""
+    """Return True if an index of a buffer with ``extent`` elements along ``axis`` of its tiles runs over all of them."""
     form = dim.form
     return dim.full or form == Affine.of(Symbol.over(extent, axis, 2)) or (form == Affine() and dim.extent == extent)
 

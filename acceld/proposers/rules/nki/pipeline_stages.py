@@ -1,6 +1,5 @@
-"""The first stage of the next iteration before the rest of this one.
-
-Before, products of a block wait until the block before has left the other engines; after, they are one block ahead::
+"""Run the first stage of the next iteration before the rest of this one. Before, the products of a block wait until the
+other engines have finished the block before it. After, the products are one block ahead::
 
     for i in nl.affine_range(8):                 first(0)
         first(i)                                 for i in nl.sequential_range(7):

@@ -1,4 +1,4 @@
-"""Products of float32 operands as products of their bfloat16 parts.
+"""Compute products of float32 operands from products of their bfloat16 parts.
 
 ``x`` is ``hi + lo`` with ``hi`` its bfloat16 value and ``lo`` the bfloat16 value of the rest. Before, and after::
 
@@ -6,7 +6,7 @@
                                                  out += nisa.nc_matmul(x_hi[p, c], w_lo[p, f])
                                                  out += nisa.nc_matmul(x_lo[p, c], w_hi[p, f])
 
-For the current API the first product keeps its ``accumulate``, and the other two add to what it wrote.
+For the current API the first product keeps its ``accumulate``, and the other two add to its result.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def _product(
 
 
 def _accumulate(kernel: KernelModule, product: Statement, edits: Edits) -> None:
-    """Let a product of the current API add to what its sum holds."""
+    """Make a product of the current API add to the content of its destination."""
     given = product.args.get("accumulate")
     if given is None:
         _, end = kernel.span(list(product.args.values())[-1])
@@ -313,8 +313,8 @@ def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edit
 
 
 def _last_writers(kernel: KernelModule, name: str, products: Sequence[Statement]) -> list[Statement]:
-    """Return the writers of a buffer whose values reach a product, without those overwritten earlier in the same loop
-    body.
+    """Return the writers of a buffer whose values reach a product. A value that is overwritten before, in the same loop
+    body, does not.
     """
     writers = kernel.writers(name)
     reads = [product.start for product in products if name in {access.name for access in _operands(product)}]

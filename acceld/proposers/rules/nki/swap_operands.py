@@ -1,7 +1,7 @@
-"""Products are made transposed, by exchanging stationary and moving operand, where their result is transposed again.
+"""Compute products transposed, by exchanging stationary and moving operand, if their result is transposed later.
 
 Before, ``wide`` is 128 x 512 and its four blocks are transposed for the next product; after, four neighboring places of
-``wide`` hold each other's blocks, transposed already::
+``wide`` hold these blocks, already transposed::
 
     wide[row, p, f] = nl.copy(nisa.nc_matmul(x_t[row, p, c], w[p, f]))
     turned = nisa.nc_transpose(wide[row, p, 128 * part + c]); wide_t[row, part, p, c] = nl.copy(turned)

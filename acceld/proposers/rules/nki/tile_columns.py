@@ -1,4 +1,4 @@
-"""Split wide tiles into narrower pieces, so that pieces of several steps are in flight at once.
+"""Split wide tiles into narrower pieces, so that several engines work on different pieces at the same time.
 
 Before, one tile of 6144 columns. After, six tiles of 1024; each scan continues from the end of the last piece::
 
@@ -98,7 +98,7 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
     before: list[Statement] = []
     body: list[Statement] = []
     wide: set[str] = set()
-    """Tiles of all columns that live in one iteration."""
+    """Tiles that hold all columns and live in one iteration."""
     for one in statements:
         where = f"line {one.line}:"
         if one.kind in ("alias", "marker"):

@@ -1,4 +1,4 @@
-"""Find constants of a kernel that are only the width of its tiles."""
+"""Find constants of a kernel whose only use is the width of its tiles."""
 
 from __future__ import annotations
 

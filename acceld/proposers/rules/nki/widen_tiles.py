@@ -1,4 +1,4 @@
-"""Fewer, wider instructions: element-wise work and its loads and stores on larger tiles.
+"""Use fewer, wider instructions: do element-wise work, its loads and its stores on larger tiles.
 
 Before, two iterations of 512 columns; after, one of 1024::
 
@@ -98,7 +98,9 @@ def _with_larger_width(kernel: KernelModule, width: TileWidth, variant: Variant)
 
 
 def _factors(steps: ColumnSteps) -> list[int]:
-    """Return how many steps may become one, the best three first: near 2048 columns, in tiles that leave room in SBUF."""
+    """Return the numbers of steps that may become one. The best three come first: near 2048 columns, in tiles that
+    leave room in SBUF.
+    """
     widest = _PSUM_WIDTH if steps.psum else _WIDEST
     most = max(2, _TARGET_BYTES // (4 * steps.columns * steps.instructions))
     factors = [
@@ -110,7 +112,7 @@ def _factors(steps: ColumnSteps) -> list[int]:
 
 
 def _limit(steps: ColumnSteps) -> str:
-    """Return the reason why not all columns can be taken at once; empty if they can."""
+    """Return the reason why one step can not take all columns; empty if it can."""
     columns, tiles = steps.columns * steps.trips, steps.instructions
     where, kib = f"line {steps.loop.line}: {columns} columns", 4 * columns * tiles >> 10
     if steps.psum and columns > _PSUM_WIDTH:

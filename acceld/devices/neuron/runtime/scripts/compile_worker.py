@@ -5,11 +5,11 @@ The process reads one record, writes one record, and ends. The request has ``tex
 shape), ``scalars``, ``folder`` (empty, private), ``device_pattern`` and ``route`` (empty: the first available). A reply
 with ``ok: true`` has ``route``, ``outputs`` (names, if the compiler reports them), ``signatures``, versions and the
 NEFF as bytes. A reply with ``ok: false`` has ``kind`` (``kernel``, ``missing``, ``route``, ``protocol``, ``devices``)
-and ``message``. The request ``{"op": "hello"}`` returns versions only, ``{"op": "facilities"}`` what the system
-refuses.
+and ``message``. The request ``{"op": "hello"}`` returns versions only, ``{"op": "facilities"}`` returns the facilities
+that the system refuses.
 
-The kernel's own Python runs in this process, so its answer is trusted only as a NEFF that is checked on data later.
-Devices are hidden first. If that is not possible and a device is visible, nothing is compiled.
+The kernel's own Python runs in this process, so its answer is not trusted: the NEFF is checked on data later. Devices
+are hidden first. If that fails and a device is visible, nothing is compiled.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ ROUTES: dict[str, dict[str, Callable[[Bench], Path]]] = {
 }
 """Compile routes by API, in the order they are tried. Those of ``nki`` other than its jit are not public."""
 SIGNATURES: dict[str, str] = {}
-"""Signatures of what was called, by name."""
+"""Signatures of the called functions, by name."""
 
 
 def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], bytes]:

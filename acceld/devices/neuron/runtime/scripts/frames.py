@@ -1,8 +1,8 @@
-"""Length-framed records: a JSON object and the bytes that belong to it.
+"""Read and write length-framed records: a JSON object and the bytes that belong to it.
 
 Layout, big-endian: magic ``ACF1``, length of the JSON (u32), length of the bytes (u64), the JSON in UTF-8, the bytes.
-Used by both sides of a pipe, so it runs on Python >= 3.8 and needs the standard library only. Arrays travel as raw
-C-order bytes; the JSON tells name, dtype and shape of each, in order.
+Used by both sides of a pipe, so it runs on Python >= 3.8 and needs the standard library only. Arrays are sent as raw
+C-order bytes; the JSON has name, dtype and shape of each, in order.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Libnrt:
 
     @classmethod
     def opened(cls) -> Libnrt:
-        """Return the process's library. OSError if it is not installed, NrtError if no core can be had."""
+        """Return the process's library. OSError if it is not installed, NrtError if it gives no core."""
         if cls._opened is None:
             cls._opened = cls()
         return cls._opened

@@ -1,6 +1,5 @@
-"""The trusted runner of one leased core: loads a NEFF once, runs it on data, times it. No candidate code comes here.
-
-Records in, records out, until ``close`` or the pipe's end. Operations:
+"""Run kernels on one leased core: load a NEFF once, run it on data, time it. No candidate code runs in this process. It
+reads and answers records until ``close`` or the pipe's end. Operations:
 
 - ``hello``: versions and the runtime that will be used.
 - ``load``: ``neff`` (path), ``inputs`` and ``outputs`` (name, dtype, shape), ``folder`` and ``traces`` (private).
@@ -66,7 +65,8 @@ _SAID_CHARACTERS = 4000
 
 
 def call(command: list[str], folder: str) -> str:
-    """Return everything that a tool printed, on either stream. RunnerError with the end of it if the tool fails.
+    """Return everything that a tool printed, on either stream. RunnerError with the end of that output if the tool
+    fails.
 
     The error's kind is ``nrt`` if the runtime reported a failure, else ``profiler``.
     """
@@ -302,7 +302,7 @@ def _dtype(name: str) -> Any:
 
 
 def find_runtime(profiler: str, wanted: str) -> Any:
-    """Return the best runtime there is, or the wanted one. RunnerError if there is none."""
+    """Return the best installed runtime, or the wanted one. RunnerError if there is none."""
     for name in ("nrtpy", "spike"):
         if wanted in ("", name):
             try:

@@ -24,7 +24,7 @@ class ExpressionReader(SourceText):
         self.shapes: dict[str, tuple[int, ...] | None] = {}
         """Shapes of the kernel's parameters; None for scalars."""
         self.aliases: dict[str, cst.BaseExpression] = {}
-        """Names of index expressions."""
+        """Names of index expressions, by name."""
         self.constants: dict[str, int] = {}
         """Extents that a shape was unpacked to."""
         self.buffers: dict[str, Buffer] = {}

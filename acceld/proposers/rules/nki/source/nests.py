@@ -32,7 +32,7 @@ def inside(item: Item, loop: Loop) -> bool:
 
 
 def substance(items: Sequence[Item]) -> bool:
-    """Return True if ``items`` contain more than markers."""
+    """Return True if ``items`` contain statements other than markers."""
     return any(substance(item.items) if isinstance(item, Loop) else item.kind != "marker" for item in items)
 
 
