@@ -1,5 +1,7 @@
-"""Run the first stage of the next iteration before the rest of this one. Before, the products of a block wait until the
-other engines have finished the block before it. After, the products are one block ahead::
+"""Run the first stage of the next iteration before the rest of this one.
+
+Before, the products of a block wait until the other engines have finished the block before it, or until their operands
+are loaded. After, the products or the loads are one block ahead::
 
     for i in nl.affine_range(8):                 first(0)
         first(i)                                 for i in nl.sequential_range(7):
@@ -18,7 +20,7 @@ from acceld.model import Profile
 from acceld.proposers.rules.nki.source.building import STEP, emitted, prefix, read, written
 from acceld.proposers.rules.nki.source.nests import inside, substance
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Item, Loop, Statement, flatten, names_in
+from acceld.proposers.rules.nki.source.syntax import TRANSFERS, Item, Loop, Statement, flatten, names_in
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PRODUCTS = ("matmul", "nc_matmul")
@@ -31,6 +33,8 @@ class _Stages:
     rest: tuple[Item, ...]
     names: tuple[str, ...]
     """The tiles that the second stage reads from the first."""
+    kind: str
+    """The first stage: products or loads."""
 
 
 class PipelineStages(Rule):
@@ -48,7 +52,9 @@ class PipelineStages(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every place where a loop's body can be cut after products that the rest only reads."""
+        """Yield every place where a loop's body can be cut after products, or after loads for products, that the rest
+        only reads.
+        """
         for loop in kernel.loops:
             for number, stages in enumerate(_cuts(kernel, loop)):
                 names = ", ".join(stages.names)
@@ -57,8 +63,8 @@ class PipelineStages(Rule):
                     partial(_ahead, kernel, stages),
                     Variant("one iteration ahead"),
                     precondition=f"iterations of {loop.variable} are parallel, and {names} have a place for each of them",
-                    plan=f"What an iteration of {loop.variable} does after line {stages.rest[0].line} waits for the products "
-                    f"before it. Make {names} of the next iteration before finishing this one.",
+                    plan=f"What an iteration of {loop.variable} does from line {stages.rest[0].line} on waits for the "
+                    f"{stages.kind} before it. Make {names} of the next iteration before finishing this one.",
                     benefit=0.2,
                     gain_percent=(-5.0, 30.0),
                     key=f"{number}",
@@ -66,7 +72,7 @@ class PipelineStages(Rule):
 
 
 def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Stages]:
-    """Yield the ways to cut the body in two, with products before the cut and work for other engines after it."""
+    """Yield the ways to cut the body in two: products before work for other engines, or loads before products."""
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return
     items = [item for item in loop.items if substance([item])]
@@ -77,9 +83,14 @@ def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Stages]:
     for cut in range(1, len(items)):
         first, rest = tuple(items[:cut]), tuple(items[cut:])
         shared = written(first) & read(rest)
-        has_products = any(one.op in _PRODUCTS for one in flatten(first))
-        if has_products and isinstance(items[cut - 1], Loop) and shared and _apart(kernel, loop, first, rest):
-            yield _Stages(loop, first, rest, tuple(sorted(shared)))
+        loads = _has(first, TRANSFERS) and _has(rest, _PRODUCTS)
+        kind = "products" if _has(first, _PRODUCTS) else "loads" if loads else ""
+        if kind and isinstance(items[cut - 1], Loop) and shared and _apart(kernel, loop, first, rest):
+            yield _Stages(loop, first, rest, tuple(sorted(shared)), kind)
+
+
+def _has(items: Sequence[Item], operations: Sequence[str]) -> bool:
+    return any(one.op in operations for one in flatten(items))
 
 
 def _named(one: Statement, variable: str) -> bool:
