@@ -21,7 +21,7 @@ from acceld.model import Failure, Kernel
 from acceld.roofline import Peaks
 
 FLAGS = (
-    "-O3 -march=native -std=gnu11 -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -fno-ident "
+    "-O3 -march=native -std=gnu11 -fno-jump-tables -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -fno-ident "
     "-fopt-info-vec-optimized -static-libgcc -Wl,--build-id=none -Wl,-z,defs -s"
 ).split()
 """Compiler flags of C kernels: for this processor, one thread. ``omp simd`` pragmas work, other OpenMP does not."""

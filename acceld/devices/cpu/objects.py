@@ -44,6 +44,10 @@ _INSTRUCTION = re.compile(
 """Instructions that read a clock or a counter, draw random numbers, make system calls, or reach the thread's own block
 (except the guard of the stack at 0x28).
 """
+_COMPUTED = re.compile(r"\t(?:\w+ )?(?:(?:call|jmp)[wlq]?[ \t]+\*|bl?r[ab]*z?[ \t]+x\d)")
+"""A call or a jump to an address that the kernel computes, which could lie within an instruction."""
+_AT = re.compile(r"^[ \t]*([0-9a-f]+):\t", re.MULTILINE)
+_TARGET = re.compile(r"\t(?:\w+ )?(?:call|j[a-z]+|loopn?[ez]?|xbegin)[wlq]?[ \t]+([0-9a-f]+)\b")
 _DISASSEMBLE_S = 30.0
 _MARKER = re.compile(r'# \d+ "[^"\n]*"(?: ([12])\b)?')
 _ASSEMBLER_NAME = re.compile(r'\)\s*(?:__asm__|__asm|asm)\s*\(\s*((?:"[^"]*"\s*)+)\)')
@@ -115,14 +119,33 @@ def _allowed(name: str) -> bool:
     return plain in EXTERNAL or (vector is None and _HELPERS.fullmatch(name) is not None)
 
 
+def misdirected(path: Path, search: str) -> tuple[str, str]:
+    """Return rule ``jump`` if an instruction of a linked x86_64 object leads to what is no instruction's first byte."""
+    shown = _disassembled(path, search)
+    firsts = set(_AT.findall(shown))
+    if any(target not in firsts for target in _TARGET.findall(shown)):
+        return "jump", "the kernel calls or jumps into the middle of an instruction"
+    return "", ""
+
+
 def _instructions(path: Path, search: str) -> tuple[str, str]:
+    shown = _disassembled(path, search)
+    found = _INSTRUCTION.search(shown)
+    if found:
+        return "instruction", f"a kernel may not use {found.group(1) or found.group(2)}"
+    if _COMPUTED.search(shown):
+        return "jump", "the kernel calls or jumps to an address that it computes: call functions by their names"
+    return "", ""
+
+
+def _disassembled(path: Path, search: str) -> str:
+    """Return the instructions of an object as text; nothing without a disassembler, which every toolchain with gcc has."""
     program = shutil.which("objdump", path=search) or shutil.which("llvm-objdump", path=search)
-    if program is None:  # part of every toolchain that has gcc
-        return "", ""
+    if program is None:
+        return ""
     command = [program, "-d", "--no-show-raw-insn", path.name]
     environment = {"PATH": search, "LC_ALL": "C"}
     shown = subprocess.run(
         command, cwd=path.parent, env=environment, capture_output=True, timeout=_DISASSEMBLE_S, check=False
     )
-    found = _INSTRUCTION.search(shown.stdout.decode(errors="replace"))
-    return ("instruction", f"a kernel may not use {found.group(1) or found.group(2)}") if found else ("", "")
+    return shown.stdout.decode(errors="replace")

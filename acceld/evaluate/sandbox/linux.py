@@ -11,6 +11,7 @@ import os
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_TSC, PR_TSC_SIGSEGV = 26, 2
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 
@@ -58,6 +59,15 @@ def prctl(option: int, value: int = 0) -> None:
     """Call prctl(2) with one argument."""
     zero = ctypes.c_ulong(0)
     _checked(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), f"prctl {option}")
+
+
+def forbid_counter() -> bool:
+    """End this process at the next instruction that reads the time stamp counter, the C library's clocks included.
+
+    Return False where the processor or the system can not do that.
+    """
+    zero = ctypes.c_ulong(0)
+    return bool(_libc.prctl(PR_SET_TSC, ctypes.c_ulong(PR_TSC_SIGSEGV), zero, zero, zero) == 0)
 
 
 def unshare(flags: int) -> None:

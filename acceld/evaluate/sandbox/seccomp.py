@@ -157,7 +157,7 @@ def assemble(rules: Filter, machine: str) -> bytes:
     for numbers in _DEVICE_CALLS if rules.devices else ():
         code += _allow(numbers[machine])
     code += _one_of(special["fcntl"], 1, _FCNTL)
-    code += _one_of(special["prctl"], 0, _PRCTL)
+    code += _prctl(special["prctl"])
     code += _one_of(special["prlimit64"], 0, (0, rules.pid))
     if rules.wide:
         code += _one_of(_SOCKETPAIR[machine], 0, (_AF_UNIX,))
@@ -196,6 +196,19 @@ def _one_of(number: int, argument: int, values: tuple[int, ...]) -> _Code:
     for value in values:
         checks += [(_JEQ, 0, 1, value & 0xFFFFFFFF), (_RET, 0, 0, _ALLOW)]
     return [(_JEQ, 0, len(checks) + 1, number), *checks, (_RET, 0, 0, _ERRNO | errno.EPERM)]
+
+
+def _prctl(number: int) -> _Code:
+    """Allow some options, and to forbid the time stamp counter, but not to allow it again."""
+    only_forbid: _Code = [
+        (_JEQ, 0, 3, linux.PR_SET_TSC),
+        (_LD, 0, 0, 24),
+        (_JEQ, 0, 1, linux.PR_TSC_SIGSEGV),
+        (_RET, 0, 0, _ALLOW),
+    ]
+    _, *options, refused = _one_of(number, 0, _PRCTL)
+    checks = [*options, *only_forbid]
+    return [(_JEQ, 0, len(checks) + 1, number), *checks, refused]
 
 
 def _unless_bits(number: int, argument: int, bits: int) -> _Code:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from acceld.evaluate.sandbox import cgroups, seccomp
+from acceld.evaluate.sandbox import cgroups, linux, seccomp
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import REQUIRED, probe_level
 from acceld.evaluate.sandbox.probes import PROBES
@@ -58,6 +58,9 @@ def test_the_filter_answers_by_call_and_argument(machine: str) -> None:
     assert _run(code, machine, special["kill"], 8) == refuse
     assert _run(code, machine, special["mmap"], 0, 0, 3) == allow
     assert _run(code, machine, special["mmap"], 0, 0, 7) == refuse
+    assert _run(code, machine, special["prctl"], linux.PR_SET_TSC, linux.PR_TSC_SIGSEGV) == allow
+    assert _run(code, machine, special["prctl"], linux.PR_SET_TSC, 1) == refuse
+    assert _run(code, machine, special["prctl"], linux.PR_SET_DUMPABLE, linux.PR_TSC_SIGSEGV) == refuse
     assert _run(code, machine, special["clone"], 0) == refuse
     assert _run(code, machine, special["execve"]) == refuse
     forking = assemble(Filter(pid=7, fork=True), machine)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from acceld.devices.cpu.objects import complaint
+from acceld.devices.cpu.driver import FLAGS
+from acceld.devices.cpu.objects import complaint, misdirected
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc here")
 
@@ -44,3 +46,57 @@ def test_the_headers_own_declarations_and_a_kernels_own_functions_are_no_reason(
         "float own(float x)\n{\n    return sqrtf(x);\n}\nvoid kernel(float *x) { x[0] = own(x[1]) + cbrt(x[2]); }\n"
     )
     assert _found(tmp_path, text) == ("", "")
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    "text",
+    [
+        "void kernel(float *x) { ((void (*)(void))(long)x[0])(); }",
+        "void kernel(float *x) { void *at[] = {&&a, &&b}; goto *at[(int)x[0]]; a: x[0] = 1; b: x[1] = 2; }",
+        "static float f(float x) { return x; }\nstatic float (*volatile g)(float) = f;\nvoid kernel(float *x) { x[0] = g(x[0]); }",
+    ],
+)
+def test_a_jump_to_a_computed_address_is_refused(tmp_path: Path, text: str) -> None:
+    assert _found(tmp_path, text)[0] == "jump"
+
+
+@needs_gcc
+def test_a_switch_a_comparison_for_qsort_and_inlined_functions_are_no_computed_jumps(tmp_path: Path) -> None:
+    (tmp_path / "kernel.c").write_text(HONEST, "utf-8")
+    for words in (["-c", "kernel.c", "-o", "kernel.o"], ["kernel.o", "-o", "kernel.so", "-lm"]):
+        subprocess.run(["gcc", *FLAGS, *words], cwd=tmp_path, check=True, capture_output=True)
+    assert complaint(tmp_path / "kernel.o", "/usr/bin:/bin") == ("", "")
+    assert misdirected(tmp_path / "kernel.so", "/usr/bin:/bin") == ("", "")
+
+
+@needs_gcc
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors' instructions have one length")
+def test_a_call_into_the_middle_of_an_instruction_is_refused(tmp_path: Path) -> None:
+    text = ".globl kernel\nkernel:\n call 1f+1\n ret\n1: movl $0xc3310f, %eax\n ret\n.section .note.GNU-stack\n"
+    (tmp_path / "kernel.s").write_text(text, "utf-8")
+    subprocess.run(["gcc", "-shared", "kernel.s", "-o", "kernel.so"], cwd=tmp_path, check=True)
+    assert misdirected(tmp_path / "kernel.so", "/usr/bin:/bin")[0] == "jump"
+
+
+HONEST = """
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+static int by_size(const void *a, const void *b) { return (*(float *)a > *(float *)b) - (*(float *)a < *(float *)b); }
+static inline float applied(float (*f)(float), float x) { return f(x); }
+static float half(float x) { return x / 2; }
+void kernel(float *x, int kind)
+{
+    switch (kind) {
+    case 0: x[0] = expf(x[1]); break;
+    case 1: x[0] = tanhf(x[1]); break;
+    case 2: memcpy(x, x + 64, 4 * (size_t)x[2]); break;
+    case 3: x[0] = erff(x[1]); break;
+    case 4: qsort(x, 64, sizeof(float), by_size); break;
+    case 5: x[0] = sqrtf(x[3]); break;
+    case 6: x[0] = applied(half, x[3]); break;
+    default: for (int i = 0; i < 64; i++) x[i] = applied(half, x[i]);
+    }
+}
+"""
