@@ -62,7 +62,7 @@ def alert_of(event: Event) -> Alert | None:
             return Alert("device", f"{device} {state}" + (f": {reason}" if reason else ""))
         case CandidateEvaluated(status=Status.SUSPECT) as evaluated:
             reason = f": {evaluated.failure}" if evaluated.failure else ""
-            return Alert("suspect", f"{run}c{evaluated.candidate} is too good to be believed{reason}")
+            return Alert("suspect", f"{run}c{evaluated.candidate} is suspiciously fast{reason}")
     return None
 
 

@@ -111,7 +111,7 @@ class Client:
         except TimeoutError as error:
             raise DaemonError(
                 f"the daemon (pid {self.pid}) did not answer within {self._timeout_s:g} s",
-                hint="acceld logs tells what it does; acceld restart ends it and starts another",
+                hint="acceld logs shows its work; acceld restart replaces it",
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise DaemonError(f"lost the daemon (pid {self.pid}): {error}", hint="acceld status") from error
@@ -172,7 +172,7 @@ def check_version(hello: Mapping[str, Any]) -> None:
     if hello["api"] != API_VERSION:
         raise DaemonError(
             f"the daemon (acceld {hello['version']}) speaks protocol {hello['api']}, this acceld {API_VERSION}",
-            hint="start it anew: acceld restart",
+            hint="restart it: acceld restart",
         )
 
 

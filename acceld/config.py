@@ -68,7 +68,7 @@ class SearchConfig:
     show_simulated: bool = _option("show_simulated")
     knowledge: KnowledgeLevel = _option("knowledge")
     fixer_steps: int | None = _key(
-        None, "repairs a failed candidate may get; default: 2 where models propose, but for the preset paper"
+        None, "repairs a failed candidate may get; default: 2 where models propose, except in the preset paper"
     )
     polish: int = _option("polish")
     patience: int = _option("patience")
@@ -87,13 +87,11 @@ class EvaluateConfig:
     check_s: float = _key(0.0, "deadline of checking; 0: 20 x the baseline's own, at least 30")
     time_s: float = _key(60.0, "deadline of timing")
     max_instructions: int = _key(1_000_000, "instructions a program may have")
-    queue_size: int = _key(
-        64, "candidates of a run that may wait for evaluation; at that number no new attempt is begun"
-    )
+    queue_size: int = _key(64, "candidates of a run that may wait for evaluation; at that number no new attempt starts")
     sandbox: Literal["auto", "L4", "L3", "L2", "L1"] = _key("auto", "least isolation to accept", trusted=True)
     cache_gib: float = _key(4.0, "disk for input data and references; those in use may exceed it")
-    allow_unsandboxed: bool = _key(False, "run model-written code where no isolation works", trusted=True)
-    strict_legality: bool = _key(False, "refuse what newer compilers refuse, such as block dimensions")
+    allow_unsandboxed: bool = _key(False, "run model-written code even if no isolation works", trusted=True)
+    strict_legality: bool = _key(False, "refuse constructs that newer compilers refuse, such as block dimensions")
 
     @property
     def cache_bytes(self) -> int:
@@ -107,9 +105,9 @@ class RoleConfig:
 
     models: tuple[str, ...] = _key((), "names from [models], each optionally with a weight: 'name*3'")
     max_output_tokens: int = _key(16_384, "longest answer")
-    temperature: float | None = _key(None, "left to the provider where not set")
+    temperature: float | None = _key(None, "default: the provider's")
     choice: Literal["weights", "gain"] = _key(
-        "weights", "which model is asked: drawn by its weight, or by what its answers gained for each dollar too"
+        "weights", "how a model is drawn: by its weight, or also by the gain of its answers per dollar"
     )
     tools: bool = _key(
         False, "for the executor: look up, trace, profile and check inside an attempt, within [llm.tools]"
@@ -130,13 +128,13 @@ class ModelConfig:
     )
     base_url: str = _key("", "another endpoint, such as http://127.0.0.1:8000/v1", trusted=True)
     key_env: str = _key("", "variable with the key; default: the provider's usual one", trusted=True)
-    region: str = _key("", "for bedrock and vertex; default: what AWS's or Google's own settings say")
+    region: str = _key("", "for bedrock and vertex; default: from AWS's or Google's own settings")
     project: str = _key("", "for vertex")
     profile: str = _key("", "for bedrock: a profile of the AWS settings", trusted=True)
     api_version: str = _key("", "for azure, whose endpoint is base_url")
     headers: tuple[str, ...] = _key((), "'Name: value', sent with every request", trusted=True)
     extra_body: str = _key("", "a JSON object whose entries are added to every request")
-    stream: bool = _key(True, "false: answers come whole, for gateways that can not stream")
+    stream: bool = _key(True, "false: answers arrive in one piece, for gateways that can not stream")
     concurrency: int = _key(8, "calls at the same time")
     requests_per_minute: int = _key(0, "0: no limit by acceld")
     tokens_per_minute: int = _key(0, "0: no limit by acceld")
@@ -156,7 +154,7 @@ class ToolsConfig:
     turns: int = _key(4, "answers with tools; each is a call of the model")
     tokens: int = _key(120_000, "tokens of these calls")
     seconds: float = _key(300.0, "time that the tools take")
-    usd: float | None = _key(None, "what these calls may cost; an unknown price ends the use of tools")
+    usd: float | None = _key(None, "cap on the cost of these calls; an unknown price ends the use of tools")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +171,8 @@ class LlmConfig:
     idle_s: float = _key(120.0, "longest silence between tokens")
     total_s: float = _key(1800.0, "deadline of a whole call")
     retries: int = _key(4, "further tries after 408, 409, 429, 5xx and broken connections")
-    batch_quiet_s: float = _key(10.0, "a batch is sent after so long without a further request")
-    batch_poll_s: float = _key(30.0, "how often a batch is asked whether it has ended")
+    batch_quiet_s: float = _key(10.0, "a batch is sent after this long without a further request")
+    batch_poll_s: float = _key(30.0, "time between checks if a batch has ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +185,7 @@ class CommandConfig:
         trusted=True,
     )
     time_s: float = _key(900.0, "deadline of one attempt")
-    usd: float | None = _key(None, "what one attempt may cost; counted in full where the program does not say")
+    usd: float | None = _key(None, "cap of one attempt; it counts in full if the program reports no cost")
     at_once: int = _key(2, "programs that run at the same time")
 
 
@@ -196,7 +194,7 @@ class BudgetConfig:
     """Caps on money. The worst case of a call is reserved before it is made."""
 
     run_usd: float | None = _key(None, "cap of one run")
-    fixer_usd: float | None = _key(None, "part of it that repairs may cost")
+    fixer_usd: float | None = _key(None, "share of it for repairs")
     day_usd: float | None = _key(None, "cap of a calendar day (UTC)")
     daemon_usd: float | None = _key(None, "cap from the daemon's start to its end")
     device_usd: float | None = _key(None, "cap of one run on a device's time, at devices.usd_per_hour")
@@ -209,8 +207,8 @@ class DevicesConfig:
 
     backend: BackendName = _key("simulator", "how candidates run")
     cores: tuple[int, ...] = _key((), "logical cores to use; empty: all that are free")
-    compile_python: str = _key("", "interpreter with the Neuron compiler; empty: found", trusted=True)
-    runner_python: str = _key("", "interpreter with the Neuron runtime; empty: found", trusted=True)
+    compile_python: str = _key("", "interpreter with the Neuron compiler; empty: search for one", trusted=True)
+    runner_python: str = _key("", "interpreter with the Neuron runtime; empty: search for one", trusted=True)
     compile_jail: Literal["auto", "strict", "wide", "off"] = _key(
         "auto", "jail of the Neuron compiler: strict, else wide; off: else none, as your user", trusted=True
     )
@@ -232,14 +230,16 @@ class DaemonConfig:
     idle_exit_s: float = _key(600.0, "a daemon started by optimize ends after this long without runs and clients")
     grace_s: float = _key(10.0, "time running evaluations get when the daemon stops")
     tcp: str = _key("", "also listen on a loopback address, such as 127.0.0.1:7431", trusted=True)
-    log_level: Literal["debug", "info", "warning", "error"] = _key("info", "what goes to the log")
+    log_level: Literal["debug", "info", "warning", "error"] = _key(
+        "info", "least level of the messages that are logged"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class WatchConfig:
     """Settings of watch mode."""
 
-    mode: Literal["ask", "auto", "off"] = _key("ask", "what a save that passes may start")
+    mode: Literal["ask", "auto", "off"] = _key("ask", "a search after a save that passes: ask first, start it, or off")
     debounce_ms: int = _key(300, "quiet time after the last change")
     runs_per_hour: int = _key(6, "searches that saves may start in an hour")
 
@@ -254,7 +254,7 @@ class TuiConfig:
         "bell",
         "how alerts are shown (a win, a budget level, a sick device, a suspect kernel, an end); osc: on the desktop too",
     )
-    keys: tuple[str, ...] = _key((), "other keys, such as 'run.pause=f9'; ? on a screen names what can be changed")
+    keys: tuple[str, ...] = _key((), "other keys, such as 'run.pause=f9'; ? on a screen lists the names")
 
 
 @dataclass(frozen=True, slots=True)

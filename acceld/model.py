@@ -282,7 +282,7 @@ class Evaluation:
             if self.profile is None or self.correctness is not None:
                 raise ValueError(f"an evaluation that is {self.status} has a profile and no correctness")
         elif self.failure is None:
-            raise ValueError(f"an evaluation that is {self.status} says why")
+            raise ValueError(f"an evaluation that is {self.status} needs a reason")
 
     @property
     def latency_us(self) -> float | None:
@@ -335,7 +335,7 @@ class Attempt:
 
     def __post_init__(self) -> None:
         if self.text is None and not self.reason:
-            raise ValueError("an attempt without code says why")
+            raise ValueError("an attempt without code needs a reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,13 +422,13 @@ class SearchParameters:
     memory: MemoryPolicy = _option("off", "which insights the planner is shown")
     top_k: int = _option(8, "new insights an iteration, at most")
     memory_size: int = _option(16, "insights shown to the planner, at most (ExpN)")
-    t_pos: float = _option(1.04, "speed-up from which a rewrite teaches what to do")
-    t_neg: float = _option(1.15, "slow-down from which a rewrite teaches what not to do")
+    t_pos: float = _option(1.04, "speed-up from which a rewrite gives a positive insight")
+    t_neg: float = _option(1.15, "slow-down from which a rewrite gives a negative insight")
     strategy: StrategyName = _option("beam", "how candidates are chosen")
     seed: int = _option(0, "with rules, the same seed makes the same decisions")
     target_percent: float | None = _option(None, "stop at this percent of attainable")
     patience: int = _option(3, "stop after this many iterations without a better kernel; 0 never")
-    budget_usd: float | None = _option(None, "cap on what models may cost")
+    budget_usd: float | None = _option(None, "cap on the cost of models")
     time_limit_s: float | None = _option(None, "stop a run after this long")
     polish: int = _option(24, "kernels that rules time to improve a passing kernel of a model; 0: none")
     screen: bool = _option(False, "on a device, measure only a sample of what the simulator finds clearly slower")
@@ -436,8 +436,8 @@ class SearchParameters:
         "calls", "facts in prompts: none, those of a kernel's calls and related ones, or of all calls"
     )
     planner: bool = _option(True, "without it the executor works straight from the kernel")
-    tools: bool | None = _option(None, "the executor has tools, or has none, whatever [llm.executor] says")
-    fixer_usd: float | None = _option(None, "part of the budget that repairs may cost")
+    tools: bool | None = _option(None, "executor with or without tools, in place of [llm.executor]")
+    fixer_usd: float | None = _option(None, "share of the budget for repairs")
     show_simulated: bool = _option(False, "a measured run sees insights from simulations too, marked unverified")
     own_insights: bool = _option(False, "the memory holds this run's insights alone, so that runs can be compared")
     max_usd_per_percent: float | None = _option(None, "stop when the next percent is expected to cost more than this")

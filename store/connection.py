@@ -64,7 +64,7 @@ def refuse_emptied(path: Path) -> None:
     if path.exists() and not path.stat().st_size and not _logged(path) and any(copies.glob("*.db")):
         raise StoreError(
             f"{path} is empty, and there are copies of it in {copies}",
-            hint="`acceld db restore FILE` puts one in its place; delete the empty file to begin a new history.",
+            hint="`acceld db restore FILE` replaces it by a copy; delete the empty file to start a new history.",
         )
 
 
@@ -165,9 +165,9 @@ def damage(path: Path, error: sqlite3.Error) -> StoreError | None:
     if "not a database" not in text and "malformed" not in text:
         return None
     copies = path.parent / "backups"
-    hint = f"`acceld db restore FILE` puts a copy in its place and keeps it aside; copies are in {copies}."
+    hint = f"`acceld db restore FILE` replaces it by a copy and keeps the damaged file; copies are in {copies}."
     if not any(copies.glob("*.db")):
-        hint = f"`acceld db restore FILE` puts a copy in its place; {copies} holds none. Move it away to begin anew."
+        hint = f"`acceld db restore FILE` replaces it by a copy; {copies} holds none. Move it away to begin anew."
     return StoreError(f"{path} is damaged or no database: {text}", hint=hint)
 
 

@@ -105,7 +105,7 @@ def restore(path: Path, copy: Path) -> Path | None:
     problems = check(copy).problems
     if problems:
         hint = f"Other copies may be in {path.parent / 'backups'}."
-        raise StoreError(f"{copy} is not whole: {problems[0].splitlines()[-1]}", hint=hint)
+        raise StoreError(f"{copy} is not complete: {problems[0].splitlines()[-1]}", hint=hint)
     lock = WriterLock(path)
     try:
         with _copy(copy, path.with_name(path.name + ".part")) as part:
@@ -136,7 +136,7 @@ def _copy(path: Path, part: Path) -> Iterator[Path]:
         if found != "ok":
             raise StoreError(
                 f"{path} is damaged, so it was not copied: {found.splitlines()[-1]}",
-                hint="An older copy may be whole: acceld db restore FILE.",
+                hint="An older copy may be complete: acceld db restore FILE.",
             )
         yield part
     except sqlite3.Error as error:

@@ -47,7 +47,9 @@ class Steering:
         run = self._session.run_view
         if run is None:
             return
-        text = f"Cancel r{run.id} ({run.workload})? What runs now, ends; everything found so far is kept."
+        text = (
+            f"Cancel r{run.id} ({run.workload})? Running evaluations are finished, and everything found so far is kept."
+        )
         self._app.push_screen(
             Confirm(text, "Cancel the run"), lambda yes: self._act("cancel", f"r{run.id} ends") if yes else None
         )
@@ -185,9 +187,9 @@ class Action:
 ACTIONS: Mapping[str, Action] = {
     "new_run": Action("New run", "choose a workload, see the estimate, start", Steering.new_run),
     "pause": Action(
-        "Pause or resume", "stop before the next step; what runs, ends", Steering.pause, frozenset(["live"])
+        "Pause or resume", "stop before the next step; running work is finished", Steering.pause, frozenset(["live"])
     ),
-    "cancel": Action("Cancel run", "end it after what runs now", Steering.cancel, frozenset(["live"])),
+    "cancel": Action("Cancel run", "end it after the running work", Steering.cancel, frozenset(["live"])),
     "pin": Action("Pin candidate", "keep it in the beam", Steering.pin, frozenset(["live", "candidate"])),
     "veto": Action("Veto candidate", "never keep it in the beam", Steering.veto, frozenset(["live", "candidate"])),
     "branch": Action(

@@ -30,7 +30,7 @@ class Places:
         """Return an existing file below a root. UsageError for any other, after links are resolved."""
         path = self._inside(text)
         if not path.is_file():
-            raise UsageError(f"there is no file {text!r}", hint=f"paths are below {self._named()}")
+            raise UsageError(f"there is no file {text!r}", hint=f"paths must lie below {self._named()}")
         return path
 
     def kernel_file(self, text: str) -> Path:
@@ -96,8 +96,8 @@ class Places:
         if any(found == root or root in found.parents for root in self.roots):
             return found
         raise UsageError(
-            f"{text[:200]!r} is outside of what you may use",
-            hint=f"paths are below {self._named()}; its user can open more",
+            f"{text[:200]!r} is outside of the folders that you may use",
+            hint=f"paths must lie below {self._named()}; the server's user can open more folders",
         )
 
     def _named(self) -> str:

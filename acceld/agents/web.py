@@ -41,14 +41,14 @@ def _refusal(scope: Scope, home: Home, host: str) -> tuple[int, str] | None:
     if headers.get(b"origin", [f"http://{host}".encode()]) != [f"http://{host}".encode()]:
         return 403, "the Origin is not this server"
     if headers.get(b"sec-fetch-site", [b"none"]) not in ([b"none"], [b"same-origin"]):
-        return 403, "another site may not speak to this server"
+        return 403, "requests from another web site are refused"
     try:
         token = home.token()
     except DaemonError:
         token = ""
     given = headers.get(b"authorization", [b""])
     if not token or len(given) != 1 or not hmac.compare_digest(given[0], f"Bearer {token}".encode()):
-        return 401, "a valid token is missing: it is in the state folder's file token"
+        return 401, "a valid token is missing; the state folder's file token has it"
     return None
 
 

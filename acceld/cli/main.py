@@ -63,7 +63,7 @@ COMMANDS: dict[str, Command] = {
         "verify", "history", "evaluate stored winners again by the strict gate; 7 if one no longer holds"
     ),
     "ci": Command("ci", "history", "verify the kernels that a branch changed; 7 if one is wrong or too slow"),
-    "calibrate": Command("calibrate", "history", "show how far the simulator is off on this machine, and correct it"),
+    "calibrate": Command("calibrate", "history", "show the simulator's error on this machine, and correct it"),
     "query": Command("query", "history", "run SQL over the history, read-only", paged=True),
     "start": Command("start", "daemon", "start the daemon"),
     "stop": Command("stop", "daemon", "stop the daemon in order"),
@@ -76,7 +76,7 @@ COMMANDS: dict[str, Command] = {
     "service": Command("service", "daemon", "keep a daemon running with systemd"),
     "check": Command("check", "setup", "check configuration, models, prompts and workloads; runs nothing"),
     "db": Command("db", "setup", "copy, check, shrink or prune the history"),
-    "clean": Command("clean", "setup", "remove data sets and, with --all, whatever else can be made again"),
+    "clean": Command("clean", "setup", "remove data sets and, with --all, all other data that can be made again"),
     "mcp": Command("mcp", "agents", "serve tools for coding agents over the Model Context Protocol"),
     "skill": Command("skill", "agents", "tell a coding agent when to use acceld, and how"),
     "web": Command("web", "daemon", "serve the terminal UI to a browser, on loopback"),
@@ -137,7 +137,7 @@ def overview() -> str:
             group = command.group
             lines += ["", f"{GROUPS[group]}:"]
         lines.append(f"  {name:{width}}  {command.help}")
-    return "\n".join([*lines, "", "acceld COMMAND --help tells more; every command that prints has --json."])
+    return "\n".join([*lines, "", "acceld COMMAND --help has details; every command that prints has --json."])
 
 
 GROUPS = {
@@ -188,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if type(error).__module__ != "sqlite3":
             raise
         # The error classes are not imported: most commands never open the history.
-        print(f"acceld {name}: the history can not be read: {error}\n  `acceld db check` tells more.", file=sys.stderr)
+        print(f"acceld {name}: the history can not be read: {error}\n  `acceld db check` has details.", file=sys.stderr)
         return 1
 
 

@@ -17,7 +17,7 @@ def screening(counts: dict[str, int]) -> str:
     """Return one line with the counts of screening by the simulator."""
     text = f"{counts['dropped']} not measured, as the simulator finds them clearly slower than their parents"
     if counts["measured"]:
-        text += f"; of {counts['measured']} measured all the same {counts['wrong']} were faster"
+        text += f"; of {counts['measured']} measured nevertheless {counts['wrong']} were faster"
     return text
 
 

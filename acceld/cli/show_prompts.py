@@ -35,7 +35,7 @@ from acceld.workloads import BASELINE_FILES, Workload, load_workload
 
 PLAN = "(the planner's answer to the prompt above stands here)"
 CODE = "(the executor's answer to the prompt above stands here)\n"
-FAILURE = "(what the judge said of that answer stands here)"
+FAILURE = "(the evaluation of that answer is here)"
 
 
 class Unsent:

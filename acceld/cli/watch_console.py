@@ -135,7 +135,7 @@ class WatchConsole:
                 continue
             self._applied[one.path] = (backup, hashlib.sha256(best.encode()).hexdigest())
             watcher.wrote(one.path)
-            say(f"{one.path} written; the old one is {backup.name}; u takes it back")
+            say(f"{one.path} written; the old one is {backup.name}; u restores it")
 
     def undo(self, watcher: Watcher) -> None:
         """Restore the files that were overwritten last, unless they were edited since."""
@@ -145,11 +145,11 @@ class WatchConsole:
             try:
                 apply(path, backup.read_text(encoding="utf-8"), written_sha256)
             except (OSError, UsageError) as error:
-                say(f"{path.name} is left as it is: {error}")
+                say(f"{path.name} is unchanged: {error}")
                 continue
             del self._applied[path]
             watcher.wrote(path)
-            say(f"{path} is again as it was")
+            say(f"{path} is restored")
 
 
 def short_names(paths: Sequence[Path]) -> dict[Path, str]:

@@ -201,7 +201,7 @@ class Fleet:
         if seat.standing is Standing.SILENT:
             raise UsageError(f"{name} does not answer: {seat.reason}")
         if wrong := _differing(seat.facts):
-            raise UsageError(f"{name} {wrong}", hint="Install the daemon's versions there.")
+            raise UsageError(f"{name} {wrong}", hint="Install the daemon's versions on that host.")
         self._members[name].canaries.clear()
         for votes in self._votes.values():
             votes.pop(name, None)
@@ -234,7 +234,7 @@ class Fleet:
             try:
                 await self.look()
             except Exception:  # keep checking: nothing else would bring a host back
-                log.exception("looking at the hosts failed")
+                log.exception("a check of the hosts failed")
 
     async def look(self) -> None:
         """Update the hosts: add new ones, remove lost ones, mark those that stopped or resumed answering."""
@@ -413,7 +413,7 @@ class Fleet:
             task.add_done_callback(self._tasks.discard)
         for job in self._schedule.stranded():
             if not (future := self._futures[job.number]).done():
-                future.set_exception(DeviceError("no other host is there"))
+                future.set_exception(DeviceError("there is no other host"))
         self._note()
 
     def _note(self) -> None:

@@ -127,7 +127,7 @@ class LocalHost:
 
     def _keep(self, sha256: str, data: bytes) -> None:
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise UsageError(f"contents of {sha256[:12]} arrived broken")
+            raise UsageError(f"contents of {sha256[:12]} arrived damaged")
         self._contents.mkdir(parents=True, exist_ok=True)
         _write(self._contents / sha256, data)
 

@@ -261,7 +261,7 @@ class Schedule:
             if job.backend in seat.unfit:
                 return f"can not serve {job.backend}: {seat.unfit[job.backend]}"
         wanted = sorted({job.pinned or f"{job.backend} on {job.chip}" for job in self.waiting.values()})
-        return f"all that waits is for {', '.join(wanted)}"
+        return f"the waiting jobs are all for {', '.join(wanted)}"
 
 
 _TRUSTED = (Standing.ACTIVE, Standing.DRAINING)

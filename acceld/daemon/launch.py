@@ -46,9 +46,9 @@ def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
     ended = _ended(process) if reported is None else None
     process.returncode = 0  # the process lives on or was waited for, so its object must not warn
     if reported is None:
-        how = f"no word from it within {timeout_s:g} s" if ended is None else f"it ended with status {ended}"
+        how = f"no answer within {timeout_s:g} s" if ended is None else f"it ended with status {ended}"
         raise DaemonError(
-            f"the daemon did not come up: {_last_words(home) or how}", hint=f"{home.log_file} may tell more."
+            f"the daemon did not start: {_last_words(home) or how}", hint=f"{home.log_file} may have the reason."
         )
     if "error" in reported:
         error = AcceldError(reported["error"]["message"], hint=reported["error"]["hint"])
@@ -56,7 +56,7 @@ def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
         raise error
     serving = home.daemon()
     if serving is None:
-        raise DaemonError("the daemon came up and ended at once", hint=f"{home.log_file} tells why.")
+        raise DaemonError("the daemon started and ended at once", hint=f"{home.log_file} has the reason.")
     return serving
 
 

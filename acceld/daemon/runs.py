@@ -120,7 +120,7 @@ class RunQueue:
     def _going(self, run: int) -> RunControl:
         control = self._controls.get(run)
         if control is None:
-            raise ConflictError(f"r{run} does not go on", hint="acceld runs shows which do.")
+            raise ConflictError(f"r{run} is not active", hint="acceld runs lists the active ones.")
         return control
 
     async def _go(self, run: int) -> None:

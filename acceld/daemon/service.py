@@ -397,7 +397,7 @@ class Daemon:
                 return await self._apply(run, Path(arguments["path"]), arguments["expected_sha256"])
         control = self._runs.control(run)
         if control is None:
-            raise ConflictError(f"r{run} does not go on", hint="Start another: acceld optimize.")
+            raise ConflictError(f"r{run} is not active", hint="Start another: acceld optimize.")
         return steering.apply(control, action, arguments)
 
     async def _remeasure(self, run: int, number: int) -> None:
@@ -450,7 +450,7 @@ class Daemon:
             why = tried.failure.message if tried.failure else tried.status.value
             raise ConflictError(f"c{best.id} does not pass today: {why}", hint=f"acceld verify r{run}")
         backup = await asyncio.to_thread(apply, path, best.kernel.text, expected_sha256)
-        return f"wrote c{best.id} to {path}; what was there is in {backup}"
+        return f"wrote c{best.id} to {path}; the former content is in {backup}"
 
     def steering(self, run: int) -> dict[str, Any]:
         """Return the steering of an active run."""

@@ -171,8 +171,8 @@ class OrderedEvaluator(ABC, Generic[C]):
             return None
         if not (self.report.untrusted_allowed or self._config.allow_unsandboxed):
             raise DeviceError(
-                "no sandbox works here, so code that nobody vouches for is not run",
-                hint="`acceld doctor` shows why. To run it all the same, set allow_unsandboxed in [evaluate].",
+                "no sandbox works here, so untrusted code is not run",
+                hint="`acceld doctor` shows why. To run it nevertheless, set allow_unsandboxed in [evaluate].",
             )
         broken = await asyncio.to_thread(self.policy, kernel)
         if broken is None:
@@ -258,7 +258,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         if latency_us >= least_us:
             return None
         return Failed(
-            Status.SUSPECT, below_floor(latency_us, least_us, "moving, multiplying and element-wise work take")
+            Status.SUSPECT, below_floor(latency_us, least_us, "its transfers, products and element-wise work take")
         )
 
     def is_enough(self, case: C) -> bool:
@@ -290,7 +290,7 @@ class OrderedEvaluator(ABC, Generic[C]):
 def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
     """Return the failure for a latency below the physical floor."""
     message = f"{latency_us:.4g} us is less than the {least_us:.4g} us that {work} at least"
-    hint = "Either work is missing, or the workload declares too much. Check it by another method."
+    hint = "Either the kernel leaves out work, or the workload declares too much. Check it by another method."
     return Failure("below_floor", message, hint=hint)
 
 

@@ -90,7 +90,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except Exception as error:  # a fault in one route must not end the others
         log.exception("%s %s", request.method, request.path)
         text = f"the daemon failed at this request ({type(error).__name__})"
-        return refusal(AcceldError(text, hint="acceld logs has the details"), 500)
+        return refusal(AcceldError(text, hint="the details are in the log: acceld logs"), 500)
 
 
 def number(request: web.Request, name: str = "id") -> int:

@@ -49,7 +49,7 @@ def _stranger(request: web.Request, hosts: frozenset[str]) -> str:
     if origins and (len(origins) != 1 or origins[0] not in {f"http://{name}" for name in hosts}):
         return "the Origin is not this daemon"
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
-        return "another site may not speak to this daemon"
+        return "requests from another web site are refused"
     return ""
 
 

@@ -261,7 +261,7 @@ class CommandProposer:
             "",
             f"You have {self._settings.time_s:g} seconds"
             + ("" if self._settings.usd is None else f" and {self._settings.usd:g} USD")
-            + ". What stands in the file when you end is evaluated.",
+            + ". The file's content when you end is evaluated.",
             "",
             "| file | has |",
             "|---|---|",

@@ -87,7 +87,7 @@ def uncited(plans: Sequence[Plan]) -> Sign | None:
         "memory_uncited",
         share,
         f"{len(shown)} plans were shown insights and {share:.0%} cite one",
-        "Turn the memory off to save its tokens, or mute what does not help.",
+        "Turn the memory off to save its tokens, or mute insights that do not help.",
     )
 
 
@@ -113,7 +113,7 @@ def redundant(insights: Sequence[Insight]) -> Sign | None:
         "insights_alike",
         figure,
         f"an insight shares {figure:.0%} of its words with its nearest neighbor",
-        "Lower top_k, or mute all but one of those that are alike.",
+        "Lower top_k, or mute all but one of the similar ones.",
     )
 
 

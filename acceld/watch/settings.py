@@ -80,13 +80,13 @@ class SettingsFiles:
         try:
             resolved = config.load(self.folder)
         except AcceldError as error:
-            return Finding(path, f"rejected, the old one stays: {error.message}", False)
+            return Finding(path, f"rejected, the former file stays in use: {error.message}", False)
         new = resolved.config
         keys = changed_keys(self.settings, new)
         self.settings = new
         groups: dict[str, list[str]] = {}
         for key in keys:
-            when = "in force" if key.startswith(AT_ONCE) else "for what begins from now on"
+            when = "in force" if key.startswith(AT_ONCE) else "for what starts from now on"
             groups.setdefault("after acceld restart" if key.startswith(RESTART) else when, []).append(key)
         reported = "; ".join(f"{when}: {', '.join(names)}" for when, names in groups.items())
         return Finding(
@@ -97,7 +97,7 @@ class SettingsFiles:
         library = PromptLibrary(self._prompt_folders())
         problems = library.check()
         if problems:
-            return Finding(path, f"rejected, the old prompts stay: {problems[0]}", False)
+            return Finding(path, f"rejected, the former prompts stay in use: {problems[0]}", False)
         return Finding(path, "valid: used from each run's next iteration on", True, prompts=library)
 
 
@@ -106,7 +106,7 @@ def _workload(path: Path, folder: Path) -> Finding:
         name = load_workload(folder).name
     except AcceldError as error:
         return Finding(path, f"rejected, no run can begin with it: {error.message}", False)
-    return Finding(path, f"workload {name} is valid: it is evaluated anew from now on", True)
+    return Finding(path, f"workload {name} is valid: it is used from the next evaluation on", True)
 
 
 def changed_keys(old: config.Config, new: config.Config) -> list[str]:

@@ -151,7 +151,7 @@ class Tiers:
             }
             report(
                 "disagrees",
-                f"the model is {beyond:+.0f} % off, beyond its band: stored for calibration",
+                f"the prediction is {beyond:+.0f} % off, beyond its band: stored for calibration",
                 False,
                 **reported,
             )

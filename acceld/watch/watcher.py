@@ -181,15 +181,15 @@ class Watcher:
             return
         before, watched.hashes = watched.hashes, now
         if before is not None and (before.canonical, before.interface) == (now.canonical, now.interface):
-            report("unchanged", "same meaning: nothing to do")
+            report("unchanged", "the code means the same: nothing to do")
             return
         if before is not None and before.interface != now.interface:
-            report("interface", "the interface changed: earlier timings no longer compare")
+            report("interface", "the interface changed: earlier timings are not comparable")
             watched.last = watched.measured = watched.best = None
         watched.kernel = kernel
         known = watched.seen.get(now.canonical + now.interface)
         if known is not None:
-            report("seen", f"seen before: {latency_text(known)}", known.status is Status.PASSED)
+            report("seen", f"evaluated before: {latency_text(known)}", known.status is Status.PASSED)
             if known.profile is not None and known.profile.source is Source.MEASURED:
                 watched.measured = known
             else:
@@ -221,7 +221,7 @@ class Watcher:
             return
         text = rebased(*watched.best, kernel.text)
         if text is None or text == kernel.text:
-            report("carried", "the earlier win touches the edited lines; it can not be carried over")
+            report("carried", "the earlier win changes the edited lines, so it can not be repeated")
             return
         try:
             again = await self._ladder.result(watched, replace(kernel, text=text))

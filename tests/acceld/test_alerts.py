@@ -25,7 +25,7 @@ from acceld.model import RunState, Status
         (
             CandidateEvaluated(7, 7, Status.SUSPECT, failure="below the floor"),
             "suspect",
-            "c7 is too good to be believed: below the floor",
+            "c7 is suspiciously fast: below the floor",
         ),
         (CandidateEvaluated(7, 7, Status.PASSED), None, ""),
     ],

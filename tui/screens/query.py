@@ -251,7 +251,7 @@ class QueryScreen(ConsoleScreen):
             for name, column in zip(self._columns, columns, strict=True)
         ]
         more = f", the first {len(self._rows)}" if answer.get("truncated") else ""
-        self._say("No row is like that.", f"{len(self._rows)} rows{more}")
+        self._say("No row matches.", f"{len(self._rows)} rows{more}")
 
     def _say(self, empty: str, title: str) -> None:
         rows = self.query_one("#rows", LineList)

@@ -66,7 +66,7 @@ class RunsScreen(ConsoleScreen):
         rows = [row for row in self.session.state.runs.values() if self._matches(row)]
         rows.sort(key=self._order)
         palette = self.palette
-        none_yet = "No run is like that." if self.query_text else "No run yet. Press n, or: acceld optimize WORKLOAD"
+        none_yet = "No run matches." if self.query_text else "No run yet. Press n, or: acceld optimize WORKLOAD"
         runs.empty = self.nothing(none_yet)
         runs.show([row.id for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))
         self.point(runs, self.session.run)

@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="beam=1,3,5,10 memory=off,fifo,value fixer=0,4 planner=on,off tools=on,off plans=4,8 attempts=1,2 top_k=4,8 "
         "memory_size=8,16 strategy=beam,best_of_n,reflexion,random proposer=rules,llm,both",
     )
-    parser.add_argument("--grid", action="store_true", help="every combination, not one thing at a time")
+    parser.add_argument(
+        "--grid", action="store_true", help="every combination of the settings, not one change at a time"
+    )
     parser.add_argument(
         "--budget",
         nargs="+",
@@ -45,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="candidates=N|usd=X",
         help="what each run may spend; default: the candidates that the preset's schedule makes",
     )
-    parser.add_argument("--repeats", type=count, default=1, metavar="N", help="runs a variant, with other seeds")
+    parser.add_argument(
+        "--repeats", type=count, default=1, metavar="N", help="number of runs of each variant, with other seeds"
+    )
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--entry", help="name of the kernel function in the file")
     parser.add_argument(

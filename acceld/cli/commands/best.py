@@ -55,7 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
                 raise UsageError(f"no run of workload {what!r} yet", hint="acceld runs lists what there is")
             found = listed[0]
         if found["best"] is None:
-            raise UsageError(f"r{found['id']} has no kernel that passed", hint=found["message"] or "it may go on still")
+            raise UsageError(
+                f"r{found['id']} has no kernel that passed", hint=found["message"] or "the run may still be active"
+            )
         candidate = history.get(f"/v1/candidates/{found['best']}")
     text = candidate["text"]
     if arguments.output:
@@ -113,7 +115,7 @@ def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any],
     if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
         _smoke_test(candidate, found, home)
         backup = apply(path, candidate["text"], expected)
-        return f"wrote {path}; what was there is in {backup}"
+        return f"wrote {path}; the former content is in {backup}"
     place, _ = connected(home)
     asked = {"action": "apply", "path": str(path.absolute()), "expected_sha256": expected}
     reported = Client(place, timeout_s=TRYING_S).send("POST", f"/v1/runs/{found['id']}/actions", asked)

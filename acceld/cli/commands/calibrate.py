@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--chip", choices=CHIPS, help="only this chip")
     parser.add_argument(
-        "--interference", action="store_true", help="measure which cores must be still while one is timed"
+        "--interference", action="store_true", help="measure which cores must be idle while another one is timed"
     )
-    parser.add_argument("--fit", action="store_true", help="correct the simulator by what was measured here")
+    parser.add_argument("--fit", action="store_true", help="correct the simulator by this machine's measurements")
     parser.add_argument(
         "--from", dest="file", metavar="FILE.jsonl", type=Path, help="correct it by the measurements in a file"
     )
@@ -186,7 +186,5 @@ def _interference(arguments: argparse.Namespace) -> int:
         print_json(found.plain())
         return 0
     shown = [(kind, f"{100 * (ratio - 1):+.2f} % while such a core is busy") for kind, ratio in found.slowdown.items()]
-    print_pairs(
-        [*shown, ("isolation", f"{found.isolation}: still while a core is timed"), ("written", str(found.path))]
-    )
+    print_pairs([*shown, ("isolation", f"{found.isolation}: idle while a core is timed"), ("written", str(found.path))])
     return 0

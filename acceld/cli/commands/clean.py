@@ -14,9 +14,7 @@ from acceld.home import find_home
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument(
-        "--all", action="store_true", help="also noise floors and what was compiled (no daemon may run)"
-    )
+    parser.add_argument("--all", action="store_true", help="also noise floors and compiled kernels (no daemon may run)")
     add_json(parser)
 
 

@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", choices=("backup", "check", "restore", "vacuum", "prune", "path", "migrations"), help="what to do"
     )
-    parser.add_argument("target", nargs="?", metavar="FILE", help="backup: where the copy goes; restore: the copy")
+    parser.add_argument(
+        "target", nargs="?", metavar="FILE", help="backup: path of the new copy; restore: path of the copy to restore"
+    )
     parser.add_argument("--quick", action="store_true", help="check: leave out the slow part of the integrity check")
     parser.add_argument("--older", metavar="SPAN", help="prune: runs that ended so long ago, such as 30d, 12h, 6m")
     parser.add_argument("--dry-run", action="store_true", help="prune: only print what would be deleted")
@@ -71,7 +73,7 @@ def _check(home: Home, arguments: argparse.Namespace) -> int:
     state = f"{'DAMAGED' if report.problems else 'ok'}  {rows}  {size(report.bytes)}  {report.seconds:.1f} s"
     answer(arguments, {"ok": not report.problems} | asdict(report), "\n".join([*report.problems, state]))
     if report.problems and not arguments.json:
-        say(f"`acceld db restore FILE` puts a copy in its place and keeps it aside; copies are in {home.backups}")
+        say(f"`acceld db restore FILE` replaces it by a copy and keeps the damaged file; copies are in {home.backups}")
     return 1 if report.problems else 0
 
 
@@ -95,7 +97,7 @@ def _restore(home: Home, arguments: argparse.Namespace) -> int:
     _not_served(home, f"restore {arguments.target}")
     home.prepare()
     aside = restore(home.database, copy)
-    shown = f"{home.database} is {copy} again" + (f"; what was there is in {aside}" if aside else "")
+    shown = f"{home.database} is {copy} again" + (f"; the former content is in {aside}" if aside else "")
     return answer(arguments, {"restored": str(copy), "replaced": str(aside) if aside else None}, shown)
 
 

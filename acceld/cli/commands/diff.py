@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
             best = history.get(f"/v1/runs/{name[1:]}")["best"]
             if best is None:
                 raise UsageError(
-                    f"{name} has no kernel that passed", hint=f"acceld tree {name} shows what became of each"
+                    f"{name} has no kernel that passed", hint=f"acceld tree {name} shows the result of each"
                 )
             name, default = f"c{best}", "baseline"
         new = history.get(f"/v1/candidates/{number_of(name, 'c')}")

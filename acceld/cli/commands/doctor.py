@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from", dest="report", metavar="REPORT", type=Path, help="read such a report, and print what to set"
     )
     trial = parser.add_argument_group("with --neuron")
-    trial.add_argument("--api", choices=tuple(API_CHIPS), default="", help="default: what the machine has")
+    trial.add_argument("--api", choices=tuple(API_CHIPS), default="", help="default: the chip of this machine")
     trial.add_argument("--target", choices=("trn1", "trn2", "trn3"), default="", help="default: the machine's chip")
     trial.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="physical cores in a logical one")
     trial.add_argument("--out", type=Path, default=Path("acceld-neuron-report.json"), help="the report's file")
@@ -202,7 +202,7 @@ def _sandbox(_: argparse.Namespace) -> Iterator[Finding]:
 def _models(_: argparse.Namespace) -> Iterator[Finding]:
     settings = config.load().config
     if not settings.models:
-        yield Finding("models", "note", "none configured; proposals by rules need none", "[models] in acceld.toml")
+        yield Finding("models", "note", "none configured; rewrite rules need none", "[models] in acceld.toml")
     for name, model in settings.models.items():
         default = "ANTHROPIC_API_KEY" if model.provider == "anthropic" else "OPENAI_API_KEY"
         variable = model.key_env or default

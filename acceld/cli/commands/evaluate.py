@@ -37,7 +37,9 @@ PLACES = ("workload", "workload_folder", "backend", "api", "chip")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--jsonl", required=True, metavar="IN", help="one JSON object a line: workload, kernel or file")
-    parser.add_argument("--out", required=True, metavar="OUT", help="where results go; continued where it exists")
+    parser.add_argument(
+        "--out", required=True, metavar="OUT", help="file for the results; an existing one is continued"
+    )
     add_target(parser, backend=f"backend that evaluates them {CONFIGURED}")
     parser.add_argument("--gate", choices=("search", "strict"), default="strict", help="default: strict")
     parser.add_argument("--trusted", action="store_true", help="the kernels are your own: no import policy")
@@ -46,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--best-of", type=int, default=1, metavar="N", help="for the table: best of each N of a workload"
     )
     parser.add_argument(
-        "--table", action="store_true", help="print how many are correct and at least as fast, speed-ups"
+        "--table", action="store_true", help="print a table: how many are correct, how many at least as fast, speed-ups"
     )
     parser.add_argument("--json", action="store_true", help="print the table's figures as JSON")
 
@@ -96,7 +98,7 @@ def _items(path: Path, arguments: argparse.Namespace) -> Iterator[Item]:
             continue
         item = _item(line, number, path, arguments)
         if item.id in seen:
-            raise UsageError(f"{path}:{number}: id {item.id!r} was there before")
+            raise UsageError(f"{path}:{number}: id {item.id!r}occurs twice")
         seen.add(item.id)
         yield item
 
@@ -146,7 +148,7 @@ def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
         records = [json.loads(line) for line in whole.splitlines()]
         same = [record["id"] for record in records] == [item.id for item in items[: len(records)]]
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{out} holds something other than results", hint="give --out another name") from error
+        raise UsageError(f"{out} does not hold results", hint="give --out another name") from error
     if not same:
         raise UsageError(f"{out} holds results of another input", hint="give --out another name, or delete it")
     if whole != raw:

@@ -112,7 +112,7 @@ def _told(column: str, value: Any) -> Any:
 
 def _why_empty(arguments: argparse.Namespace) -> str:
     if arguments.saved:
-        return f"nothing yet that {arguments.saved} could show; acceld runs lists what there is"
+        return f"{arguments.saved} has no rows yet; acceld runs lists what there is"
     asked = (arguments.where, arguments.workload, arguments.chip, arguments.model, arguments.since)
     if any(asked):
         return (

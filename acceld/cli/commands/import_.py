@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--into", metavar="DIR", default="workloads", help="for workloads: the folder (default: workloads)"
     )
-    parser.add_argument("--chip", choices=("trn1", "trn2"), help="for a checkpoint: what it was measured on")
+    parser.add_argument("--chip", choices=("trn1", "trn2"), help="for a checkpoint: the chip it was measured on")
     parser.add_argument("--only", metavar="NAME", help="cases whose name contains this")
     parser.add_argument("--json", action="store_true", help="print what was read as JSON")
 

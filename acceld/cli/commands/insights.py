@@ -18,7 +18,7 @@ TEXTS = {"title": "its title", "strategy": "its strategy", "slow": "its slow ker
 MARKS = ("pin", "unpin", "mute", "unmute", "withdraw", "delete")
 
 NONE_YET = "no insights yet: runs with models write them (acceld optimize WORKLOAD --proposer llm); rules need none"
-NONE_FOUND = "no insight is like that; acceld insights lists all"
+NONE_FOUND = "no insight matches; acceld insights lists all"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -93,9 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "time_limit_s", span, "S")
     parser.add_argument("--entry", help="name of the kernel function in the file")
     parser.add_argument("--name", default="", help="a name for the run")
-    parser.add_argument("--dry-run", action="store_true", help="print what it would take, and start nothing")
+    parser.add_argument("--dry-run", action="store_true", help="estimate calls, money and time, and start nothing")
     parser.add_argument(
-        "--show-prompts", action="store_true", help="print what would be sent to models, and send nothing"
+        "--show-prompts", action="store_true", help="print the prompts that models would get, and send nothing"
     )
     parser.add_argument("--wait", action="store_true", help="follow the run; Ctrl-C detaches")
     add_json(parser)
@@ -198,7 +198,7 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
     if (path.parent / "workload.toml").is_file():
         return kernel, str(path.parent)
     raise UsageError(
-        f"{path} has no workload to be checked against",
+        f"{path} has no workload to check it against",
         hint=f"name one with --workload, or make one: acceld init {path} --arg NAME=SHAPE:DTYPE ...",
     )
 
@@ -249,7 +249,7 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
     except DaemonError as error:
         raise DaemonError(
             f"r{run_id} can not be followed: {error.message}",
-            hint=f"it goes on where it stood when a daemon starts again: acceld start, then acceld show r{run_id}",
+            hint=f"the run continues when a daemon starts again: acceld start, then acceld show r{run_id}",
         ) from error
     except KeyboardInterrupt:
         progress.close()

@@ -78,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
         values = found.kernel_arguments()
     else:
         raise UsageError(
-            f"{path} has no shapes to be traced with", hint="give --workload, or --arg SHAPE:DTYPE for each argument"
+            f"{path} can not be traced without the shapes of its arguments",
+            hint="give --workload, or --arg SHAPE:DTYPE for each argument",
         )
     outcome = asyncio.run(_port(kernel, values, arguments, settings.evaluate, find_home(arguments.home).prepare()))
     target = Path(arguments.output) if arguments.output else path.with_name(f"{path.stem}_nki.py")

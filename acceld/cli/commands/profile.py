@@ -148,7 +148,7 @@ def _subject(arguments: argparse.Namespace, api: str, named: Workload | None) ->
     kernel = _load(path, arguments, api, named)
     if named is None:
         raise UsageError(
-            f"{path} has nothing to be checked against and no shapes to be timed with",
+            f"{path} has no workload to check it against and no shapes to time it with",
             hint=f"give --workload, --reference or --arg SHAPE:DTYPE, or make a workload: acceld init {path} --arg ...",
         )
     yield Subject(kernel, named, named.kernel_arguments())
@@ -363,7 +363,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
 def _latency(profile: Profile, chip: str) -> str:
     """Format a latency such as ``≈ 1.19 ms sim trn1 ±12 % (legacy)``. The name in parentheses is the compiler model."""
     if profile.latency_us is None:
-        return "data_dependent: no one number, the time depends on values the kernel reads"
+        return "data_dependent: there is no single latency, because it depends on values that the kernel reads"
     text = figures.latency(profile.latency_us, profile.source, chip, profile.interval_percent)
     compiler = profile.method.removeprefix("compiler_")
     return f"{text} ({compiler})" if compiler != profile.method else text

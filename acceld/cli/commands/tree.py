@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(_graph(nodes, found["best"], mermaid=arguments.mermaid)))
     else:
         if not nodes:
-            say(f"r{number} has no candidates yet; acceld show r{number} tells how it stands")
+            say(f"r{number} has no candidates yet; acceld show r{number} shows its state")
         else:
             counts = Counter(node["status"] for node in nodes if node["status"])
             best = f", best c{found['best']}" if found["best"] else ""

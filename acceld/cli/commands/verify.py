@@ -52,13 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-regression",
         type=float,
         metavar="PERCENT",
-        help="slower by more than this fails (5); for what a device measured: won by less than it once did",
+        help="greatest slow-down in percent (5); for a win measured on a device: how much smaller it may be now",
     )
     parser.add_argument(
         "--on",
         choices=("simulator", "device"),
         default="simulator",
-        help="device: a run's fastest kernels, predicted beside measured (what was measured is always measured again)",
+        help="device: measure a simulated run's fastest kernels and show the predictions beside (a measured run's kernels are always measured again)",
     )
     parser.add_argument("--top", type=int, default=5, metavar="M", help="with --on device: how many kernels (5)")
     add_target(parser, backend="with --on device: default by the run's API")
@@ -242,7 +242,7 @@ def file_case(
     """Return the case of a kernel file: compared with its text in the git revision ``against``, if given."""
     found = workload_of(path, workload, settings)
     if found is None:
-        raise UsageError(f"{path} has nothing to be checked against", hint="name a workload with --workload")
+        raise UsageError(f"{path} has no workload to check it against", hint="name a workload with --workload")
     api = api or api_of_file(path)
     where = choose(default_target(settings), backend=backend, api=api, chip=chip, runs_on=found.chips)
     kernel = load_kernel(path, api=where.api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)

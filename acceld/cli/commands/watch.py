@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", help="evaluate them by this workload (default: the workload.toml beside each)")
     parser.add_argument("--entry", default="", help="name of the kernel function")
     add_target(parser, backend="where the daemon measures kernels that pass")
-    parser.add_argument("--mode", choices=("ask", "auto", "off"), help="what a save that passes may start")
+    parser.add_argument(
+        "--mode", choices=("ask", "auto", "off"), help="a search after a save that passes: ask first, start it, or off"
+    )
     parser.add_argument(
         "--usd-per-save", type=amount, default=0.5, metavar="USD", help="cap of a search (default 0.50)"
     )

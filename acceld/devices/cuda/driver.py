@@ -65,7 +65,7 @@ class CudaDriver:
         first = self.gpus[0]
         if first.mig:
             raise DeviceError(
-                f"{first.name} is split into instances (MIG)", hint="Timing wants a whole GPU: nvidia-smi -mig 0"
+                f"{first.name} is split into instances (MIG)", hint="Timing needs a whole GPU: nvidia-smi -mig 0"
             )
         if importlib.util.find_spec("triton") is None:
             raise DeviceError("Triton is not installed in this environment", hint=INSTALL)

@@ -195,13 +195,13 @@ def _grid(raw: Any) -> tuple[int, int, int]:
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise PlanRefused(f"{str(value)[:80]!r} where a whole number belongs")
+        raise PlanRefused(f"{str(value)[:80]!r} is not a whole number")
     return value
 
 
 def _verify(plan: Plan, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> None:
     if len(plan.buffers) > MAX_BUFFERS or len(plan.launches) > MAX_LAUNCHES or len(plan.kernels) > MAX_LAUNCHES:
-        raise PlanRefused("more buffers or launches than a kernel has")
+        raise PlanRefused("more buffers or launches than are allowed")
     if plan.scratch_bytes > MAX_SCRATCH_BYTES or any((one.fill or 0) > 255 for one in plan.buffers):
         raise PlanRefused("more memory than a kernel may allocate")
     sizes = {"input": list(input_bytes), "buffer": [one.size_bytes for one in plan.buffers]}
@@ -222,5 +222,5 @@ def _verify(plan: Plan, input_bytes: Sequence[int], output_bytes: Sequence[int])
 
 def _size(sizes: dict[str, list[int]], pointer: Pointer) -> int:
     if pointer.number >= len(sizes[pointer.kind]):
-        raise PlanRefused(f"{pointer.kind} {pointer.number}, which there is not")
+        raise PlanRefused(f"{pointer.kind} {pointer.number}, which does not exist")
     return sizes[pointer.kind][pointer.number]

@@ -144,7 +144,9 @@ def _paths_of(python: str) -> tuple[str, ...]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=True, cwd="/")
         reported = [str(path) for path in json.loads(done.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise DeviceError(f"{python} is no Python that answers: {error}", hint="see devices.compile_python") from error
+        raise DeviceError(
+            f"{python} is no working Python interpreter: {error}", hint="see devices.compile_python"
+        ) from error
     wanted = (*SYSTEM, *reported, str(Path(python).parent), str(SCRIPTS))
     there = {path for path in wanted if os.path.exists(path) and path != "/"}
     return tuple(sorted(path for path in there if not any(_below(path, other) for other in there)))

@@ -97,7 +97,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         if report.level < Level.L1 and not config.allow_unsandboxed:
             raise DeviceError(
                 "no sandbox works here, so nothing is compiled",
-                hint="`acceld doctor` shows why. To compile all the same, set allow_unsandboxed in [evaluate].",
+                hint="`acceld doctor` shows why. To compile nevertheless, set allow_unsandboxed in [evaluate].",
             )
         folder = self._folder / "datasets"
         self._children = Children(config, folder, report.level, report.cgroup_folder, floors=self._floors)
@@ -179,7 +179,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
             await self._on_notice(
                 request.run,
                 "warning",
-                f"no win of this run could be seen: its first kernel takes about {latency_us:.4g} us as the simulator "
+                f"no win of this run could be visible: its first kernel takes about {latency_us:.4g} us as the simulator "
                 f"says, no kernel less than {least_us:.4g} us, and {clock.method} shows differences from "
                 f"{clock.least_win_us:.4g} us on. Larger shapes, or nrtpy (SDK 2.32 and newer), which reads the device's clock",
             )

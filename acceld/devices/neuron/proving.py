@@ -77,7 +77,7 @@ async def prove(
     rungs = [jail for jail in RUNGS[wanted] if jail in compiler.exchanges]
     if not rungs:
         raise DeviceError(
-            f"devices.compile_jail = {wanted!r} is not to be had here",
+            f"devices.compile_jail = {wanted!r} is not available on this machine",
             hint="`acceld doctor` shows the sandbox's level; a wide jail needs namespaces (L3)",
         )
     attempts: list[Attempt] = []
@@ -196,7 +196,7 @@ async def _nothing_works(
         except AcceldError as error:
             refused.append(f"the jail itself ({error.message})")
     return DeviceError(
-        f"a known-good kernel does not compile in acceld's sandbox, outside of it it does: {reported}. "
+        f"a known-good kernel does not compile in acceld's sandbox,but it compiles outside of it: {reported}. "
         f"Refused there: {', '.join(refused) or 'nothing that acceld asked for'}",
         hint='devices.compile_jail = "off" compiles candidates without a jail, as your user: their Python can then read '
         "your files. `acceld doctor --neuron` writes a report to send",

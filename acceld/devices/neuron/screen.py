@@ -1,6 +1,6 @@
 """Screen candidates: do not measure one that the simulator finds clearly slower than its parent, except for a sample.
 
-A tenth of these, chosen by a hash of run and source, is measured all the same. Screening was wrong if such a kernel is
+A tenth of these, chosen by a hash of run and source, is measured nevertheless. Screening was wrong if such a kernel is
 faster than its parent beyond the measured band. After too many errors screening stops.
 """
 
@@ -46,7 +46,7 @@ class Screen:
     @property
     def text(self) -> str:
         """Return the counts as text for people."""
-        return f"{self.dropped} dropped, {self.sampled} measured all the same, {self.wrong} of these were wins"
+        return f"{self.dropped} dropped, {self.sampled} measured nevertheless, {self.wrong} of these were wins"
 
     def plain(self) -> dict[str, object]:
         """Return the record as JSON-able data."""

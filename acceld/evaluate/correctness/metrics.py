@@ -136,14 +136,14 @@ def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
     index = [int(one) for one in np.unravel_index(at, expected.shape)] if expected.ndim else []
     said = f"worst at {index}: expected {float(want.flat[at]):.6g}, found {float(got.flat[at]):.6g}"
     if wrong:
-        said += f"; {wrong} of {expected.size} elements are off by more than 1 %, in {_span('row', rows)}"
+        said += f"; {wrong} of {expected.size} elements have an error of more than 1 %, in {_span('row', rows)}"
         said += f" and {_span('column', columns)} (rows of the last axis)"
     if broken:
         return f"{said}; {broken} are not finite"
     everywhere = float(np.median(row_errors)) > 0.2 * float(row_errors.max())
     if everywhere and row_errors.max() < _ROUNDED:
-        return f"{said}; every row is off by about as much, so precision is the suspect"
-    return f"{said}; this is no matter of precision"
+        return f"{said}; every row has about the same error, so low precision is the likely cause"
+    return f"{said}; rounding can not explain this"
 
 
 def _span(name: str, marks: NDArray[np.bool_]) -> str:

@@ -189,7 +189,7 @@ def decisive(
         for piece, floor, other in zip(pieces, floors, moved, strict=True)
     ]
     if not any(floor.finite for floor in found):
-        return "no band of these inputs tells right from wrong in float32"
+        return "in no band of these inputs can float32 distinguish right from wrong outputs"
     return found
 
 

@@ -142,7 +142,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         """Return the record of a new evaluation. DeviceError for an API that this machine does not support."""
         await asyncio.to_thread(self._driver.check, request.kernel.api)
         if loaded.reference is None and not self._driver.reference:
-            raise WorkloadError(f"workload {loaded.name} has no reference to hold measured kernels against")
+            raise WorkloadError(f"workload {loaded.name} has no reference to check measured kernels against")
         return HostedCase(request, loaded, lease=self._leases[slot])
 
     def policy(self, kernel: Kernel) -> Failure | None:
@@ -333,7 +333,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         most = self._driver.batch_bytes // max(1, call_bytes)
         if most < _LEAST_CALLS:
             raise UsageError(
-                f"one call of this workload has {call_bytes >> 20} MiB of inputs and outputs; that is too much to time here"
+                f"one call of this workload has {call_bytes >> 20} MiB of inputs and outputs; that is too much memory to time it"
             )
         return most
 

@@ -131,7 +131,7 @@ def _complaint(timed: Timed, latency_us: float, wall_us: float, overhead: Overhe
         return Failure(
             RESOLUTION,
             f"a call takes {latency_us:.3g} us, which the clock (resolution {overhead.resolution_us:.3g} us) "
-            "can not tell from nothing",
+            "can not distinguish from an empty call",
             hint="Time it again on an idle machine, or by another method.",
         )
     if overhead.clock == "processor" and sum(timed.processor_us) > _MORE_THAN_ONE_CORE * sum(timed.wall_us):

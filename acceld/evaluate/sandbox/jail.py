@@ -41,7 +41,7 @@ class Level(IntEnum):
 
 
 _SUMMARIES = {
-    Level.L0: "nothing holds evaluated code: only sources you trust",
+    Level.L0: "no isolation of evaluated code: only for sources you trust",
     Level.L1: "seccomp and limits; files of the same user can be read",
     Level.L2: "Landlock, seccomp and limits; the process list is visible",
     Level.L3: "namespaces, Landlock, seccomp and limits",

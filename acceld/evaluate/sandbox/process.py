@@ -30,7 +30,7 @@ _KILL_S = 5.0
 _MAX_STATUS = 64_000
 TRIES = 5
 """Number of tries for a job that something outside ends."""
-_LOST = "Something ended a process of the sandbox: the system's memory killer (`dmesg` tells), or a person."
+_LOST = "Something ended a process of the sandbox: the system's memory killer (`dmesg` shows that), or a person."
 _COPY_BYTES = 1 << 20
 _ROOT = str(Path(__file__).resolve().parents[3])
 _BOOT = """
@@ -325,7 +325,7 @@ class Zygote:
                     await self._close()
                     if not first:
                         raise LostError(f"the sandbox's zygote does not answer: {error}", hint=_LOST) from error
-        raise LostError("the sandbox's zygote takes no jobs", hint=_LOST)
+        raise LostError("the sandbox's zygote accepts no jobs", hint=_LOST)
 
 
 async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
@@ -354,8 +354,8 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
             await done.wait()
     except TimeoutError:
         if not received:
-            raise SilentError("the sandbox's zygote takes no jobs", hint=_LOST) from None
-        log.warning("a supervisor did not keep its deadline; ending it")
+            raise SilentError("the sandbox's zygote accepts no jobs", hint=_LOST) from None
+        log.warning("a supervisor passed its deadline and is ended")
         _kill_supervisor(received)
         return Outcome(None, signal.SIGKILL, "deadline", jail.wall_s)
     except asyncio.CancelledError:
@@ -368,7 +368,7 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
         raise LostError("the supervisor of a job was lost", hint=_LOST)
     record: dict[str, Any] = json.loads(lines[-1])
     if record["cause"] == "harness" and not record["detail"]:
-        raise LostError("a job ended before it was locked in", hint=_LOST)
+        raise LostError("a job ended before its jail was complete", hint=_LOST)
     if record["cause"] == "harness":
         raise SandboxError(f"a job could not be jailed: {record['detail']}")
     return Outcome(

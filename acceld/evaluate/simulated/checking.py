@@ -105,9 +105,9 @@ class Checker:
                 return None
         finally:
             again.close()
-        message = "read as the permitted subset of Python the source gives another program"
+        message = "run as the permitted subset of Python, the source gives another program"
         return Failed(
-            Status.REJECTED, Failure("another_program", message, hint="Let its text alone decide what it does.")
+            Status.REJECTED, Failure("another_program", message, hint="Make its result depend on its text alone.")
         )
 
     async def published(self, case: TracedCase) -> bool | None:
@@ -194,7 +194,7 @@ class Checker:
         if tried.on_chip is not None and result.check.passed:
             case.known.on_chip = told_on_chip(max(tried.on_chip, default=0.0), loaded.tolerance)
         hint = (
-            "The performance model leaves out or merges work that the outputs need."
+            "The performance model left out or merged instructions that the outputs need."
             if trial.as_timed
             else HINTS.get(trial.variant, "")
         )

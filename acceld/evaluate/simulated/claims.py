@@ -76,7 +76,7 @@ def _fills(program: Program) -> Claim | None:
             for dst in instruction.dsts:
                 scope = program.buffers[dst.buffer].scope
                 if instruction.mask or dst.buffer in seen or tuple(loop.id for loop in loops) != scope:
-                    message = "a lazy fill stands where its buffer is in use, not where it is declared"
+                    message = "a fill that claims to cost nothing is not at its buffer's declaration"
                     return Claim("forged_program", message, instruction.line)
         seen.update(access.buffer for access in instruction.accesses)
     return None

@@ -59,7 +59,7 @@ class Timer:
             latency = case.profile.latency_us or 0.0
             if latency <= _LIKE * guessed:
                 return None
-            message = f"timed in full it takes {latency:.4g} us, its first executions foretell {guessed:.4g} us"
+            message = f"timed in full it takes {latency:.4g} us, but extrapolated from its first executions it takes {guessed:.4g} us"
         hint = "Give its loops fewer iterations that each do more."
         return Failed(Status.SUSPECT, Failure("extrapolated", message, hint=hint))
 

@@ -81,7 +81,7 @@ def _watch() -> list[str]:
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         if event in _MAKES_CODE and frame_of(1).f_code.co_filename not in trusted:
-            broken.append(f"the kernel makes code while it is traced ({event})")
+            broken.append(f"the kernel creates code while it is traced ({event})")
             raise KernelCrash(broken[0], rule="audit", line=frame_of(1).f_lineno)
 
     sys.addaudithook(hook)

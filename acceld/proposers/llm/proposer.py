@@ -189,7 +189,7 @@ class LLMProposer:
     def _no_plan(self, request: PlanRequest) -> Plan:
         """Return the plan of a search without a planner: the executor itself decides what to change."""
         text = (
-            "There is no plan. Decide yourself what makes this kernel faster, and write it.\n"
+            "There is no plan. Decide yourself how to make this kernel faster, and write it.\n"
             f"This is version {request.index + 1} of {self._plans} from this kernel, so prefer a thought that is not "
             "everybody's first."
         )

@@ -105,7 +105,7 @@ def test_a_pinned_job_waits_for_its_host() -> None:
     made = schedule(a=1)
     made.add(job(1, pinned="b"))
     assert placed(made) == []
-    assert made.why_idle("a") == "all that waits is for b"
+    assert made.why_idle("a") == "the waiting jobs are all for b"
     made.join(HostFacts("b", 1))
     assert placed(made) == [(1, "b")]
 
@@ -115,7 +115,7 @@ def test_a_chip_that_a_host_has_not_is_measured_elsewhere() -> None:
     made.join(HostFacts("a", 1, chip="trn2"))
     made.add(job(1))
     assert placed(made) == []
-    assert made.why_idle("a") == "all that waits is for neuron_legacy on trn1"
+    assert made.why_idle("a") == "the waiting jobs are all for neuron_legacy on trn1"
 
 
 def test_a_host_that_was_drained_or_set_aside_stays_so_when_it_starts_again() -> None:

@@ -238,11 +238,11 @@ async def test_stopping_ends_what_runs(tmp_path: Path) -> None:
         await running
 
 
-async def test_without_a_sandbox_code_nobody_vouches_for_is_not_run(tmp_path: Path) -> None:
+async def test_without_a_sandbox_untrusted_code_is_not_run(tmp_path: Path) -> None:
     evaluator = SimulatedEvaluator(CONFIG, tmp_path, highest=Level.L0)
     await evaluator.start()
     try:
-        with pytest.raises(DeviceError, match="vouches"):
+        with pytest.raises(DeviceError, match="untrusted code is not run"):
             await evaluator.evaluate(request())
         assert (await evaluator.evaluate(request(trusted=True))).status is Status.PASSED
     finally:

@@ -47,7 +47,7 @@ def test_a_valid_configuration_says_what_holds_from_when(project: Path) -> None:
     (found,) = settings.check({file})
     assert found.good and found.config is not None and found.config.budget.day_usd == 3.0
     assert found.text == (
-        "in force: budget.day_usd; after acceld restart: evaluate.slots; for what begins from now on: search.patience"
+        "in force: budget.day_usd; after acceld restart: evaluate.slots; for what starts from now on: search.patience"
     )
 
 
@@ -118,7 +118,7 @@ async def test_the_daemon_takes_over_what_is_valid_and_records_both(project: Pat
     await asyncio.gather(following, return_exceptions=True)
     await store.close()
     assert [good for good, _ in reported] == [False, True]
-    assert reported[1][1] == "for what begins from now on: search.patience"
+    assert reported[1][1] == "for what starts from now on: search.patience"
     assert [found.config.search.patience for found in taken if found.config] == [7]
 
 

@@ -47,7 +47,7 @@ class SplitReduction(Rule):
                 split.loop.lineno,
                 partial(_in_parts, kernel, function, split),
                 *(Variant(f"{count} parts", {"parts": count}) for count in _SPLITS),
-                precondition=f"what the loop carries is {shared}, so parts may be reduced alone and joined",
+                precondition=f"the values that the loop carries are {shared}, so parts may be reduced alone and joined",
                 plan=f"The loop in line {split.loop.lineno} runs in one program. Let several programs of {name} reduce a "
                 "part each into scratch memory, and a second kernel join the parts.",
                 benefit=0.75 if attention else 0.25,

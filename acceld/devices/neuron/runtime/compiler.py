@@ -177,7 +177,7 @@ class NeuronCompiler:
         if record.get("compiler_version") != request.compiler_version:
             raise DeviceError(
                 f"the compiler is {record.get('compiler_version')!r}, not {request.compiler_version!r} as asked for",
-                hint="it was changed while the daemon ran: acceld restart",
+                hint="it was changed while the daemon ran; restart it: acceld restart",
             )
         if not neff:
             return Failed(Status.COMPILE_ERROR, Failure("compiler", "the compiler wrote an empty NEFF"))
@@ -185,7 +185,7 @@ class NeuronCompiler:
         if lnc not in (0, request.kernel.lnc):
             raise DeviceError(
                 f"the compiler wrote a NEFF for {lnc} physical cores, the kernel was compiled for {request.kernel.lnc}",
-                hint=f"the route {record.get('route')} does not pass the LNC on; `acceld doctor --neuron` tries the others",
+                hint=f"the route {record.get('route')} ignores the LNC; `acceld doctor --neuron` tries the others",
             )
         return await asyncio.to_thread(
             self.cache.put,
@@ -203,7 +203,7 @@ class NeuronCompiler:
         facility = missing_in(message)
         if facility and self.jail is not CompileJail.OFF:
             hint = (
-                f"the compiler may have wanted {facility}, which its jail ({self.jail}) refuses: devices.compile_jail"
+                f"the compiler may have needed {facility}, which its jail ({self.jail}) refuses: devices.compile_jail"
             )
             failure = replace(failure, hint=hint)
         return Failed(Status.COMPILE_ERROR, failure, log="\n".join(filter(None, (message, reported))))

@@ -161,7 +161,7 @@ class CoreLeases:
                 lease.clean, lease.blameless = False, True
 
     async def _check(self, core: Core, candidate: str) -> None:
-        why = "the check of it was broken off"
+        why = "its check was interrupted"
         try:
             why = await self._canary(core)
         except DeviceError as error:

@@ -72,7 +72,9 @@ class Clock:
     def text(self) -> str:
         """One line for people."""
         if self.resolution_us is None:
-            return f"timed by {self.method}, whose resolution here is not known: a win is held against the spread alone"
+            return (
+                f"timed by {self.method}, whose resolution here is not known: a win is compared with the spread alone"
+            )
         return (
             f"timed by {self.method}: resolution {self.resolution_us:g} us, least visible win {self.least_win_us:g} us"
         )
@@ -207,7 +209,7 @@ def profile_from(measurement: Measurement, compiled: Compiled, request: CompileR
             "throttle": dict(summary.throttle) if summary else {},
             "summary": dict(summary.fields) if summary else {},
             "versions": dict(summary.versions) if summary else {},
-            "dge": "disabled" if "--disable-dge" in request.flags else "as the compiler likes",
+            "dge": "disabled" if "--disable-dge" in request.flags else "chosen by the compiler",
             "lnc": request.kernel.lnc,
             "flags": list(request.all_flags),
             "neff": str(compiled.neff),

@@ -275,7 +275,7 @@ def compile_failure(text: str, filename: str) -> Failure:
     reported = [line.strip() for line in text.splitlines() if line.strip()]
     message = next(
         (line for line in reversed(reported) if any(p.search(line) for p, _ in _COMPILE_RULES)),
-        reported[-1] if reported else "the compiler failed without a word",
+        reported[-1] if reported else "the compiler failed without a message",
     )
     return Failure(rule, message[:2000], line=lines[-1] if lines else 0)
 

@@ -35,7 +35,7 @@ def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
         raise FrameError("the stream ended inside a record's head")
     magic, text, data = HEAD.unpack(raw)
     if magic != MAGIC:
-        raise FrameError(f"the stream holds no record: it goes on with {raw[:8]!r}")
+        raise FrameError(f"the stream holds no record; its next bytes are {raw[:8]!r}")
     if text > MAX_JSON or data > max_bytes:
         raise FrameError(f"a record announces {text} + {data} bytes; {MAX_JSON} + {max_bytes} are allowed")
     return text, data

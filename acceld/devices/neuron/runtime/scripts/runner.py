@@ -85,7 +85,7 @@ def call(command: list[str], folder: str) -> str:
     name = f"{os.path.basename(command[0])} {command[1]}"
     if done.returncode != 0:
         kind = "nrt" if NRT.search(said) or done.returncode < 0 else "profiler"
-        text = said[-_SAID_CHARACTERS:].strip() or f"it said nothing and ended with {done.returncode}"
+        text = said[-_SAID_CHARACTERS:].strip() or f"it printed nothing and ended with status {done.returncode}"
         raise RunnerError(kind, f"{name}: {text}")
     if (command[1] != "view" and said.strip()) or done.stderr.strip():
         SAID.append(f"{name}: {said[-_SAID_CHARACTERS:].strip()}")
@@ -161,7 +161,7 @@ class CaptureRuntime:
             names = names_in([(name, saved[name].stat().st_size) for name in ordered], self.outputs, "outputs")
             return b"".join(saved[name].read_bytes() for name in names)
         except FileNotFoundError as error:
-            raise RunnerError("profiler", f"{self.name} reported an output that is not there: {error}") from error
+            raise RunnerError("profiler", f"{self.name} reported an output that does not exist: {error}") from error
         finally:
             for file in saved.values():
                 if file.exists():
@@ -242,7 +242,7 @@ class PythonRuntime:
         except RunnerError as error:
             # The times are the device's own, so they are valid without the profiler's counters.
             summary = ""
-            SAID.append(f"the profiler failed, so there are no counters: {error}")
+            SAID.append(f"the profiler failed; there are no counters: {error}")
         return {
             "summary": summary,
             "samples_us": [1000.0 * ms for ms in result.durations_ms],
@@ -317,7 +317,7 @@ def find_runtime(profiler: str, wanted: str) -> Any:
     if wanted in ("", "capture") and profiler:
         return CaptureRuntime(profiler)
     raise RunnerError(
-        "missing", "no way to run a NEFF: no nrtpy, spike or libnrt, and no neuron-explorer or neuron-profile"
+        "missing", "a NEFF can not be run: there is no nrtpy, spike or libnrt, and no neuron-explorer or neuron-profile"
     )
 
 
