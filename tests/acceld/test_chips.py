@@ -1,4 +1,4 @@
-"""Chip constants agree with each other and with documented peaks."""
+"""Constants of chips agree with each other and with documented peaks."""
 
 import dataclasses
 import re

@@ -27,7 +27,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def acceld(environment: dict[str, str], *words: str, code: int = 0) -> str:
-    """Run one command; what it printed."""
+    """Run one command; return its output."""
     done = subprocess.run(
         [sys.executable, "-m", "acceld", *words],
         env=environment,

@@ -1,4 +1,4 @@
-"""Drafts of workload folders load as workloads, and what can not be read is refused in words."""
+"""Drafts of workload folders load as workloads, and unreadable input is refused with a message."""
 
 from __future__ import annotations
 

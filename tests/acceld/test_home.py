@@ -1,4 +1,4 @@
-"""The state folder: found, private, refused where a database would not be safe, served by one daemon."""
+"""The state folder is found, private, refused if a database would not be safe there, and served by one daemon."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_one_of_many_at_once_wins(tmp_path: Path) -> None:
 
 
 def _one(path: str, ready: object, results: object) -> None:
-    """Try for the lock at the same moment as the others, and hold it until they have tried."""
+    """Try to get the lock at the same moment as the others, and hold it until all have tried."""
     home = Home(Path(path))
     ready.wait()  # type: ignore[attr-defined]
     try:

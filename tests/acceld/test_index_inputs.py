@@ -1,4 +1,4 @@
-"""Inputs that are indices, shapes beside the declared ones, and the names of flashinfer-bench."""
+"""Inputs that are indices, shapes other than the declared ones, and the names of flashinfer-bench."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``acceld.best`` and ``best --export``: which kernel of a history a program gets, and what a file of it says."""
+"""``acceld.best`` and ``best --export``: the kernel that a program gets from a history, and the exported file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards: the judge's results as numbers, for trainers and rollouts."""
+"""Rewards: evaluations as numbers, for trainers and rollouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trust holds for a file as it was read; keys leave the environment and no text shows them."""
+"""Trust holds for a file's content; keys are removed from the environment and never appear in texts."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ class Storage:
     acknowledged: int = 0
     lost: int = 0
     extra: int = 0
-    """Rows that were committed but not acknowledged, at most in one round."""
+    """Greatest number of rows in one round that were committed but not acknowledged."""
     damaged: int = 0
     reopen_s: float = 0.0
 
 
 def kill_writers(folder: Path, rounds: int, seed: int = 0) -> Storage:
-    """Kill a writing process at random moments; look at the file each time."""
+    """Kill a writing process at random moments; examine the file each time."""
     rng, result, path = random.Random(seed), Storage(), folder / "acceld.db"
     for _ in range(rounds):
         child = start("tests.faults.storage_child", "write", str(path))
@@ -145,7 +145,7 @@ def kill_daemons(folder: Path, kills: int, seed: int = 0) -> Resumed:
 
 
 def client_of(home: Home) -> Client:
-    """A client of the daemon that is coming up."""
+    """Return a client of the daemon that is starting."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -161,13 +161,13 @@ def client_of(home: Home) -> Client:
 
 @dataclass
 class Full:
-    """Effects of a file that could not grow on a writer."""
+    """Effects on a writer of a file that could not grow."""
 
     acknowledged: int
     readable: int
     recovered_s: float
     written: int
-    """Everything that was asked for, waiting or not."""
+    """Every requested row, whether the writer had to wait or not."""
     stored: int
     problems: tuple[str, ...]
 

@@ -35,18 +35,18 @@ class Killed:
     kills: int = 0
     jobs: int = 0
     ends: Counter[str] = field(default_factory=Counter)
-    """Ends of jobs, in words."""
+    """Ends of jobs as text."""
     wrong: int = 0
-    """Jobs that said they ended well without their answer, or never ended."""
+    """Jobs that reported success without their answer, or never ended."""
     left: int = 0
     """Processes below the zygote afterwards."""
     descriptors: int = 0
-    """Open files of ours that there were not before."""
+    """Open files of this process that were not open before."""
 
 
 @asynccontextmanager
 async def zygote_with(*tasks: str, level: Level | None = None) -> AsyncIterator[Zygote]:
-    """A zygote with hostile tasks, at the level that holds here."""
+    """Yield a zygote with hostile tasks, at the level of this machine."""
     report = await probe_level(level or Level.L4)
     made = Zygote({name: f"{HOSTILE}:{name}" for name in tasks}, level=report.level, cgroup_folder=report.cgroup_folder)
     await made.start()
@@ -153,7 +153,7 @@ async def _closed(running: Awaitable[tuple[Outcome, object]]) -> Outcome:
 
 
 async def _gone(look: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the processes that are left after five seconds; empty as soon as none is."""
+    """Return the processes that are left after five seconds; empty as soon as there is none."""
     deadline = time.monotonic() + 5
     while (left := tuple(pid for pid in look() if _lives(pid))) and time.monotonic() < deadline:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.001)

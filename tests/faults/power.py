@@ -18,14 +18,14 @@ SECTOR = 512
 
 @dataclass
 class Disk:
-    """One file: what is certainly on the disk, and writes since the last sync."""
+    """One file: its content that is certainly on the disk, and the writes since the last sync."""
 
     durable: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
     """(offset, bytes), or (size, None) for a truncation."""
 
     def sync(self) -> None:
-        """Everything is on the disk."""
+        """Move all writes to the disk."""
         for write in self.pending:
             apply(self.durable, write)
         self.pending.clear()
@@ -44,7 +44,7 @@ class Disk:
 
 
 def apply(image: bytearray, write: tuple[int, bytes | None]) -> None:
-    """Carry one write or truncation out."""
+    """Carry out one write or truncation."""
     offset, data = write
     if data is None:
         del image[offset:]
@@ -86,7 +86,7 @@ def _write_until_cut(apsw: Any, path: Path, mode: str, rng: random.Random) -> tu
             found["images"] = {name: disk.after_the_cut(rng) for name, disk in disks.items()}
 
     class File(apsw.VFSFile):  # type: ignore[misc]
-        """A file whose writes are seen."""
+        """A file that records its writes."""
 
         def __init__(self, base: str, name: Any, flags: Any) -> None:
             text = name.filename() if hasattr(name, "filename") else str(name)
@@ -109,7 +109,7 @@ def _write_until_cut(apsw: Any, path: Path, mode: str, rng: random.Random) -> tu
             self.disk.sync()
 
     class Vfs(apsw.VFS):  # type: ignore[misc]
-        """Opens such files."""
+        """A file system of SQLite that opens such files."""
 
         def __init__(self, name: str) -> None:
             super().__init__(name, "")
@@ -142,7 +142,7 @@ def _write_until_cut(apsw: Any, path: Path, mode: str, rng: random.Random) -> tu
 
 
 def _reboot(folder: Path, images: dict[str, bytes]) -> tuple[int, bool]:
-    """Rows that are there after the cut, and whether the file is sound."""
+    """Return the rows after the cut, and True if the file is sound."""
     place = folder / "reboot"
     place.mkdir(exist_ok=True)
     for old in place.iterdir():

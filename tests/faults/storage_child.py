@@ -18,7 +18,7 @@ from acceld.store.reads.records import load_events
 
 
 async def write(path: str) -> None:
-    """Several writers at once, for ever."""
+    """Write from several writers at once, for ever."""
     store = await asyncio.to_thread(Store.open, path)
 
     async def notices(name: str) -> None:
@@ -34,7 +34,7 @@ async def write(path: str) -> None:
 
 
 async def full(path: str, limit: int) -> None:
-    """Write until storage is degraded, wait for the word, and end when all that waited is written."""
+    """Write until storage is degraded, wait for the signal, and end when all waiting rows are written."""
     store = await asyncio.to_thread(Store.open, path)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))

@@ -53,7 +53,7 @@ class FailingConnection:
         return getattr(self._connection, name)
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-        """Fail, or run it."""
+        """Fail, or execute the statement."""
         self._left -= 1
         if self._left <= 0 and self.failures < self._times and sql != "ROLLBACK":
             self.failures += 1

@@ -28,27 +28,29 @@ class StandInMachine:
         return [one for one in self._log() if one["entry"]]
 
     def holds(self) -> list[dict[str, Any]]:
-        """Processes on cores, from their first NEFF to their end: core, what (held, or held to time), from, to."""
+        """Return the processes that held cores, from their first NEFF to their end: core, purpose (run or time), start,
+        end.
+        """
         return [one for one in self._log() if not one["entry"]]
 
     def _log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.state / "log").read_text().splitlines()]
 
     def show_processes(self, *processes: dict[str, object], device: int = 0) -> None:
-        """From now on neuron-ls tells of these on one of the two chips."""
+        """Make neuron-ls report these processes on one of the two chips."""
         chips = [_chip(number, list(processes) if number == device else []) for number in (0, 1)]
         (self.state / "ls.json").write_text(json.dumps(chips))
 
 
 def machine_in(folder: Path) -> StandInMachine:
-    """The machine that was made in ``folder``, to ask what its cores were used for."""
+    """Return the machine that was made in ``folder``, to read the use of its cores."""
     return StandInMachine(
         str(folder / "bin" / "compile-python"), str(folder / "bin" / "runner-python"), folder / "bin", folder / "device"
     )
 
 
 def _chip(number: int, processes: Sequence[dict[str, object]] = (), lnc: int = 1) -> dict[str, object]:
-    """A chip of two logical cores as neuron-ls tells of it."""
+    """Return a chip of two logical cores as neuron-ls reports it."""
     reported = {"neuron_device": number, "nc_count": 2, "memory_size": 1 << 35, "neuron_processes": list(processes)}
     ids = [2 * number, 2 * number + 1]
     return reported | {"neuroncore_ids": ids} | ({"logical_neuroncore_config": lnc} if lnc > 1 else {})

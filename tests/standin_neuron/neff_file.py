@@ -71,7 +71,7 @@ def outputs_of(program: str) -> list[tuple[str, int]]:
 
 
 def say(text: str) -> None:
-    """Print what a tool has to say; STANDIN_NOISE puts warnings before it, and all of it on stderr."""
+    """Print a tool's output. STANDIN_NOISE puts warnings before it, and all of it on stderr."""
     noise = os.environ.get("STANDIN_NOISE", "")
     out = sys.stderr if "stderr" in noise else sys.stdout
     if "warnings" in noise:
@@ -80,12 +80,12 @@ def say(text: str) -> None:
 
 
 def add_one(context: int) -> int:
-    """In a child of the pool: something to do."""
+    """Do some work in a child of the pool."""
     return context + 1
 
 
 def use_system() -> None:
-    """Use what compilers use of a system, as far as the test asks for it."""
+    """Use the system facilities that compilers use, as far as the test asks for it."""
     needs = os.environ.get("STANDIN_NEEDS", "").split(",")
     if "locks" in needs:
         import multiprocessing

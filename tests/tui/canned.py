@@ -14,7 +14,7 @@ from tests.tui.scene import events_of, renumbered
 
 
 class CannedClient:
-    """Routes answered from folded events; what is sent is kept in ``sent``."""
+    """Answers routes from folded events; requests to change something are kept in ``sent``."""
 
     read_only = False
     where = "canned"
@@ -208,7 +208,7 @@ class CannedClient:
             yield await self.future.get()
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 SOURCE = '''"""RMSNorm followed by a matrix product."""
@@ -293,7 +293,7 @@ def history() -> list[Event]:
 
 
 def now() -> float:
-    """A clock that stands still, ten minutes after the last event."""
+    """Return a fixed time, ten minutes after the last event."""
     return history()[-1].at + 600
 
 

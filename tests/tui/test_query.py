@@ -44,7 +44,7 @@ def test_nothing_is_offered_where_nothing_fits(before: str) -> None:
 
 
 def asked(press: Callable[[Pilot[None], QueryScreen], Awaitable[None]]) -> Any:
-    """Open the screen and do something with it."""
+    """Open the Query screen and perform an action."""
 
     async def run(client: CannedClient) -> ConsoleApp:
         app = ConsoleApp(client, clock=now)
@@ -60,7 +60,7 @@ def asked(press: Callable[[Pilot[None], QueryScreen], Awaitable[None]]) -> Any:
 
 
 async def idle(pilot: Pilot[None]) -> None:
-    """Wait until everything asked for has come."""
+    """Wait until every request was answered."""
     waiting = [worker for worker in pilot.app.workers if worker.name != "events"]
     if waiting:
         await pilot.app.workers.wait_for_complete(waiting)

@@ -41,7 +41,7 @@ SCREENS = {
 
 @pytest.fixture(autouse=True)
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing moves and nothing of the caller's terminal shows."""
+    """Stop all movement on the screen, and hide the caller's terminal settings."""
     for name in ("NO_COLOR", "TEXTUAL_THEME", "SSH_CONNECTION", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Input, "cursor_blink", False)
@@ -55,7 +55,7 @@ def console(**more: Any) -> ConsoleApp:
 
 
 def pressing(keys: str) -> Callable[[Pilot[None]], Awaitable[None]]:
-    """Press keys, each after what the last one asked for has come."""
+    """Press keys, each after the requests of the last one were answered."""
 
     async def press(pilot: Pilot[None]) -> None:
         for key in ("", *keys.split()):
@@ -133,7 +133,7 @@ def test_the_screens_read_in_the_terminals_own_colors(snap_compare: Any, keys: s
 
 
 async def shown(keys: str, size: tuple[int, int] = (80, 24)) -> list[str]:
-    """The lines on the screen after some keys."""
+    """Return the lines on the screen after some keys."""
     async with console().run_test(size=size) as pilot:
         await pressing(keys)(pilot)
         return ["".join(segment.text for segment in strip) for strip in pilot.app.screen._compositor.render_strips()]

@@ -45,7 +45,7 @@ class Terminal:
         return "\n".join(line.rstrip() for line in self.tmux("capture-pane", "-p", "-t", "acceld").splitlines())
 
     def until(self, text: str) -> str:
-        """The screen once it shows ``text`` and stands still."""
+        """Return the screen once it shows ``text`` and no longer changes."""
         end, before = time.monotonic() + WAIT_S, ""
         while time.monotonic() < end:
             now = self.screen()
@@ -82,7 +82,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 
 def normalized(text: str) -> str:
-    """The screen without what differs between two days: times, ages, versions, the sandbox of the machine."""
+    """Return the screen without the parts that differ between two days: times, ages, versions, the machine's sandbox."""
     text = re.sub(r"\d\d:\d\d:\d\d", "hh:mm:ss", text)
     text = re.sub(r"daemon \S+ started, sandbox L\d", "daemon V started, sandbox L?", text)
     text = re.sub(r" +\d+[smhd]( *│)", r" age\1", text)

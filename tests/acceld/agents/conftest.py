@@ -1,4 +1,4 @@
-"""A folder with a small workload and a slow kernel, and what a server of tools needs around it."""
+"""Fixtures of the agents' tests: a folder with a small workload and a slow kernel, and a server of tools."""
 
 from __future__ import annotations
 

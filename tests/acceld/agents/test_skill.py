@@ -1,4 +1,4 @@
-"""The skill for coding agents: it is installed where agents look, names what there is, and its commands work."""
+"""The skill for coding agents is installed where agents look, names existing tools, and its commands work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plain install: what needs an optional package says so, and everything else runs."""
+"""In a plain installation, a feature that needs an optional package says so, and everything else runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator is compared with measurements, and cores that must be idle are."""
+"""``acceld calibrate`` compares the simulator with measurements, and keeps cores idle that must be."""
 
 from __future__ import annotations
 

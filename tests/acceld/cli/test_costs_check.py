@@ -1,4 +1,4 @@
-"""``costs`` adds up and never calls an unknown price nothing; ``check`` finds what is wrong and sends nothing."""
+"""``costs`` adds up and never counts an unknown price as zero; ``check`` finds errors and sends nothing."""
 
 from __future__ import annotations
 

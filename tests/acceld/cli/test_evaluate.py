@@ -1,4 +1,4 @@
-"""Many kernels from a file: results in their order, a table, and going on after a cut."""
+"""``evaluate`` on a file of kernels: results in their order, a table, and continuing after an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that look back, over a real history without a daemon."""
+"""Commands that show the history, on a real history without a daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``insights``: a person writes an insight anew, through the daemon."""
+"""``insights``: a person rewrites an insight through the daemon."""
 
 from __future__ import annotations
 

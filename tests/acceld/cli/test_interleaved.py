@@ -1,4 +1,4 @@
-"""A stored winner holds only where it wins again interleaved, and by as much as is allowed."""
+"""A stored winner holds only if it wins again interleaved, and its win has not shrunk by more than allowed."""
 
 from __future__ import annotations
 

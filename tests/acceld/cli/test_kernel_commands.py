@@ -1,4 +1,4 @@
-"""init, profile and verify on a person's own small kernel, through the real judge."""
+"""init, profile and verify on a person's own small kernel, with the real simulator."""
 
 from __future__ import annotations
 

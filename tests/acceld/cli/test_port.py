@@ -1,4 +1,4 @@
-"""``acceld port`` from a person's side: the file it writes, what it says and its exit code."""
+"""``acceld port`` as a person uses it: the file it writes, its messages and its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A latency comes from the daemon if one runs, which has its tracer loaded."""
+"""``acceld profile`` takes the latency from a running daemon, whose tracer is already loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``acceld attach --remote``: another machine's daemon through ssh, which a stand-in on PATH plays on this one."""
+"""``acceld attach --remote``: another machine's daemon through ssh, for which a script on PATH stands in."""
 
 from __future__ import annotations
 

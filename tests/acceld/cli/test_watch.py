@@ -1,4 +1,4 @@
-"""``acceld watch --once`` with the real judge."""
+"""``acceld watch --once`` with the real simulator."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class FakeHost:
         return self.facts
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """A result, once it runs."""
+        """Return a result, once the host runs."""
         self.asked += 1
         evaluating = asyncio.ensure_future(self._evaluate(request, contents))
         losing = asyncio.ensure_future(self.lost.wait())
@@ -53,37 +53,37 @@ class FakeHost:
         return await self._here.evaluate(request, contents)
 
     async def health(self) -> Mapping[str, object]:
-        """Statistics, once it runs."""
+        """Return statistics, once the host runs."""
         await self.running.wait()
         return await self._here.health()
 
     async def doctor(self) -> list[Finding]:
-        """Return what it lacks, once it runs."""
+        """Return the findings of the host's doctor, once it runs."""
         await self.running.wait()
         return [Finding("core 3", "note", "out of service")]
 
 
 class FakeHosts:
-    """Those that are there now."""
+    """The hosts that are present now."""
 
     def __init__(self) -> None:
         self.here: dict[str, Host] = {}
         self.wanted = 0
 
     async def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing."""
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
-        """The hosts."""
+        """Return the hosts."""
         self.wanted = wanted
         return dict(self.here)
 
     async def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing."""
 
 
 class World:
-    """A fleet, its hosts, its clock, and what it said."""
+    """A fleet, its hosts, its clock, and its messages."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -100,25 +100,25 @@ class World:
         self.reported.append((host, state, why))
 
     async def add(self, name: str, slots: int = 2, **device: object) -> FakeHost:
-        """Start a host, and have the fleet see it."""
+        """Start a host, and make the fleet notice it."""
         host = self.hosts.here[name] = FakeHost(name, self.folder / name, slots, **device)
         await self.look()
         await until(lambda: self.standing(name) not in ("", "silent"))
         return host
 
     async def look(self, after_s: float = 0.0) -> None:
-        """Let time pass, and the fleet look at its hosts."""
+        """Let time pass, and let the fleet check its hosts."""
         self.now += after_s
         await self.fleet.look()
 
     def standing(self, name: str) -> str:
-        """A host's standing, as people are shown it."""
+        """Return a host's standing as people see it."""
         hosts: list[dict[str, str]] = self.fleet.statistics()["hosts"]  # type: ignore[assignment]
         return next((host["standing"] for host in hosts if host["host"] == name), "")
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds; a generous limit ends a test that would hang."""
+    """Wait until a condition holds; a generous limit ends a test that would hang."""
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - hosts and runs set no event for it
             await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""A daemon over a Ray cluster of simulated devices: ``python -m tests.acceld.cluster.daemon --home DIR``.
+"""Run a daemon over a Ray cluster of simulated devices: ``python -m tests.acceld.cluster.daemon --home DIR``.
 
 ``FLEET_ADDRESS`` is the cluster's address. Rules make each kernel a tenth faster.
 """

@@ -1,4 +1,4 @@
-"""Ray nodes on this machine whose devices are delays, and what can happen to them."""
+"""Start Ray nodes on this machine whose devices are delays, and cause faults in them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STORE_BYTES = 80 << 20
 
 
 class Nodes:
-    """A cluster of a head and hosts."""
+    """Manage a cluster of a head and hosts."""
 
     def __init__(self, folder: Path) -> None:
         from ray.cluster_utils import Cluster
@@ -62,14 +62,14 @@ class Nodes:
         return str(self._cluster.address)
 
     def instruct(self, name: str, **settings: object) -> None:
-        """Change what a host's device does, ``*`` for all."""
+        """Change the settings of a host's device; ``*`` stands for all hosts."""
         self._reported.setdefault(name, {}).update(settings)
         partial = self._settings.with_suffix(".partial")
         partial.write_text(json.dumps(self._reported), encoding="utf-8")
         partial.replace(self._settings)
 
     def processes(self, name: str) -> list[int]:
-        """The raylet of a host and all below it."""
+        """Return the raylet of a host and all processes below it."""
         raylet: int = self._nodes[name].all_processes["raylet"][0].process.pid
         return [raylet, *descendants(raylet)]
 
@@ -84,7 +84,9 @@ class Nodes:
         self._cluster.remove_node(self._nodes.pop(name), allow_graceful=False)
 
     def restart(self) -> None:
-        """Kill the head and, since no store outside of it keeps their cluster, the nodes; start all anew on the same port."""
+        """Kill the head and the nodes, since only the head stores their cluster; then start all of them again on the
+        same port.
+        """
         names, port = tuple(self._nodes), int(self.address.rpartition(":")[2])
         for name in names:
             self.kill(name)
@@ -92,13 +94,13 @@ class Nodes:
         self.start(*names, port=port)
 
     def stop(self) -> None:
-        """End it all."""
+        """Stop all nodes."""
         self._nodes.clear()
         if self._cluster is not None:
             self._cluster.shutdown()
 
     def setup(self, slots: int) -> Setup:
-        """Return the settings of hosts with so many simulated cores."""
+        """Return the settings of hosts with ``slots`` simulated cores each."""
         return Setup(EvaluateConfig(slots=slots), DevicesConfig(), MAKER)
 
     def fleet(self, slots: int, queue_size: int = 64) -> Fleet:
@@ -113,7 +115,7 @@ def _handles_signals() -> bool:
 
 @contextmanager
 def nodes(folder: Path, *names: str) -> Iterator[Nodes]:
-    """Started nodes, whose processes see the tests and the settings of their devices."""
+    """Yield started nodes, whose processes see the tests and the settings of their devices."""
     changed: Mapping[str, str] = {
         "PYTHONPATH": str(ROOT),
         "XDG_CACHE_HOME": str(folder / "cache"),

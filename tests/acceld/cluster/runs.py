@@ -1,4 +1,4 @@
-"""A run of rules on a fleet, and what it decided."""
+"""Run a search by rules on a fleet, and collect its decisions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Decisions = list[tuple[int, tuple[int, ...], str, str, float | None]]
 
 
 async def decisions_of(store: Store, run: int) -> Decisions:
-    """Every candidate's place, status and speed-up, and the best of the run, whatever host said it and when."""
+    """Return every candidate's place, status and speed-up, and the best of the run, without hosts and times."""
     best, candidates = (await store.read(load_run, run)).best, await store.read(load_candidates, run)
     baseline_us = next(one.evaluation.latency_us for one in candidates if one.parent is None and one.evaluation)
     assert baseline_us
@@ -44,7 +44,7 @@ def search_parts(store: Store, evaluator: Evaluator) -> SearchParts:
 
 
 async def decide(evaluator: Evaluator, path: Path, search: SearchParameters = SEARCH) -> Decisions:
-    """Run the search to its end in a store of its own; what it decided. Nothing is stored twice."""
+    """Run the search to its end in a new store; return its decisions. Nothing may be stored twice."""
     store = Store.open(path)
     try:
         spec = RunSpec("silu", backend="neuron_legacy", search=search)

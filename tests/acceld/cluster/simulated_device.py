@@ -1,4 +1,5 @@
-"""A host whose device is a delay: a kernel's text is ``latency N``, and the host's clock, speed and faults are set by name.
+"""Define a host whose device is a delay: a kernel's text is ``latency N``, and the host's clock, speed and faults are
+set by name.
 
 ``SETTINGS`` in the environment names a JSON file of settings by host, read again at each evaluation.
 """
@@ -21,7 +22,7 @@ SETTINGS = "ACCELD_TEST_HOSTS"
 
 
 class SimulatedDevice:
-    """Reads the latency off the kernel's text; times interleaved with its competitors where that is asked."""
+    """Reads the latency from the kernel's text; times interleaved with competitors if asked to."""
 
     def __init__(
         self,
@@ -41,17 +42,17 @@ class SimulatedDevice:
         self._queue = SlotQueue(slots, 1 << 16)
 
     async def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing."""
 
     async def stop(self, grace_s: float) -> None:
-        """Nothing to stop."""
+        """Do nothing."""
 
     def statistics(self) -> dict[str, object]:
         """Return depth and age, with the real queue's keys."""
         return {**self._queue.statistics(), "sandbox_level": "L3"}
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """A result after the delay."""
+        """Return a result after the delay."""
         async with self._queue.place(request.priority):
             await asyncio.sleep(self.delay_s * random.uniform(1 - self.jitter, 1 + self.jitter))
         self.done.append(request.kernel.text)
@@ -90,10 +91,10 @@ class SimulatedDevice:
 
 
 class _Set(SimulatedDevice):
-    """Follows the settings of its host."""
+    """A device that follows the settings of its host."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """A result as the settings are now."""
+        """Return a result by the present settings."""
         reported = _reported(self.name)
         self.delay_s, self.clock = reported.get("delay_s", 0.0), reported.get("clock", 1.0)
         self.jitter = reported.get("jitter", 0.0)

@@ -1,4 +1,6 @@
-"""A fleet of hosts in this process: lost, frozen, wrong and out of step. No Ray, no waiting for time to pass."""
+"""A fleet of hosts in this process that are lost, frozen, wrong or out of step. Without Ray, and without waiting for
+time to pass.
+"""
 
 from __future__ import annotations
 

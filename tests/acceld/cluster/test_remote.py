@@ -1,4 +1,4 @@
-"""The daemon's side of the child that speaks with Ray, without Ray."""
+"""The daemon's side of the child that talks to Ray, tested without Ray."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acceld.config import DevicesConfig, EvaluateConfig
 
 
 class FakeBridge:
-    """A child that knows one life of the cluster."""
+    """A child that knows only one incarnation of the cluster."""
 
     life = 0
     made = 0
@@ -21,14 +21,14 @@ class FakeBridge:
         self.ended, self._life = False, FakeBridge.life
 
     async def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing."""
 
     async def stop(self) -> None:
-        """It ends."""
+        """Mark the child as ended."""
         self.ended = True
 
     async def call(self, kind: str, *arguments: object) -> dict[str, str]:
-        """The hosts, in the life that it knows."""
+        """Return the hosts of the incarnation that it knows."""
         if self._life != FakeBridge.life:
             raise HostLostError("WrongClusterID")
         return {"a": "1"}

@@ -1,4 +1,4 @@
-"""Runs on a fleet decide what they would on one undisturbed host."""
+"""Runs on a fleet make the same decisions as on one undisturbed host."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_run_decides_the_same_while_hosts_are_lost_frozen_slow_and_wrong
 
 
 async def _beat(world: World) -> None:
-    """Let the fleet's time pass in steps that every host that lives can answer in."""
+    """Advance the fleet's time in steps that allow every living host to answer."""
     while True:
         await world.look(SILENT_S / 4)
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A daemon whose judge and proposer are scripted: ``python -m tests.acceld.daemon.scripted --home DIR``.
+"""Run a daemon whose evaluator and proposer are scripted: ``python -m tests.acceld.daemon.scripted --home DIR``.
 
 A kernel's text is ``latency N``. A plan makes its parent a tenth faster, each evaluation takes ``SCRIPTED_S`` seconds
 (default 0.005) and is noted in the file ``SCRIPTED_LOG``, one key a line, when it is done.
@@ -42,7 +42,7 @@ from acceld.store.database import Store
 
 
 class ScriptedEvaluator:
-    """Reads the latency off the kernel's text."""
+    """Reads the latency from the kernel's text."""
 
     def __init__(self, delay_s: float = 0.005, log: Path | None = None) -> None:
         self.delay_s = delay_s
@@ -52,10 +52,10 @@ class ScriptedEvaluator:
         self._idle.set()
 
     async def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing."""
 
     async def stop(self, grace_s: float) -> None:
-        """Let what runs end."""
+        """Wait for running evaluations."""
         await asyncio.wait_for(self._idle.wait(), grace_s + 0.1)
 
     def statistics(self) -> dict[str, object]:
@@ -63,7 +63,7 @@ class ScriptedEvaluator:
         return {"slots": 2, "slots_in_use": self.running, "waiting": 0, "oldest_waiting_s": 0.0, "sandbox_level": "L3"}
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """A result after a while."""
+        """Return a result after a delay."""
         self.running += 1
         self._idle.clear()
         try:
@@ -89,21 +89,21 @@ class ScriptedEvaluator:
 
 
 class TenthFaster:
-    """Each plan makes a kernel a tenth faster, by another text; every third is not a kernel."""
+    """Each plan makes a kernel a tenth faster, with a different text; every third answer is not a kernel."""
 
     name = "rules"
     abilities = PROPOSERS[name]
 
     async def first(self, request: FirstRequest) -> str | None:
-        """Nothing."""
+        """Return None: every search starts from a given kernel."""
         return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """A plan."""
+        """Return a plan."""
         return Plan(request.run, request.iteration, request.parent.id, request.index, "be faster", rule="tenth")
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """A kernel."""
+        """Return a kernel."""
         latency = float(request.parent.kernel.text.split()[1])
         broken = (request.plan.index + request.index) % 3 == 2
         note = f"{request.plan.iteration} {request.plan.index} {request.index}"
@@ -112,16 +112,16 @@ class TenthFaster:
         return Attempt(request.plan.id, request.index, text)
 
     async def fix(self, request: FixRequest) -> Attempt | None:
-        """Nothing."""
+        """Return None: nothing is repaired."""
         return None
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """Nothing."""
+        """Return None: nothing is learned."""
         return None
 
 
 async def scripted_parts(config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> Parts:
-    """Parts without children or models."""
+    """Return parts without children or models."""
     log = os.environ.get("SCRIPTED_LOG")
     evaluator = ScriptedEvaluator(float(os.environ.get("SCRIPTED_S", "0.005")), Path(log) if log else None)
 

@@ -1,4 +1,4 @@
-"""The real parts: what can not begin is refused before it is accepted, and a search gets what its specification says."""
+"""The real parts of a daemon: a run that can not start is refused, and a search follows its specification."""
 
 from __future__ import annotations
 

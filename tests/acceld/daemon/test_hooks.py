@@ -1,4 +1,4 @@
-"""Hooks are told what happened as JSON, once each, and can neither hang nor fail the daemon."""
+"""Each hook gets one JSON record of the event, and can neither hang nor fail the daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A spot instance that EC2 takes back ends its daemon in order, and the next one goes on."""
+"""If EC2 takes a spot instance back, its daemon stops in order, and the next daemon continues the runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from acceld.daemon import interruption
 
 
 class Metadata:
-    """A metadata service that answers nothing at first, then an interruption notice."""
+    """A metadata service that answers 404 at first, then an interruption notice."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -21,12 +21,12 @@ class Metadata:
         self.url = ""
 
     async def token(self, request: web.Request) -> web.Response:
-        """Give a token for the documented header."""
+        """Return a token for the documented header."""
         assert request.headers["X-aws-ec2-metadata-token-ttl-seconds"]
         return web.Response(text="t0")
 
     async def action(self, request: web.Request) -> web.Response:
-        """404 until there is a notice."""
+        """Answer 404 until there is a notice."""
         self.asked.set()
         if request.headers.get("X-aws-ec2-metadata-token") != "t0":
             return web.Response(status=401)

@@ -1,4 +1,4 @@
-"""The log is one JSON object a line, private, bounded, and steers no terminal."""
+"""The log is one JSON object a line, private, bounded, and free of terminal escapes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from acceld.daemon.secrets import redactor
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    """The root logger as it was."""
+    """Restore the root logger after the test."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield

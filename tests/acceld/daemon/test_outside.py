@@ -1,4 +1,4 @@
-"""Kernels from outside name what they take turns with, and hear how they did."""
+"""Requests from outside name the kernels to interleave with, and get the comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole daemon with scripted parts, spoken to over its socket."""
+"""A whole daemon with scripted parts, used over its socket."""
 
 from __future__ import annotations
 

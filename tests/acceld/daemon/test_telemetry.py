@@ -43,7 +43,7 @@ HAPPENED: tuple[Any, ...] = (
 
 
 def reported(*, close: bool = True) -> tuple[dict[str, ReadableSpan], dict[str, list[float]]]:
-    """The spans by name and each metric's values, after everything happened a second apart."""
+    """Return the spans by name and each metric's values, for events that are one second apart."""
     spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
     traces, metrics = TracerProvider(), MeterProvider([reader])
     traces.add_span_processor(SimpleSpanProcessor(spans))

@@ -1,4 +1,4 @@
-"""A zygote whose tasks misbehave, at the level found here and at those below."""
+"""A zygote whose tasks misbehave, at this machine's sandbox level and at lower ones."""
 
 from __future__ import annotations
 

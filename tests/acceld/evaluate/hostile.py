@@ -1,4 +1,4 @@
-"""Tasks that a zygote under test runs in its jail; each takes the request and a descriptor to answer to."""
+"""Define tasks that a zygote under test runs in its jail; each takes the request and a descriptor for the answer."""
 
 import ctypes
 import mmap
@@ -41,7 +41,7 @@ def spin(request: bytes, reply: int) -> None:
 
 
 def escape(request: bytes, reply: int) -> None:
-    """Five double-forked descendants in sessions of their own, each holding the reply and ignoring signals."""
+    """Start five double-forked descendants in their own sessions; each holds the reply open and ignores signals."""
     for _ in range(5):
         if os.fork() == 0:
             os.setsid()

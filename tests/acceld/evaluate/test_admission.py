@@ -1,4 +1,4 @@
-"""A workload on which passing says little is told apart."""
+"""A workload on which a pass means little is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bands of hard inputs: where they lie, what is in them, which decide nothing."""
+"""Bands of hard inputs: their positions, their values, and those that decide nothing."""
 
 from __future__ import annotations
 

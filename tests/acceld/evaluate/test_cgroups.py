@@ -1,4 +1,4 @@
-"""Cgroups: found only where they are delegated, made with limits, and ended with everything in them."""
+"""Cgroups are found only if they are delegated, made with limits, and ended with all their processes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_limits_of_a_cgroup_are_those_asked_for(tmp_path: Path) -> None:
 
 
 def first_version(tmp_path: Path) -> tuple[str, str]:
-    """A stand-in for the hierarchies of version 1: what /proc/self/mountinfo and /proc/self/cgroup say of it."""
+    """A stand-in for the hierarchies of version 1: the texts of /proc/self/mountinfo and /proc/self/cgroup."""
     for controller in ("memory", "pids"):
         (tmp_path / controller / "user" / "1").mkdir(parents=True)
         (tmp_path / controller / "user" / "1" / "cgroup.procs").touch()

@@ -1,4 +1,4 @@
-"""Data sets on disk stay below their cap, and nobody loses one that is in use."""
+"""Data sets on disk stay below their cap, and one in use is never removed."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def _copy_of(tmp_path: Path, old: str, new: str) -> Path:
 
 
 class _Lax(SimulatedEvaluator):
-    """A judge whose policy sees nothing."""
+    """An evaluator whose policy refuses nothing."""
 
     def policy(self, kernel: Kernel) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Data sets of each gate, and decisions by the errors on them."""
+"""The data sets of each gate, and the decisions by their errors."""
 
 from __future__ import annotations
 

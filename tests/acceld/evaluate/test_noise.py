@@ -1,4 +1,4 @@
-"""Noise floors are kept whoever adds them, and a wrong baseline raises none."""
+"""Noise floors from several threads are all kept, and a wrong baseline raises none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A near miss is allowed as much noise as its own inputs amplify, and none where they are whole numbers."""
+"""A kernel that narrowly fails is allowed the noise that its inputs amplify, and none if they are whole numbers."""
 
 from __future__ import annotations
 

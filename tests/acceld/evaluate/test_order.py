@@ -1,4 +1,4 @@
-"""The order of evaluation, on a device that only writes down what it is asked."""
+"""The order of evaluation, on a device that only records its calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STAGES = ["build", "recall", "measure", "suspicion", "search", "strict", "learn 
 
 
 class Notebook(OrderedEvaluator[Case]):
-    """Writes down each hook; ``fails`` names the one that answers with a failure."""
+    """Records each call of a hook; ``fails`` names the hook that answers with a failure."""
 
     backend = "notebook"
 
@@ -37,43 +37,43 @@ class Notebook(OrderedEvaluator[Case]):
         return Failed(Status.RUNTIME_ERROR, Failure(hook, "as told")) if hook == self.fails else None
 
     async def open(self, report: SandboxReport) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Case:
-        """A plain case."""
+        """Return a plain case."""
         return Case(request, loaded)
 
     async def build(self, case: Case) -> Failed | None:
-        """Written down."""
+        """Record the call."""
         return self._ask("build")
 
     def recall(self, case: Case) -> Evaluation | None:
-        """Written down; nothing is known."""
+        """Record the call; no program is known."""
         self._ask("recall")
         return None
 
     async def measure(self, case: Case) -> Failed | None:
-        """Written down."""
+        """Record the call."""
         case.profile = Profile(Source.SIMULATED, "trn1", "nki_legacy", self.latency_us, "notebook")
         return self._ask("measure")
 
     def suspicion(self, case: Case) -> Failed | None:
-        """Written down, then the physical floor."""
+        """Record the call, then compare with the physical floor."""
         return self._ask("suspicion") or super().suspicion(case)
 
     async def check(self, case: Case, gate: Gate) -> Failed | None:
-        """Written down by the gate's name."""
+        """Record the call by the gate's name."""
         return self._ask(gate.value)
 
     async def learn(self, case: Case, evaluation: Evaluation) -> None:
-        """Written down with the status."""
+        """Record the call with the status."""
         self._ask(f"learn {evaluation.status}")
 
     async def release(self, case: Case) -> None:
-        """Written down."""
+        """Record the call."""
         self._ask("release")
 
 

@@ -1,4 +1,4 @@
-"""The daemon's side of a zygote: what it makes of how a job ended, and of a zygote that misbehaves."""
+"""The daemon's side of a zygote: results of jobs by the way they ended, and zygotes that misbehave."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_reply_is_read_in_parts_and_closed_once() -> None:
 
 
 async def _status(*lines: str, wall_s: float = 30.0) -> Outcome:
-    """Return what is made of the lines of a supervisor that then closes its pipe."""
+    """Return the status that follows from the lines of a supervisor that then closes its pipe."""
     read, write = os.pipe()
     control_read, control_write = os.pipe()
     try:

@@ -1,4 +1,4 @@
-"""Places in the queue: by priority, bounded, given back."""
+"""Slots of the queue are given by priority, bounded, and returned."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from acceld.model import Evaluation, Failure, Kernel, Status
 
 
 class Named:
-    """An evaluator that answers with its name and remembers what was done to it."""
+    """An evaluator that answers with its name and remembers its calls."""
 
     def __init__(self, name: str, *, broken: bool = False) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""The sandbox level that holds here, by trying; and the filter as bytes."""
+"""The sandbox level of this machine, found by trying; and the bytes of the filter."""
 
 from __future__ import annotations
 

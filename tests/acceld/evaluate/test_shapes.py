@@ -1,4 +1,4 @@
-"""One kernel for several shapes: judged on all, as fast as the weighted geometric mean says."""
+"""One kernel for several shapes: evaluated at all, with the weighted geometric mean as its latency."""
 
 from __future__ import annotations
 

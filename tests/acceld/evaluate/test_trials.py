@@ -12,7 +12,7 @@ TRIALS = [Trial(name, 0) for name in "abcde"]
 
 
 class Attempts:
-    """Answers trials with what ``says`` holds; remembers how many ran at once and which were cut short."""
+    """Answers trials from ``says``; remembers how many ran at the same time and which were cancelled."""
 
     def __init__(self, says: dict[str, str] | None = None, slow: str = "") -> None:
         self.says, self.slow = says or {}, slow

@@ -1,4 +1,4 @@
-"""Jailed children: what they say, how they end, and that nothing of them is left."""
+"""Jailed children: their answers, their ends, and that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_a_jail_survives_json() -> None:
 
 
 async def _tree_of(zygote: Zygote) -> tuple[int, ...]:
-    """The supervisor, the child and the five that left it, by their numbers: orphans are nobody's descendants."""
+    """Return the supervisor, the child and its five escaped descendants by number, because orphans are in no tree."""
     await _until(lambda: len(_jobs_of(zygote)) >= 7)
     return _jobs_of(zygote)
 

@@ -31,7 +31,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Return a free port."""
     import socket
 
     with socket.socket() as probe:
@@ -41,7 +41,7 @@ def free_port() -> int:
 
 
 async def ask(session: aiohttp.ClientSession, method: str, headers: dict[str, str]) -> int:
-    """The status of one request."""
+    """Return the status of one request."""
     if method == "WS":
         upgrade = {
             "Upgrade": "websocket",

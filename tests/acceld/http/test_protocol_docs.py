@@ -1,4 +1,4 @@
-"""docs/protocol.md tells of every route, event, action and saved query."""
+"""docs/protocol.md describes every route, event, action and saved query."""
 
 from __future__ import annotations
 

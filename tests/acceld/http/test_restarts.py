@@ -1,4 +1,4 @@
-"""Clients find the daemon again: with a new token, after a crash, and where it starts later than they do."""
+"""Clients find the daemon again: with a new token, after a crash, and if it starts later than they do."""
 
 from __future__ import annotations
 

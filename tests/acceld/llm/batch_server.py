@@ -1,4 +1,4 @@
-"""The batch endpoints of both providers, as a shelf of batches that the scripted server keeps."""
+"""Serve the batch endpoints of both providers, with the batches in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Shelved:
 
 @dataclass
 class Shelf:
-    """Batches end after they were asked for ``polls`` times and ``open`` is set."""
+    """Batches that end after ``polls`` requests for their state, once ``open`` is set."""
 
     whole: Whole
     polls: int = 1
@@ -38,11 +38,11 @@ class Shelf:
     batches: dict[str, Shelved] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     unreadable: bool = False
-    """Every batch fails, because of its first line."""
+    """True if every batch fails because of its first line."""
     touched: asyncio.Event = field(default_factory=asyncio.Event)
-    """Somebody asked for something."""
+    """Set at the first request."""
     lose_replies: int = 0
-    """So many batches are started, and the answer that says so is lost."""
+    """Number of batches that are started although the answer to the client is lost."""
 
     def __post_init__(self) -> None:
         self.open.set()
@@ -53,7 +53,7 @@ class Shelf:
         return [custom for batch in self.batches.values() for custom, _, _ in batch.requests]
 
     def add_to(self, app: web.Application) -> None:
-        """The routes."""
+        """Add the routes to an application."""
         app.router.add_post("/v1/files", self._upload)
         app.router.add_get("/v1/files/{id}/content", self._content)
         app.router.add_post("/v1/batches", self._create)

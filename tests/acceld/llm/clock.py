@@ -28,7 +28,7 @@ class ManualClock:
         await woken.wait()
 
     async def advance(self, seconds: float) -> None:
-        """Move on, running what falls due, in order."""
+        """Advance the time, and run the timers that fall due, in order."""
         end_s = self.now_s + seconds
         await settle()
         while self._timers and self._timers[0][0] <= end_s:

@@ -54,7 +54,7 @@ STREAM_FAULTS = (
     "empty_answer",
     "content_filter",
 )
-"""Answers that begin well, or look as if."""
+"""Answers that begin well, or seem to."""
 
 FAULTS = (*STATUS_FAULTS, *STREAM_FAULTS)
 
@@ -76,7 +76,9 @@ class Reply:
     refuses: str = ""
     """Answer 400 to a request that sets this parameter."""
     refusal: str = "openai"
-    """Whose form the refusal has: ``openai``, ``azure`` (no ``param``) or ``mistral`` (422 with ``detail``)."""
+    """The provider whose form the refusal has: ``openai``, ``azure`` (no ``param``) or ``mistral`` (422 with
+    ``detail``).
+    """
     streams: bool = True
     """False: answer in one piece of JSON although a stream was asked for, as some gateways do."""
 

@@ -1,4 +1,4 @@
-"""Batch modes of both providers, through the real SDKs, against a server on loopback: cheaper, once, and found again."""
+"""Batch modes of both providers, through the real SDKs, with a server on loopback: cheaper, sent once, and found again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.acceld.llm.server import Reply, ScriptedServer
 
 
 class WatchedJournal(MemoryJournal):
-    """Tells when a batch was sent."""
+    """A journal that reports the sending of a batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def spoken(body: dict[str, Any]) -> str:
 
 
 def echo(body: dict[str, Any]) -> Reply:
-    """Answers with the question; refuses to be asked for money."""
+    """Answers with the question; refuses requests about money."""
     return Reply(kind="rate_limited_bare") if "money" in spoken(body) else Reply(f"you said {spoken(body)}")
 
 

@@ -1,4 +1,4 @@
-"""The first call imports an SDK and a price table without holding up the event loop."""
+"""The first call imports an SDK and a price table without blocking the event loop."""
 
 from __future__ import annotations
 

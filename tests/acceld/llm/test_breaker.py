@@ -1,4 +1,4 @@
-"""The circuit opens, one probe asks, and everybody waits for what it finds."""
+"""The circuit opens, one call probes, and all other calls wait for its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intent before, outcome before use, money around: in every order things can go wrong."""
+"""Each call stores its intent first and its outcome before use, and books its cost, whatever fails in between."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRICE = Price.of("1", "2")
 
 
 class Diary(MemoryLedger):
-    """A ledger that notes the order of things."""
+    """A ledger that records the order of calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Diary(MemoryLedger):
 
 
 class Provider:
-    """A client that does what it is told and notes when it is asked."""
+    """A client that answers as instructed and records the requests."""
 
     def __init__(self, diary: Diary, failure: Exception | None = None, hold: asyncio.Event | None = None) -> None:
         self.diary, self.failure, self.hold = diary, failure, hold

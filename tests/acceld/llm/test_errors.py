@@ -1,4 +1,4 @@
-"""Every exception an SDK can raise has a row, and every error of ours says whether it may be tried again."""
+"""Every exception that an SDK can raise is in the table, and every error of ours says if a retry is allowed."""
 
 from __future__ import annotations
 

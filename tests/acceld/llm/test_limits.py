@@ -1,4 +1,4 @@
-"""The limiter is exact over every window, fair between owners, and loses no place to a cancelled caller."""
+"""The limiter is exact over every window and fair between owners, and a cancelled caller frees its place."""
 
 from __future__ import annotations
 

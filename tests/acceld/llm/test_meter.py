@@ -1,4 +1,4 @@
-"""Money follows what was sent and received: tries that failed, answers that broke off, calls that nobody waits for."""
+"""Costs follow requests and answers: failed tries, interrupted answers, calls that no caller waits for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IMPATIENT = Deadlines(connect_s=5, first_token_s=3.0, idle_s=0.4, total_s=10)
 async def booked(
     api: Api, replies: Sequence[Reply], budget: Budget, expected: type[Exception] | None = None
 ) -> tuple[CallOutcome, ScriptedServer]:
-    """Return what one call was booked as."""
+    """Return the amount that one call was booked with."""
     async with ScriptedServer(replies) as server:
         settings = settings_for(server, api, deadlines=IMPATIENT, price=PRICE)
         ledger, model = MemoryLedger(), connect(settings)

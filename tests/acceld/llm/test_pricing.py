@@ -1,4 +1,4 @@
-"""Prices: the configuration's, the table's, or none, which is never nothing."""
+"""Prices come from the configuration or the table; an unknown price never counts as zero."""
 
 from __future__ import annotations
 

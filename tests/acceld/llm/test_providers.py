@@ -1,4 +1,4 @@
-"""Both SDKs, three APIs, against a real server on loopback that answers well and fails in every way."""
+"""Both SDKs and three APIs, with a real server on loopback that answers well or fails in every way."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ ONCE = frozenset(
 STALL = Deadlines(connect_s=10.0, first_token_s=20.0, idle_s=0.3, total_s=40.0)
 
 DEADLINES = {"hang_before_headers": QUICK, "slow_first_token": QUICK, "trickle": QUICK, "idle_stall": STALL}
-"""Of the faults that only a deadline ends."""
+"""Faults that only a deadline ends."""
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -1,4 +1,4 @@
-"""Full jitter, both forms of Retry-After, and what is never sent again."""
+"""Full jitter, both forms of Retry-After, and requests that are never sent again."""
 
 from __future__ import annotations
 

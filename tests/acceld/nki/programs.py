@@ -1,4 +1,4 @@
-"""Programs written by hand, in a few words."""
+"""Build programs by hand, with short calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The place where buffers are kept never changes a result: random programs against an interpreter that keeps everything."""
+"""The storage of buffers never changes a result: random programs against an interpreter with full storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine's measurements change the performance model, or it refuses to learn from them."""
+"""A machine's measurements calibrate the performance model, or are refused."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,7 @@ KERNELS = [kernel(tiles, columns, passes) for tiles in (4, 10) for columns in (6
 
 
 def on(machine: TimelineParams, programs: list[Program]) -> list[Sample]:
-    """The kernels as a machine with other parameters would measure them, in four chains by turns."""
+    """Return the kernels with the latencies of a machine with other parameters, in four alternating chains."""
     times_us = (timeline(program, machine).latency_us or 0.0 for program in programs)
     return [
         Sample(program, us, f"chain {n % 4}") for n, (program, us) in enumerate(zip(programs, times_us, strict=True))

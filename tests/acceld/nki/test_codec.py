@@ -82,7 +82,7 @@ def inputs_of(program: Program) -> list[np.ndarray[Any, Any]]:
 
 
 def check(program: Program) -> list[np.ndarray[Any, Any]] | None:
-    """Do as the judge does with a program it was sent: verify, then run if it is legal. Never another error."""
+    """Treat a received program as the judge does: verify it, and run it if it is legal. Any other error fails the test."""
     found = verify(program)
     if found:
         assert all(one.message for one in found)

@@ -1,4 +1,4 @@
-"""The legacy compiler fuses loops that hand values over, where the order of iterations allows it."""
+"""The legacy compiler fuses loops that pass values on, if the order of iterations allows it."""
 
 from acceld.nki.ir.program import Affine, Engine, Loop, LoopKind, Program, Role
 from acceld.nki.timing.loop_fusion import fuse

@@ -1,4 +1,4 @@
-"""Every kernel of the legality corpus: the legal pass, the others are refused for their reason, at their line."""
+"""Every kernel of the legality corpus: legal ones pass, others are refused by the named rule at the marked line."""
 
 from __future__ import annotations
 

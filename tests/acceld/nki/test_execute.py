@@ -1,4 +1,4 @@
-"""Programs run on data: each operation against plain numpy, and what running guarantees."""
+"""Programs run on data: each operation against plain numpy, and the guarantees of a run."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _meant(program: Sequence[Statement], inputs: Array, changed: int = -1) -> Ar
 
 
 def _paid_elements(timed: Timeline) -> float:
-    """Elements of each partition that the busy times of all element-wise engines are enough for, one a cycle."""
+    """Return the elements of each partition that the busy time of all element-wise engines can process, one a cycle."""
     chip = chip_spec("trn1")
     clocks = {"vector": chip.vector_ghz, "scalar": chip.scalar_ghz, "gpsimd": chip.gpsimd_ghz}
     return sum(1000 * clock * timed.engines[engine] for engine, clock in clocks.items())

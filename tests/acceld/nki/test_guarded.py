@@ -1,4 +1,4 @@
-"""A kernel read as the permitted subset of Python: the same program, or a refusal at the line that reaches elsewhere."""
+"""A kernel run as the permitted subset of Python: the same program, or a refusal at the offending line."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_what_reaches_elsewhere_is_refused_at_its_line(before: str, inside: str,
 
 
 class _Spy:
-    """A function that no kernel may call. It notes that it was."""
+    """A function that no kernel may call; it records each call."""
 
     def __init__(self) -> None:
         self.called = False

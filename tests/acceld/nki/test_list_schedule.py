@@ -1,4 +1,4 @@
-"""Start of operations: engines, copies that may go elsewhere, the array's ramp, and transfers between others."""
+"""Start times of operations: engines, copies with a choice of engine, the array's ramp, and transfers in gaps."""
 
 from dataclasses import replace
 

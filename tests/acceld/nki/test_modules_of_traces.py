@@ -43,7 +43,7 @@ def test_limits_of_the_chip_are_known_while_files_load(tmp_path: Path) -> None:
 
 
 def test_a_module_that_holds_another_nl_is_loaded_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the helper of somebody's test run, nor one that got its functions from there."""
+    """Load neither the helper of another project's test run again, nor a helper that got its functions from there."""
     (tmp_path / "helper.py").write_text(HELPER)
     stale, others_nl = ModuleType("helper"), ModuleType("nki.language")
     stale.__dict__.update(nl=others_nl, ROWS=7, __file__=str(tmp_path / "helper.py"))

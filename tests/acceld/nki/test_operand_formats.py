@@ -1,4 +1,4 @@
-"""Every engine reads a tile in the dtype it is accessed as, however its bits got there."""
+"""Every engine reads a tile in the dtype of the access, whatever dtype it was written in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline follows from a program's structure: merging, residency, spills, overlap, monotonicity."""
+"""The timeline follows from a program's structure: merging, SBUF allocation, spills, overlap, monotonicity."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Random programs against a plain reading of them: which executions are repeats, and which operations follow.
+"""Random programs against a plain interpretation: the repeated executions, and the resulting operations.
 
 The reference keeps, for each tile, the expression it holds, and shares no code with the model.
 """
@@ -25,7 +25,7 @@ ROW = 4 * COLUMNS
 """Bytes of one partition of a tile."""
 TILES, SOURCES = 6, 4
 SMALL = replace(chip_spec("trn1"), sbuf_bytes_per_partition=LEGACY.sbuf_reserved_bytes + 3 * ROW)
-"""A chip on which three tiles fit: an addition has all of its own."""
+"""A chip on which three tiles fit: exactly those of one addition."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ Expression = tuple[str | int, ...]
 
 
 def expressions(steps: list[Step], trips: int) -> tuple[list[int | None], list[Expression], set[int]]:
-    """Number expressions as they are first computed.
+    """Number expressions in the order of their first computation.
 
-    Returns the number of each execution's (None for a store), the expressions, and those that a store needs.
+    Returns the number of each execution's expression (None for a store), the expressions, and those that a store needs.
     """
     numbers: dict[Expression, int] = {}
     held: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Each rule with a program that breaks it and one that just does not."""
+"""Each rule, with a program that breaks it and one that barely keeps it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceld.nki.verify.verifier import rulebook, verify
 from tests.acceld.nki.programs import Kernel, Run, at, var
 
 Case = Callable[[Kernel, bool], int]
-"""Adds a legal or, where the flag is set, an illegal use to a kernel; the line a finding should have."""
+"""Adds a use to a kernel, legal or, if the flag is set, illegal; returns the line that a finding should have."""
 
 CASES: dict[str, tuple[str, Case, dict[str, Any]]] = {}
 

@@ -1,4 +1,4 @@
-"""A person's program as proposer: its folder, its caps, what it costs, and a whole run with it."""
+"""A person's program as proposer: its folder, its caps, its cost, and a whole run with it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def proposer(
 
 
 def wait_for_end(pid: int) -> None:
-    """Return once a process has ended; AssertionError where it does not."""
+    """Wait until a process has ended; AssertionError if it does not."""
     state, deadline = Path(f"/proc/{pid}/stat"), time.monotonic() + 60
     while state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Facts in prompts are those of the simulator, and what is called wrong there is wrong."""
+"""Facts in prompts are those of the simulator, and the mistakes that prompts warn of are mistakes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_each_mistake_in_triton_is_refused_by_its_rule_and_its_cure_is_not(
 
 
 def host_rule(text: str) -> str:
-    """Return the refusal of the stand-in for torch; empty where the host code launches."""
+    """Return the refusal of the replacement for torch; empty if the host code launches."""
 
     class Launched:
         def __getitem__(self, grid: tuple[int, ...]) -> Launched:

@@ -1,4 +1,4 @@
-"""The four roles on a scripted model: what they are shown, what comes of every kind of answer."""
+"""The four roles on a scripted model: their prompts, and the result of every kind of answer."""
 
 from __future__ import annotations
 

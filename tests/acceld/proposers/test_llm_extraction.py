@@ -1,4 +1,4 @@
-"""Answers come wrapped in everything; kernels, plans and insights come out."""
+"""Kernels, plans and insights are extracted from answers in any form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts are rendered strictly, carry outside text as data, and hold no recipes."""
+"""Prompts are rendered strictly, fence text from outside as data, and contain no optimization recipes."""
 
 from __future__ import annotations
 

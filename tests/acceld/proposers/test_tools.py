@@ -1,4 +1,4 @@
-"""An executor with tools: what it may ask inside an attempt, what ends that, what it costs, and that nothing is asked twice."""
+"""An executor with tools: its questions inside an attempt, their caps and cost, and that nothing is asked twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports are what the libraries they are made for read. Each test skips where its library is not installed."""
+"""Exports can be read by the libraries that they are made for. Each test skips where its library is not installed."""
 
 from __future__ import annotations
 

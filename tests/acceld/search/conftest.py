@@ -1,4 +1,6 @@
-"""A real store, a judge that reads the latency off the kernel's text, and a proposer with a list of ideas."""
+"""Fixtures of the search: a real store, an evaluator that reads the latency from the kernel's text, and a proposer with
+a list of ideas.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def kernel_text(latency_us: float, note: str = "") -> str:
 
 
 class ScriptedEvaluator:
-    """Reads status and latency off the text, after a random delay; counts what it did."""
+    """Reads status and latency from the text, after a random delay; counts its evaluations."""
 
     def __init__(self, seed: int = 0, delay_s: float = 0.0) -> None:
         self.rng = random.Random(seed)
@@ -77,7 +79,7 @@ class ScriptedEvaluator:
 
 
 class ListedProposer:
-    """Plan i of a parent makes it ``factors[i]`` times as slow; every attempt adds its number as a note."""
+    """Makes plan i of a parent ``factors[i]`` times as slow; every attempt adds its number as a note."""
 
     mends = False
 
@@ -118,7 +120,7 @@ class ListedProposer:
 
 
 class RepairingProposer(ListedProposer):
-    """Its fixer needs two steps to remove the word ``illegal``."""
+    """Needs two steps of its fixer to remove the word ``illegal``."""
 
     mends = True
 

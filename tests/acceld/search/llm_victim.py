@@ -1,4 +1,4 @@
-"""A process that searches with a scripted model until it is killed: ``python -m tests.acceld.search.llm_victim FOLDER``.
+"""Search with a scripted model until this process is killed: ``python -m tests.acceld.search.llm_victim FOLDER``.
 
 Each answer the model gives is noted in FOLDER/paid before it is handed over, as a provider's bill would be. With BATCH_URL
 set, every role goes through the batch mode of the endpoint there instead, whose own record is the bill. With SPEND_URL, calls
@@ -40,7 +40,7 @@ PARAMETERS = SearchParameters(beam_width=2, plans=3, attempts=2, iterations=500,
 
 
 class Model:
-    """Answers after a moment, and sends a bill."""
+    """Answers after a moment, and records a bill."""
 
     def __init__(self, bill: Path) -> None:
         self.bill = os.open(bill, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -60,7 +60,7 @@ class Model:
 
 
 class SimulatedEvaluator:
-    """Every kernel passes, with the latency its text names."""
+    """Passes every kernel, with the latency in its text."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         await asyncio.sleep(0.002)
@@ -84,7 +84,7 @@ class SimulatedEvaluator:
 
 
 async def search(folder: Path) -> None:
-    """Go on with the run in the folder, or start one."""
+    """Continue the run in the folder, or start one."""
     store = await asyncio.to_thread(Store.open, folder / "acceld.db")
     await store.change(recover_runs, "killed")
     runs = await store.read(load_runs)

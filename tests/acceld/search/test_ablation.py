@@ -1,4 +1,4 @@
-"""Ablations: what is varied, that every run may spend the same, and what the table says."""
+"""Ablations: the varied settings, equal cost of every run, and the table."""
 
 from __future__ import annotations
 

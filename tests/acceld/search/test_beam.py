@@ -1,4 +1,4 @@
-"""Selection is elitist, distinct, and blind to arrival."""
+"""Selection keeps the best, distinct programs, and ignores the order of arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models and rules in one search: who plans what, what rules make of models' kernels, whose step it was."""
+"""Models and rules in one search: the plans of each, rules that polish models' kernels, and credit for steps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 class Models(ListedProposer):
-    """Plans like models: what they make is run on data at once, for it might be repaired."""
+    """Plans like models: their kernels run on data at once, because they might need a repair."""
 
     mends = True
 
@@ -62,7 +62,7 @@ class Ruled(ListedProposer):
 
 
 class BreaksDown(ScriptedEvaluator):
-    """Ends the process's search at one evaluation."""
+    """Breaks off the process's search at one evaluation."""
 
     def __init__(self, at: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class BreaksDown(ScriptedEvaluator):
 
 
 def polished(search: Search, factor: float = 0.9) -> Search:
-    """The search with rules that make every kernel so many times as slow."""
+    """Return the search, with rules that make every kernel ``factor`` times as slow."""
     search.parts = replace(search.parts, polisher=Ruled([factor]))
     return search
 
@@ -144,7 +144,7 @@ def plan_request(index: int, text: str = SILU) -> PlanRequest:
 
 
 class Report(Models):
-    """Keeps what it is told."""
+    """Keeps the reports that it gets."""
 
     def __init__(self) -> None:
         super().__init__([0.9] * 9)
@@ -184,11 +184,11 @@ async def test_prompts_say_what_rules_do_and_refuse() -> None:
 
 
 GOOD = kernel(SIGMOID, width=512)
-"""Sound, in tiles that rules make wider."""
+"""A right kernel, in tiles that rules make wider."""
 
 
 def answer(request: CompletionRequest) -> str:
-    """Answer as the scripted model: a sound kernel to one plan, a wrong one to the others."""
+    """Answer as the scripted model: a right kernel to one plan, a wrong one to the others."""
     if request.role == "planner":
         return (
             f"Title: Idea {request.tags['index']}\nClass: fusion\nInsights: none\n\nThe idea {request.tags['index']}."

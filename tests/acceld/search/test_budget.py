@@ -1,4 +1,4 @@
-"""Caps hold whatever happens at the same time, and nothing is refused that could still be paid."""
+"""Caps hold under concurrent calls, and a call is refused only if no money can remain for it."""
 
 from __future__ import annotations
 

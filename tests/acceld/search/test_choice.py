@@ -1,4 +1,4 @@
-"""Models that gain more for a dollar are asked oftener, and none is forgotten."""
+"""Models that gain more per dollar are asked more often, and no model is dropped."""
 
 from __future__ import annotations
 

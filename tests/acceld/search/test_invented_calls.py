@@ -46,7 +46,7 @@ STORE = "value=nl.multiply(tile, inverse)"
 PLANS = 6
 
 FASTER = "        weight = nisa.activation(op=nl.sigmoid, data=tile)\n"
-"""One pass instead of three: what every plan comes to that is carried out rightly."""
+"""One pass instead of three: the kernel of every plan that is carried out correctly."""
 RIGHT = "nisa.activation(op=nl.sigmoid, data=tile)"
 INVENTED = (
     "nisa.activate(op=nl.sigmoid, data=tile)",
@@ -63,14 +63,16 @@ def written(line: str, spare: int) -> str:
 
 
 def repaired(request: CompletionRequest) -> str:
-    """The failing kernel as its failure says it must be: the nearest call that exists, without what it does not take."""
+    """Return the failing kernel, repaired by its failure's message: the nearest existing call, without unknown
+    arguments.
+    """
     failing = request.user.split("failing kernel\n", 1)[1].split("\n>>>", 1)[0]
     failing = re.split(r"\n[0-9a-f]{20}>>>", failing)[0]
     return corrected(failing, request.user.split("rule: ", 1)[1])
 
 
 def corrected(failing: str, reported: str) -> str:
-    """A kernel as the failure that it was told says it must be."""
+    """Return a kernel corrected by the failure that it was told."""
     if reported.startswith("unknown_call"):
         wrong = re.search(r"message: neuronxcc\.nki\.(?:isa|language)\.(\w+) does not exist", reported)
         near = re.search(r"The nearest: (\w+)\(", reported)

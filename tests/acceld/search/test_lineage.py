@@ -1,4 +1,4 @@
-"""History that a planner is given."""
+"""The history that a planner sees."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def victim(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """kill -9."""
+    """Kill a process with kill -9."""
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert process.stdout is not None
@@ -108,7 +108,7 @@ FAULTY = 0.4
 PRICE_USD = (1e-6, 10e-6)
 CAP_USD = 0.30
 RUNS_END = 12
-"""Kills after which another run begins, if the cap has not ended it before."""
+"""Number of kills after which another run begins, if the cap has not ended it before."""
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ async def test_a_capped_run_never_exceeds_its_cap_on_the_server_s_count(tmp_path
     rng, billed, kinds = random.Random(7), Counter[str](), Counter[str]()
 
     def answer(body: dict[str, Any]) -> Reply:
-        """An answer or a fault, billed as a provider would: what it read, and what it wrote, heard or not."""
+        """Return an answer or a fault, billed as a provider would: input and output tokens, whether they arrive or not."""
         kind = rng.choice(FAULTS) if rng.random() < FAULTY else "ok"
         kinds[kind] += 1
         reply = replace(batch_answer(body), kind=kind)
@@ -160,7 +160,7 @@ async def test_a_capped_run_never_exceeds_its_cap_on_the_server_s_count(tmp_path
 
 
 def batch_answer(body: dict[str, Any]) -> Reply:
-    """A plan or a kernel that differ with the question."""
+    """Return a plan or a kernel that depends on the question."""
     digest = hashlib.sha256(repr(body["messages"]).encode()).hexdigest()
     if "You are the planner" in body["messages"][-1]["content"]:
         return Reply(f"Title: {digest[:8]}\nClass: dma\nInsights: none\n\nDo {digest[:8]}.")

@@ -1,4 +1,4 @@
-"""The search decides the same whatever finishes first, repeats nothing, and shows nothing untested as best."""
+"""The search's decisions do not depend on what finishes first; it repeats no work and shows no untested kernel as best."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def decisions(store: Store, run: int) -> list[tuple[int, str, str]]:
 
 
 def timed(decided: list[tuple[int, str, str]]) -> list[tuple[int, str, str]]:
-    """Return the decisions with one status for what was timed, run on data or not."""
+    """Return the decisions with one status for all timed candidates, run on data or not."""
     return [(i, text, Status.UNTESTED if status == Status.PASSED else status) for i, text, status in decided]
 
 

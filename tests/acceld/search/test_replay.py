@@ -1,4 +1,4 @@
-"""A run decides the same again from its rows, and a changed row is found."""
+"""A run's decisions can be repeated from its rows, and a changed row is found."""
 
 from __future__ import annotations
 

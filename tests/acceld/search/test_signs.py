@@ -1,4 +1,4 @@
-"""Signs of a search that goes wrong are seen, and quiet where it goes well."""
+"""Signs of a search that goes wrong are reported, and a good search has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost of slow candidates and expensive percents; neither changes what a search decides."""
+"""Stopping slow candidates and expensive percents changes no decision of a search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.acceld.search.conftest import ListedProposer, RepairingProposer, Scri
 
 
 class TimingEvaluator(ScriptedEvaluator):
-    """Only times what is asked to be useful below a latency and is not, as the simulator does."""
+    """Only times a candidate that is slower than the useful latency, as the simulator does."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         useful, latency_us = request.useful_below_us, float(request.kernel.text.split()[1])

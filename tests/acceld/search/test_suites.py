@@ -1,4 +1,4 @@
-"""Suites: what they hold, where the next slice goes, and what they come to."""
+"""Suites: their kernels, the choice of the next slice, and their figures."""
 
 from __future__ import annotations
 

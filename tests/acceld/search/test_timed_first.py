@@ -36,18 +36,18 @@ class OnData:
         return await self._inner.evaluate(replace(request, gate=gate, useful_below_us=None))
 
     def statistics(self) -> dict[str, object]:
-        """Those of the evaluator behind it."""
+        """Return those of the evaluator behind it."""
         return self._inner.statistics()
 
     async def start(self) -> None:
-        """It was started."""
+        """Do nothing: the evaluator is started already."""
 
     async def stop(self, grace_s: float) -> None:
-        """Whoever started the evaluator stops it."""
+        """Do nothing: whoever started the evaluator stops it."""
 
 
 async def searched(name: str, evaluator: Evaluator, place: Path) -> tuple[list[str], Sequence[Candidate]]:
-    """The programs from the baseline to the best, and every candidate."""
+    """Return the programs from the baseline to the best, and every candidate."""
     found = load_workload(WORKLOADS / name)
     store = Store.open(place)
     try:

@@ -1,4 +1,4 @@
-"""A result survives its way through the daemon's JSON."""
+"""A result survives the conversion to the daemon's JSON and back."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def with_formatter(path: Path, text: str) -> None:
 
 
 async def reported(saved: SavedFiles, act: Callable[[], None], count: int = 1) -> list[frozenset[Path]]:
-    """The batches that come of ``act``; waits for ``count`` of them, then a little for more."""
+    """Return the batches that follow from ``act``; wait for ``count`` of them, then a little longer."""
     found: list[frozenset[Path]] = []
 
     async def collect() -> None:

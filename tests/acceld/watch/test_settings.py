@@ -1,4 +1,6 @@
-"""Saves of acceld.toml, prompts and workloads: taken over whole, or rejected with the reason while the old ones stay."""
+"""Saves of acceld.toml, prompts and workloads are used as a whole, or rejected with the reason while the old ones stay
+in use.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def test_a_configuration_that_is_wrong_anywhere_changes_nothing(project: Path) -
     file.write_text(file.read_text() + "[search]\npatience = 9\npresett = 'quick'\n")
     (found,) = settings.check({file})
     assert not found.good and found.config is None
-    assert "rejected, the old one stays" in found.text and "presett" in found.text
+    assert "rejected, the former file stays in use" in found.text and "presett" in found.text
     assert settings.settings.search.patience == 3
 
 

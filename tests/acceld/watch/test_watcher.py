@@ -83,7 +83,7 @@ class Session:
         self.watcher, self.evaluator, self.runs, self.steps, self.watched = watcher, evaluator, runs, steps, watched
 
     async def after(self, stage: str, count: int = 1) -> list[Step]:
-        """Wait until ``stage`` has been told ``count`` times."""
+        """Wait until ``stage`` has been reported ``count`` times."""
         for _ in range(160):
             if sum(step.stage == stage for step in self.steps) >= count:
                 return self.steps
@@ -91,14 +91,14 @@ class Session:
         raise AssertionError(f"no {stage}: {[step.stage for step in self.steps]}")
 
     async def save(self, rows: int, stage: str = "correct", count: int = 1) -> list[str]:
-        """Save another number of rows; the stages it led to."""
+        """Save another number of rows; return the stages of that save."""
         self.steps.clear()
         self.watched.path.write_text(SOURCE.format(rows=rows))
         return [step.stage for step in await self.after(stage, count)]
 
 
 class Chip:
-    """Takes twenty microseconds a row, twice what is predicted; seven rows do not compile, nine rows meet no device."""
+    """Takes twenty microseconds a row, twice the prediction; seven rows do not compile, nine rows find no device."""
 
     async def __call__(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
         rows = int(kernel.text.split("rows = ")[1].split()[0])

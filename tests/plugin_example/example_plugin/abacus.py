@@ -16,13 +16,13 @@ def doctor(config, state_folder):
 
 
 class Abacus:
-    """Evaluates every kernel as right, and as slow as it is long."""
+    """Evaluates every kernel as right, with a latency proportional to its length."""
 
     def __init__(self, workplace):
         self._workplace = workplace
 
     async def start(self):
-        """Nothing to start."""
+        """Do nothing."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Return a latency of a microsecond a letter."""
@@ -32,10 +32,10 @@ class Abacus:
         return Evaluation(Status.PASSED, request.kernel.sha256, correctness=found, profile=profile)
 
     async def stop(self, grace_s):
-        """Nothing to stop."""
+        """Do nothing."""
 
     def statistics(self):
-        """Return nothing."""
+        """Return no figures."""
         return {}
 
 

@@ -13,7 +13,7 @@ class Parrot:
         return Completion(request.user, "parrot-1", Usage(len(request.user), output_tokens=len(request.user)))
 
     async def close(self):
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def connect(settings, environment):

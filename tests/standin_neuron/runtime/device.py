@@ -29,7 +29,7 @@ def _log(what, entry, began):
 
 @contextlib.contextmanager
 def busy(what, program):
-    """Log what is done on this process's core, and from when to when."""
+    """Log the work on this process's core with its start and end."""
     began = time.time()
     done.add(what)
     try:
@@ -39,7 +39,7 @@ def busy(what, program):
 
 
 def use():
-    """From now on, and as long as it lives, this process uses its core; what it did there is logged when it ends."""
+    """Mark the core as used by this process from now on; its use is logged when the process ends."""
     path = _place("used" + CORE)
     if path is not None and not began:
         began.append(time.time())
@@ -64,7 +64,7 @@ def sick():
 
 
 def poison():
-    """Spoil this core for whoever comes next."""
+    """Spoil this core for the next user."""
     path = _place("sick" + CORE)
     if path is not None:
         open(path, "w").close()

@@ -62,7 +62,7 @@ class NrtpyModel:
         return made
 
     def read(self, program):
-        """A kernel that can be computed takes as long as the simulator says."""
+        """Return the time of a kernel: the simulator's latency if it can be computed."""
         from acceld.nki.ir.codec import decode
         from acceld.nki.timing.timeline import timeline
 
@@ -80,7 +80,7 @@ class NrtpyModel:
             return self.execute(inputs, save_trace, ntff_name)
 
     def execute(self, inputs, save_trace, ntff_name):
-        """One execution."""
+        """Execute once."""
         scenario = self.scenario()
         if device.sick():
             raise NrtError("NRT Error NRT_HW_ERROR(6): Failed to execute model")

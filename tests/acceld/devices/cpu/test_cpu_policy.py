@@ -1,4 +1,4 @@
-"""A candidate in C is refused for what it does, however that is written."""
+"""A candidate in C is refused for its actions, however they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU driver: what it says of machines, which kernels it refuses, and the stand-in for torch."""
+"""The GPU driver: its facts about machines, the kernels it refuses, and the replacement of torch."""
 
 from __future__ import annotations
 

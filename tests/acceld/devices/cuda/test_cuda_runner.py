@@ -1,4 +1,4 @@
-"""The GPU runner against a stand-in for NVIDIA's library: which calls, in which order, and what is believed."""
+"""The GPU runner with a stand-in for NVIDIA's library: its calls, their order, and its distrust of the plan."""
 
 from __future__ import annotations
 

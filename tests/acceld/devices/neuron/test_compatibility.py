@@ -1,4 +1,4 @@
-"""Doctor says which chip, SDK, API and workload go together; what the documentation begins with can run."""
+"""``doctor`` lists the chips, SDKs, APIs and workloads that go together; the documentation's first example can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A toolchain that needs more than the strict jail gives compiles in the next one, and what was missing has a name."""
+"""A toolchain that does not work in the strict jail compiles in the next one, and the missing facility is named."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.acceld.devices.neuron.test_neuron_evaluator import Asking, asking, ev
 from tests.standin_neuron.machine import KERNEL
 
 NEEDS = "locks,pool,sockets,user,proc,sys,shared memory,address space"
-"""All that a wide jail gives a compiler."""
+"""Every facility that a wide jail gives a compiler."""
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ async def test_the_wide_jail_gives_a_compiler_all_but_memfd_and_the_strict_one_r
 
 
 def look_around(request: bytes, reply: int) -> None:
-    """In the wide jail: what it can reach beyond what it was given."""
+    """List, in the wide jail, the things that can be reached beyond the given ones."""
     import signal
     import socket
 

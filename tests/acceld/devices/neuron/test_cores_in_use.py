@@ -1,4 +1,4 @@
-"""Several runs share the stand-in's cores: isolation, interleaving, strangers, canaries, faults."""
+"""Several runs share the stand-in's cores: isolation, interleaving, other programs, canaries, faults."""
 
 from __future__ import annotations
 

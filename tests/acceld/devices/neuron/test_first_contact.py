@@ -1,4 +1,4 @@
-"""Neuron software that behaves other than expected is handled, or reported with all that is known."""
+"""Neuron software that behaves unexpectedly is handled, or reported with every known fact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The stand-in for a Trainium machine teaches which cores disturb each other, and that screening errs."""
+"""On the stand-in for a Trainium machine, acceld learns which cores disturb each other, and that screening can be
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ async def test_the_isolation_group_is_learned_from_latencies_beside_busy_neighbo
 
 
 def _texts(sampled: bool, count: int) -> list[str]:
-    """Kernels that screening would drop, which belong to its sample of run 1 or do not."""
+    """Return kernels that screening would drop: those in run 1's sample, or those outside of it."""
     found: list[str] = []
     number = 0
     while len(found) < count:

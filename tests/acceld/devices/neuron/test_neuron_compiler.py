@@ -1,4 +1,4 @@
-"""A kernel is compiled once from shapes; the cache's key holds all that decides the result."""
+"""A kernel is compiled once from shapes; the cache's key covers everything that affects the result."""
 
 from __future__ import annotations
 

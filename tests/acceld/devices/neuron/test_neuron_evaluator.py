@@ -40,7 +40,7 @@ async def evaluating(
     modes: dict[str, str] | None = None,
     compile_jail: JailName = "auto",
 ) -> AsyncIterator[NeuronEvaluator]:
-    """A judge of a stand-in machine; ``holder`` is a process that neuron-ls shows on its first chip."""
+    """Yield an evaluator of a stand-in machine; ``holder`` is a process that neuron-ls shows on its first chip."""
     machine = stand_in_machine(tmp_path, scenario=scenario, compiler=compiler, lnc=lnc, modes=modes)
     if holder is not None:
         machine.show_processes(holder)

@@ -1,4 +1,6 @@
-"""Cores are shared fairly, kept still around a timing, and never taken from a stranger or after a failed canary."""
+"""Cores are shared fairly, kept idle around a timing, and never used while another program holds them or after a failed
+canary.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def _chip(index: int, cores: int = 2, lnc: int = 1, *processes: NeuronProcess) -
 
 
 class Pool:
-    """Leases over made-up chips; canaries pass on all cores but those in ``bad``."""
+    """Leases of invented chips; canaries pass on all cores but those in ``bad``."""
 
     def __init__(self, *chips: NeuronDevice, isolation: Isolation = Isolation.CORE, bad: Sequence[int] = ()) -> None:
         self.chips = list(chips)
@@ -65,7 +67,7 @@ class Pool:
         self.reported.append((core.id, in_service))
 
     async def spoil(self, candidate: str) -> int:
-        """One lease that ends unclean; the core it was."""
+        """Lease a core, end the lease unclean, and return the core."""
         async with self.leases.lease("r", candidate=candidate) as lease:
             lease.ended_unclean()
         return lease.core.id

@@ -1,4 +1,4 @@
-"""neuron-monitor's documented line becomes a record; the program is listened to, and memory errors are told of once."""
+"""neuron-monitor's documented lines become records, and each memory error is reported once."""
 
 from __future__ import annotations
 

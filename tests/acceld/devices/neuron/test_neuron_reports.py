@@ -1,4 +1,4 @@
-"""The printed forms of Neuron's tools, as AWS documents them, become records; what is cut off is an error."""
+"""The output of Neuron's tools, as AWS documents it, becomes records; incomplete output is an error."""
 
 from __future__ import annotations
 

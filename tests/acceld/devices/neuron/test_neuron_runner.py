@@ -1,4 +1,4 @@
-"""A runner runs a NEFF on data and times it; what has no proof of the device is an error, never a time."""
+"""A runner runs a NEFF on data and times it; a time without proof that the device ran is an error."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_a_neff_is_run_on_data_and_timed(runtime: str, tmp_path: Path) -> 
 
 
 def _library(tmp_path: Path) -> dict[str, str]:
-    """The stand-in for libnrt, compiled here, and the variable that makes it the one that is found."""
+    """Compile the stand-in for libnrt; return the variable that makes it the one that is found."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")

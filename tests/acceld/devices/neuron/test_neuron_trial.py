@@ -1,4 +1,4 @@
-"""The trial goes through all steps from source to time; the toolchain it finds holds real packages only."""
+"""The trial runs all steps from source to time; the toolchain that it finds has real packages only."""
 
 from __future__ import annotations
 

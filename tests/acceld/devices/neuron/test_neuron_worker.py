@@ -1,4 +1,4 @@
-"""Records cross pipes whole; the scripts run under old interpreters and end with whoever started them."""
+"""Records cross pipes undamaged; the scripts run under old interpreters and end with their parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Screening drops kernels and ends by itself; pairs decide which kernel is faster."""
+"""Screening drops kernels and stops after too many errors; pairs decide which kernel is faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The children of a hosted backend as typed calls: real jails and compilers, and what their records are taken for."""
+"""The children of a hosted backend as typed calls: real jails and compilers, and the values of their records."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ ENDLESS = RIGHT.replace("{\n    for", "{\n    for (volatile int go = 1; go;) { }
 
 
 class TestRecords:
-    """Ends of a child as the bench reads them, without a child."""
+    """Ends of a child as the bench reads them, without a real child."""
 
     @pytest.fixture
     def reply(self) -> Iterator[Reply]:
-        """A reply in which nothing can be read."""
+        """Yield an empty reply."""
         with Reply(os.memfd_create("reply")) as made:
             os.write(made.descriptor, b"\xff not a message")
             yield made
@@ -117,7 +117,7 @@ async def built(bench: Bench, text: str, api: str = "c") -> Artefact | Failed:
 
 
 async def timed(bench: Bench, *texts: str, terms: Terms = TERMS) -> Any:
-    """Build and time kernels; the records, and what the first one's outputs were held to be."""
+    """Build and time kernels; return the records, and the comparison of the first kernel's outputs."""
     artefacts = [await built(bench, text) for text in texts]
     assert all(isinstance(one, Artefact) for one in artefacts), artefacts
     layout = lay_out(artefacts[0].job["arguments"], artefacts[0].job["outputs"])  # type: ignore[union-attr]

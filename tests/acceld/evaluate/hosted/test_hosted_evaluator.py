@@ -1,4 +1,4 @@
-"""Kernels on the host's processor through the whole judge: real jails, real compilers, real clocks."""
+"""Evaluations of kernels on the host's processor: real jails, real compilers, real clocks."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class _Unmeasured(CpuDriver):
     """The driver without the measurement of this machine, which takes seconds."""
 
     def learn(self, folder: Path) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def evaluator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HostedEvaluator]:
-    """A running judge of host kernels."""
+    """Yield a running evaluator of host kernels."""
     config = replace(EvaluateConfig(), build_s=10, check_s=2, time_s=20, memory_gib=2)
     made = HostedEvaluator(config, tmp_path_factory.mktemp("state"), _Unmeasured())
     await made.start()
@@ -56,7 +56,9 @@ async def evaluator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[H
 async def _evaluated(
     evaluator: HostedEvaluator, text: str, api: str, *, gate: Gate = Gate.SEARCH, trusted: bool = False
 ) -> Evaluation:
-    """Evaluate a kernel, again where the clocks of a busy machine could not tell it from nothing, as the hint asks."""
+    """Evaluate a kernel; repeat that if the clocks of a busy machine could not distinguish it from an empty call, as
+    the hint asks.
+    """
     kernel = Kernel(text, api, filename="kernel.c" if api == "c" else "kernel.py", trusted=trusted)
     request = EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD), gate=gate)
     while True:
@@ -95,7 +97,7 @@ async def test_a_win_on_a_workload_that_tells_nothing_is_suspect(
 
 
 RIGHT = ATTACKS["H01_row_order"].kernel.text.rstrip().removesuffix("}")
-"""A kernel that is right, open for one more statement."""
+"""A right kernel with room for one more statement."""
 REFEREED = {
     "((float *)a)[7] += 1.0f;": (Status.RUNTIME_ERROR, "input_changed"),
     "((float *)b)[256 * 192 - 1] = -((float *)b)[256 * 192 - 1];": (Status.RUNTIME_ERROR, "input_changed"),
@@ -260,7 +262,7 @@ async def test_no_other_attack_passes(evaluator: HostedEvaluator, name: str) -> 
 
 
 async def _try(evaluator: HostedEvaluator, name: str) -> None:
-    """Try an attack as a candidate, and with the policy off, so that the walls behind it are tried."""
+    """Try an attack as a candidate, and again with the policy off, to test the protections behind the policy."""
     attack = ATTACKS[name]
     text, api = attack.kernel.text, attack.kernel.api
     as_candidate = await _evaluated(evaluator, text, api)

@@ -1,4 +1,4 @@
-"""Arguments as the current API documents them: each acts, or is refused by name."""
+"""Documented arguments of the current API: each has its effect, or is refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that work together: ``nki.collectives``."""
+"""Operations of several ranks: ``nki.collectives``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every function of the current API against numpy, and none forgotten."""
+"""Every function of the current API against numpy; none is missing."""
 
 from __future__ import annotations
 

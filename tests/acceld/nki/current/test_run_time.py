@@ -1,4 +1,4 @@
-"""Loops on registers, and forms of the language that the compiler reads otherwise than Python."""
+"""Loops on registers, and statements that the compiler reads differently from Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``t[i] = result`` makes the result's instruction write there where that is the same, else a copy."""
+"""``t[i] = result`` makes the result's instruction write there if that changes nothing, else a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of neuronxcc.nki rewritten for the current API, held against the originals on data."""
+"""Kernels of neuronxcc.nki rewritten for the current API, compared with the originals on data."""
 
 from __future__ import annotations
 

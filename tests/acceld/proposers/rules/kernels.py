@@ -62,7 +62,7 @@ def apply_at(
     key: str = "",
     shapes: Sequence[tuple[int, ...]] = (),
 ) -> str:
-    """Apply a rule where it did not ask to be; raises RuleRefused."""
+    """Apply a rule at a place that it does not offer; raises RuleRefused."""
     return rule_named(rule).apply(
         KernelModule(source, api_of(source), shapes), Site(rule, line, "", "", (variant,), key=key), variant
     )

@@ -1,4 +1,4 @@
-"""Rules for C: what they change is compiled and gives the same results, alone and one after another."""
+"""Rules for C: the changed source compiles and gives the same results, after one rule and after several."""
 
 from __future__ import annotations
 

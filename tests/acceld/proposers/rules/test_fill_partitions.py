@@ -1,4 +1,4 @@
-"""Iterations on tiles of few partitions, several of them one below the other."""
+"""Iterations on tiles of few partitions, stacked along the partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proposer that needs no model, and what holds for all rules."""
+"""The proposer without models, and properties of all rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products made transposed where their result is transposed again."""
+"""Products computed transposed, because their result is transposed later."""
 
 from __future__ import annotations
 

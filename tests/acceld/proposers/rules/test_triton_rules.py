@@ -1,4 +1,4 @@
-"""Rules for Triton by text: where they apply, what they write, and where they must refuse."""
+"""Rules for Triton: where they apply, the source they write, and where they must refuse."""
 
 from __future__ import annotations
 

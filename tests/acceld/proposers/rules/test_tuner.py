@@ -1,4 +1,4 @@
-"""Sequences of rewrites: what the tuner finds, what it costs, and how they become candidates."""
+"""Sequences of rewrites: the tuner's results, their cost, and their way to candidates."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LATENCIES = {"": 10.0, "a": 11.0, "ab": 4.0, "b": 12.0, "c": 9.0, "abc": 3.0, "a
 
 
 def letters(text: str) -> list[Move]:
-    """One move for each letter that the text lacks."""
+    """Return one move for each letter that the text lacks."""
     return [Move(one, one, 0.1, partial("".join, sorted({*text, one}))) for one in "abcd" if one not in text]
 
 
 class Clock:
-    """Latencies of kernels of letters; counts what it is asked."""
+    """Latencies of kernels made of letters; counts the questions."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

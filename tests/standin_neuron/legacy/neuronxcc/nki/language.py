@@ -4,19 +4,19 @@ shared_hbm = "shared_hbm"
 
 
 def check(tensor):
-    """The first limit a tile meets."""
+    """Refuse the first limit that a tile breaks."""
     if tensor.shape[0] > 128:
         raise SyntaxError(f"number of partitions {tensor.shape[0]} exceed architecture limitation of 128")
     return tensor
 
 
 def add(left, right):
-    """A sum, of tiles within the limit."""
+    """Return a sum of tiles within the limit."""
     return check(left) + check(right)
 
 
 def ndarray(shape, dtype, *, buffer):
-    """An output."""
+    """Return an output."""
     import numpy
 
     if buffer != shared_hbm:
@@ -25,10 +25,10 @@ def ndarray(shape, dtype, *, buffer):
 
 
 def load(src):
-    """From HBM."""
+    """Load from HBM."""
     return src
 
 
 def store(dst, value):
-    """To HBM."""
+    """Store to HBM."""
     dst[...] = value
