@@ -42,9 +42,9 @@ def test_errors_are_the_documented_ratios() -> None:
     [
         (
             lambda wanted: np.where(np.arange(64)[:, None] < 48, wanted, 0),
-            ("rows 48 to 63 and every column", "no matter"),
+            ("rows 48 to 63 and every column", "rounding can not explain"),
         ),
-        (lambda wanted: wanted.astype(ml_dtypes.bfloat16), ("every row is off by about as much, so precision",)),
+        (lambda wanted: wanted.astype(ml_dtypes.bfloat16), ("every row has about the same error, so low precision",)),
         (
             lambda wanted: np.where(wanted == wanted[5, 7], np.nan, wanted),
             ("worst at [5, 7]: expected", "1 are not finite"),

@@ -77,7 +77,7 @@ async def test_a_supervisor_that_says_too_little_is_lost(lines: tuple[str, ...])
 @pytest.mark.parametrize(
     ("detail", "error", "words"),
     [
-        ("", LostError, "ended before it was locked in"),
+        ("", LostError, "ended before its jail was complete"),
         ("unshare: Operation not permitted", SandboxError, "could not be jailed: unshare"),
     ],
 )

@@ -297,7 +297,7 @@ async def test_a_busy_core_is_waited_for_and_only_for_so_long(tmp_path: Path) ->
 
 
 async def test_without_a_runtime_or_profiler_there_is_no_runner(tmp_path: Path) -> None:
-    with pytest.raises(DeviceError, match="no way to run a NEFF"):
+    with pytest.raises(DeviceError, match="a NEFF can not be run"):
         await NeuronRunner.start(sys.executable, core=0, folder=tmp_path)
 
 
