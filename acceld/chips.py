@@ -1,4 +1,4 @@
-"""Chips as data: clocks, widths, memories and rates of one NeuronCore, with units and sources.
+"""Describe chips as data: clocks, widths, memories and rates of one NeuronCore, with units and sources.
 
 Figures are documented ones unless a field says otherwise. ``practical`` rates are those that transfers reach on the
 chip; ``wire`` rates are those that the links could carry. Peaks used for percentages are in :mod:`acceld.roofline`.
@@ -54,7 +54,9 @@ class ChipSpec:
     sbuf_bytes_per_partition: int
     psum_banks: int
     psum_bank_bytes: int
-    """Bytes of a PSUM bank per partition; for trn3 too, as its guide says that PSUM's capacity is NeuronCore-v3's."""
+    """Bytes of a PSUM bank per partition. trn3 has the same banks, because its guide states the PSUM capacity of
+    NeuronCore-v3.
+    """
     dma_engines: int
     """Number of DMA engines of one core."""
     dma_practical_bytes_per_us: float

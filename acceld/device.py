@@ -14,7 +14,7 @@ HOST = "host"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A backend: the APIs of its kernels, the chips of each API, and whether its latencies are simulated or measured."""
+    """A backend: the APIs of its kernels, the chips of each API, and the kind of its latencies, simulated or measured."""
 
     backend: str
     chips: Mapping[str, tuple[str, ...]]

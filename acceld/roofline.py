@@ -129,8 +129,9 @@ def _attainable(chip: ChipSpec) -> Peaks:
 
 
 ATTAINABLE_PEAKS: Mapping[str, Peaks] = {name: _attainable(chip) for name, chip in CHIPS.items()}
-"""Rates kernels reach in practice: the DMA engines on their longest rows, or what a published kernel reached if that is more; the
-tensor engine's array at its clock."""
+"""Rates kernels reach in practice: the DMA engines on their longest rows, or the rate of a published kernel if that is
+more; the tensor engine's array at its clock.
+"""
 
 WIRE_BYTES_PER_S: Mapping[str, float] = {
     name: 1e6 * chip.dma_engines * chip.dma_wire_bytes_per_us for name, chip in CHIPS.items()
@@ -186,7 +187,9 @@ def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
 
 
 def floor_us(evaluated: Assessed, chip: str) -> float | None:
-    """Return the physical least time in microseconds, or None. A kernel below it is suspect, whatever its outputs."""
+    """Return the physical least time in microseconds, or None. A kernel below it is suspect, even if its outputs are
+    right.
+    """
     floor = floor_of(evaluated, chip)
     return None if floor is None else floor.least_us
 

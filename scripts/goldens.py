@@ -207,7 +207,7 @@ def _program(answer: Mapping[str, Any]) -> Entries:
 def evaluations(backend: str, passes: int = 1, only: str = "", attacks: Path | None = None) -> Entries:
     """Return the self-test's evaluation of every attack and honest kernel in each mode, by ``id mode``.
 
-    What differs between passes is :data:`ANY`. Latencies are kept where they are simulated.
+    Values that differ between passes are recorded as :data:`ANY`. Latencies are recorded only if they are simulated.
     """
     words = ["--json", "--backend", backend, "--repeats", str(passes), *(["--only", only] if only else [])]
     words += ["--attacks", str(attacks.resolve())] if attacks is not None else []

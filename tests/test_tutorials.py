@@ -142,9 +142,8 @@ EXITS = {
     "acceld service uninstall": (2, "no service"),
     "acceld start": (3, "already serves"),
 }
-"""Commands of other pages that need more than an empty folder: exit code and words without it.
-
-None: a search or a self-test that takes minutes, or a terminal. Other tests run those commands.
+"""Commands of other pages that fail in an empty folder, each with the expected exit code and words. None marks a
+command that takes minutes or needs a terminal; other tests run those.
 """
 
 

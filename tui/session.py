@@ -82,7 +82,7 @@ class Session:
         return [alert for event in fresh if (alert := alert_of(event)) is not None]
 
     async def connect(self) -> None:
-        """Read the list of runs and the newest events. DaemonError if nobody answers."""
+        """Read the list of runs and the newest events. DaemonError if there is no answer."""
         self.hello = await self.client.get("/v1/hello")
         seq = int(self.hello.get("last_seq") or 0)
         answer = await self.client.get("/v1/runs", limit=500)

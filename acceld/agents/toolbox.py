@@ -297,7 +297,7 @@ class Toolbox:
         return await asyncio.to_thread(_shown, await self._workload(workload))
 
     async def look_up(self, *, name: str) -> Json:
-        """Return an NKI call's parameters in each API, and whether the simulator supports it."""
+        """Return an NKI call's parameters in each API, and if the simulator supports it."""
         if not name.strip() or len(name) > 200:
             raise UsageError("give the name of one call", hint="such as nc_matmul or nl.load")
         found = await asyncio.to_thread(reference.look_up, name)

@@ -1,4 +1,4 @@
-"""``acceld optimize --dry-run``: estimate what a run would take, before anything is spent."""
+"""``acceld optimize --dry-run``: estimate the calls, the cost and the time of a run before anything is spent."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class _Answer:
 
 
 class _Member:
-    """A host of the fleet, and what the daemon knows about it."""
+    """A host of the fleet, with the daemon's knowledge about it."""
 
     def __init__(self, host: Host, now: float) -> None:
         self.host = host
@@ -314,7 +314,7 @@ class Fleet:
     # Evaluations.
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Wait for a host, evaluate there, and return the result. Raises as :class:`Evaluator` says."""
+        """Wait for a host, evaluate there, and return the result. Raises the errors of :class:`Evaluator`."""
         await self._enter(request)
         try:
             return (await self._agreed(request)).evaluation

@@ -301,7 +301,7 @@ class Builder:
         return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
 
     def _rules_beside_models(self, spec: RunSpec) -> RulesProposer:
-        """Return rules that propose one sequence for a parent, the fastest; single rewrites where nothing can be timed."""
+        """Return rules that propose the fastest sequence for a parent, or single rewrites if kernels can not be timed."""
         parameters = spec.search
         if spec.backend != SIMULATOR:
             return self._rules(spec)

@@ -356,7 +356,7 @@ class Daemon:
         return run.id
 
     async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
-        """Steer a run, and return what was done."""
+        """Steer a run, and return a message about the action."""
         self._touch()
         steering.check(action, arguments)
         await self.store.read(load_run, run)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 TEXT_LIMIT = 4 << 20
 MODELS_REPAIRS = 2
-"""Repairs of a failed candidate by default, where models propose."""
+"""Repairs of a failed candidate by default, if models propose."""
 _TEXTS = ("workload", "chip", "api", "backend", "proposer", "preset", "workload_folder", "name")
 
 

@@ -23,7 +23,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "apply": ("path", "expected_sha256"),
     "note": ("text",),
 }
-"""Every action and what it needs."""
+"""Every action and the arguments that it needs."""
 
 OPTIONAL = {"note": ("candidate",)}
 LASTING = frozenset({"pin", "unpin", "veto", "unveto", "hint", "branch"})
@@ -52,7 +52,7 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
 
 
 def apply(control: RunControl, action: str, arguments: Mapping[str, Any]) -> str:
-    """Apply a lasting action, and return what was done."""
+    """Apply a lasting action, and return a message about it."""
     candidate = arguments.get("candidate", 0)
     match action:
         case "pin":

@@ -283,7 +283,7 @@ class OrderedEvaluator(ABC, Generic[C]):
         return
 
     async def release(self, case: C) -> None:
-        """Free what the case holds."""
+        """Free the resources of the case."""
         return
 
 

@@ -35,7 +35,7 @@ class Occupancy:
         self._busy_s = self._whole_s = 0.0
 
     def note(self, used: int, *, waiting: bool) -> None:
-        """Record how many slots are in use from now on, and whether a request waits."""
+        """Record the number of slots in use from now on, and if a request waits."""
         now = self._clock()
         if self._waited_for:
             self._busy_s += self._used * (now - self._since)

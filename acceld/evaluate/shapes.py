@@ -1,7 +1,7 @@
 """Evaluate a kernel for several shapes. It must be right at each; its latency is the weighted geometric mean.
 
-The ratio of two such means is the weighted geometric mean of the speed-ups at each shape, whatever the latencies are.
-So the search compares kernels for several shapes like any others.
+The ratio of two such means is the weighted geometric mean of the speed-ups at each shape, for all latencies. So the
+search compares kernels for several shapes like any others.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ async def _evaluated(
 async def timed_with_hidden(
     request: EvaluationRequest, loaded: Workload, evaluate: Callable[[EvaluationRequest], Awaitable[Evaluation]]
 ) -> Evaluation | None:
-    """Time a kernel without running it on data. Return None if it is not a legal program, at the workload's hidden shapes
-    too: what a rewrite rule proves, it proves at one shape.
+    """Time a kernel without running it on data. Return None if it is not a legal program at every shape of the
+    workload, hidden ones included, because a rewrite rule proves its change at one shape only.
     """
     request = replace(request, gate=Gate.TIMING)
     found = await evaluate(request)

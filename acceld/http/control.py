@@ -62,7 +62,7 @@ class Control(Protocol):
         ...
 
     async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
-        """Steer a run, and return what was done."""
+        """Steer a run, and return a message about the action."""
         ...
 
     def steering(self, run: int) -> Json:

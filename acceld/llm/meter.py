@@ -59,7 +59,8 @@ class Meter:
         return self._lost
 
     def _of_failed(self, error: LLMError) -> Usage:
-        """Return the tokens of a failed request: as reported, else by the pieces that arrived, else what may be billed.
+        """Return the tokens of a failed request: as reported, else by the pieces that arrived, else the most that may
+        be billed.
 
         A request that stayed silent until its deadline may have been answered unseen. So it counts with the longest
         possible answer.

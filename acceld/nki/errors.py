@@ -19,8 +19,8 @@ from acceld.errors import AcceldError
 class KernelFailure(AcceldError):
     """A kernel that can not be traced, verified or run.
 
-    ``rule`` is a stable class name such as ``partition_limit``; ``line`` the kernel's 1-based line, 0 where
-    unknown; ``hint`` says what to change.
+    ``rule`` is a stable class name such as ``partition_limit``; ``line`` the kernel's 1-based line, 0 if unknown;
+    ``hint`` advises a change.
     """
 
     exit_code = 7
@@ -32,7 +32,7 @@ class KernelFailure(AcceldError):
 
 
 def placed(message: str, place: str) -> str:
-    """Return a message with the place in a helper's file that it is about; as it is where the kernel's own file is meant."""
+    """Return a message with its place if that is in a helper's file; unchanged if it is in the kernel's own file."""
     return message if not place or message.endswith(f"({place})") else f"{message} ({place})"
 
 

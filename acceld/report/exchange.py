@@ -44,9 +44,7 @@ def solutions(material: Material, public: Workload | None = None) -> Iterator[di
 
 
 def traces(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every result as a trace. Its status decides by flashinfer-bench's rules whether it has correctness or a
-    latency.
-    """
+    """Yield every result as a trace. By flashinfer-bench's rules its status decides if it has correctness or a latency."""
     baseline = material.by_id().get(material.run.baseline or 0)
     base_us = baseline.evaluation.latency_us if baseline and baseline.evaluation else None
     at = datetime.fromtimestamp(material.run.ended_at or material.run.created_at, UTC).isoformat()

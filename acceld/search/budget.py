@@ -149,7 +149,7 @@ class Budget:
                 self._returned.pop(returned, None)
 
     def try_reserve(self, run: int | None, worst_usd: Decimal | None, role: str = "") -> BudgetReservation | None:
-        """Reserve as :meth:`reserve` does, but return None where it would wait."""
+        """Reserve as :meth:`reserve` does, but return None instead of waiting."""
         accounts = self._accounts(run, role)
         if worst_usd is None:
             capped = [account for account in accounts if account.cap is not None]

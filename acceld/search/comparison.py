@@ -1,4 +1,4 @@
-"""Compare runs: what each reached, what it cost, and its progress at equal numbers of candidates.
+"""Compare runs: their results, their costs, and their progress at equal numbers of candidates.
 
 Latencies are compared only between runs of one workload, chip, API and source; all other figures are only listed.
 """
@@ -40,7 +40,7 @@ class Compared:
     """Time of evaluating candidates, summed over devices."""
     redundancy: float
     unruled_wins: float | None
-    """Share of the steps to the best kernel with a change class that no rewrite rule has; None without steps."""
+    """Share of the steps to the best kernel whose class of change is covered by no rewrite rule; None without steps."""
     progress: tuple[float, ...]
     """Best speed-up over the baseline after 1, 2, 3 ... candidates in the order of their results."""
     signs: tuple[Sign, ...]

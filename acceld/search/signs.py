@@ -1,6 +1,7 @@
-"""Find signs that a search goes wrong, and rate its repairs. Pure functions. // The signs are the failures that the
-paper describes: a beam stuck in one lineage, a memory that no plan cites, plans that repeat, calls without code. Each
-is a figure with a sentence that advises a change.
+"""Find signs that a search goes wrong, and rate its repairs. Pure functions.
+
+The signs are the failures that the paper describes: a beam stuck in one lineage, a memory that no plan cites, plans
+that repeat, calls without code. Each is a figure with a sentence that advises a change.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def figures_of(name: str, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, float, float]]:
-    """Return workload and best latencies of two suites' figures, where both have one."""
+    """Return workload and best latencies of two suites' figures, for workloads in both."""
     theirs = {row["workload"]: row["after_us"] for row in other["rows"]}
     both = [(row["workload"], row["after_us"], theirs.get(row["workload"])) for row in one["rows"]]
     return [(name, here, there) for name, here, there in both if here and there]

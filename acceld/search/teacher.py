@@ -118,8 +118,8 @@ class MemoryTeacher:
         known: Sequence[Insight],
         asked: set[tuple[int, int]],
     ) -> tuple[list[RewritePair], list[RewritePair]]:
-        """Return the pairs that could teach and were never summarized, whatever the result was, so that no answer is
-        bought twice.
+        """Return the pairs that could teach and were never given to the summarizer. Pairs without an insight as answer
+        count as given, so no answer is paid for twice.
         """
         taught = {(insight.slow_candidate, insight.fast_candidate) for insight in known} | asked
         positive, negative = memory.rewrites(candidates, plans, self._settings)

@@ -71,8 +71,8 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
 
 
 def python_differences(old: str, new: str, entry: str) -> list[str]:
-    """Return what the old file offers and the new one does not, as text; empty for a drop-in. SyntaxError if one is not
-    Python.
+    """Return the parts that the old file offers and the new one lacks, as text; empty for a drop-in. SyntaxError if one
+    is not Python.
 
     Compared are name, decorators and arguments of the kernel, all imports at the top level (their source and name), and
     public names defined there. The new file may import and define more.

@@ -39,7 +39,7 @@ class Optimizer(Protocol):
 
 
 class Watcher:
-    """Watch kernel files, and report what each save changes."""
+    """Watch kernel files, and report the changes of each save."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Load and run the numpy reference of a workload, where no candidate code runs."""
+"""Load and run the numpy reference of a workload, in a process without candidate code."""
 
 from __future__ import annotations
 

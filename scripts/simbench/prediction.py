@@ -217,9 +217,10 @@ def interval_table(found: Sequence[Predicted]) -> Table:
 def half_width(chains: Iterable[Sequence[float]]) -> float:
     """Return the half width of an interval: the widest that kernels or chains need.
 
-    Of ``n`` kernels at least ``COVERED * (n + 1)`` lie within it, and as many chains, each with what holds :data:`COVERED` of
-    its kernels (conformal: a new kernel is of a new chain, and kernels of one chain err alike); and :data:`COVERED` of the
-    kernels where each chain counts the same.
+    It contains the errors of at least ``COVERED * (n + 1)`` of ``n`` kernels. It contains the same share of chains,
+    where the error of a chain is the one that contains :data:`COVERED` of its kernels: this is the conformal bound for
+    a kernel of a new chain, because kernels of one chain have similar errors. And it contains :data:`COVERED` of the
+    kernels if each chain has the same weight.
     """
     groups = list(chains)
     ranked = sorted(error for errors in groups for error in errors)

@@ -430,7 +430,9 @@ def spent_usd(
 
 
 def summarized_pairs(connection: sqlite3.Connection, run: int) -> set[tuple[int, int]]:
-    """Return the pairs (slow, fast) of candidates that a summarizer of this run has answered, whatever the answer was."""
+    """Return the pairs (slow, fast) of candidates that a summarizer of this run has answered, with or without an
+    insight.
+    """
     rows = connection.execute(
         "SELECT json_extract(parameters, '$.tags.slow') AS slow, json_extract(parameters, '$.tags.fast') AS fast "
         "FROM llm_calls WHERE run = ? AND role = 'summarizer' AND outcome = 'answered'",

@@ -138,7 +138,7 @@ class ConsoleScreen(Screen[None]):
         self.refresh_all()
 
     def point(self, lines: LineList, key: Hashable | None) -> None:
-        """Move the cursor to what is in view, if another screen has changed that."""
+        """Move the cursor to the selection, if another screen has changed it."""
         if key is not None and key != self._pointed and lines.move_to_key(key):
             self._pointed = key
 

@@ -1,4 +1,4 @@
-"""Show the devices, what waits for them, and the bottleneck."""
+"""Show the devices, the waiting work, and the bottleneck."""
 
 from __future__ import annotations
 

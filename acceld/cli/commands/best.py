@@ -103,10 +103,8 @@ def _exported(found: Mapping[str, Any], home: str | None) -> str:
 
 
 def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> str:
-    """Write the best kernel over a file after every check, and return what was done.
-
-    A running daemon does it, as for the terminal UI. A measured kernel needs a daemon, which lends the device for the
-    check.
+    """Write the best kernel over a file after every check, and return a message about it. A running daemon writes the
+    file, as for the terminal UI. A measured kernel needs a daemon, which lends the device for the check.
     """
     from acceld.watch.apply import apply, check_drop_in, seen
 

@@ -1,4 +1,6 @@
-"""``acceld costs``: show what models cost, by role, model, iteration, candidate or failure. An unknown price is ``?``."""
+"""``acceld costs``: show the costs of models by role, model, iteration, candidate or failure. An unknown price is
+``?``.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,7 @@ def _print_gains(home: str | None, run: int) -> None:
 
 
 def cached_percent(line: Mapping[str, Any]) -> str:
-    """Return the share of the prompt that came from the provider's cache; ``-`` where nothing was read."""
+    """Return the share of the prompt that came from the provider's cache; ``-`` if nothing was read."""
     read = line["input_tokens"] or 0
     return f"{100.0 * (line['cached_tokens'] or 0) / read:.0f} %" if read else "-"
 

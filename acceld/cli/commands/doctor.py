@@ -1,4 +1,4 @@
-"""``acceld doctor``: show what this machine offers to acceld, and what to do if something is missing."""
+"""``acceld doctor``: show the facilities of this machine that acceld uses, and the remedy for each missing one."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Outcome:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Port the kernel, write the file, and print what was proven and what was not ported."""
+    """Port the kernel, write the file, and print the proven and the unported parts."""
     settings = config.load().config
     path = Path(arguments.kernel)
     if path.suffix != ".py":

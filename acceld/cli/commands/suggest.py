@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _workload(arguments: argparse.Namespace, path: Path, settings: config.Config) -> Workload | None:
-    """Return the workload named, or the one of the file's folder; None for a file that belongs to none."""
+    """Return the named workload, or that of the file's folder; None for a file without one."""
     if path.suffix not in (".py", ".c"):
         if arguments.workload:
             raise UsageError("--workload goes with a kernel file")

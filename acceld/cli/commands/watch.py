@@ -1,4 +1,4 @@
-"""``acceld watch``: report what each save of a kernel changes; search again only when asked, or within caps."""
+"""``acceld watch``: report the changes that each save of a kernel makes; search again only when asked, or within caps."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ VECTOR_SETS = "sse4_2 avx2 fma avx512f avx512bw avx512_bf16 amx_bf16 asimd sve".
 
 
 def figures(chip: str) -> list[str]:
-    """Return this processor's sizes and vector instructions as lines, from what the system reports."""
+    """Return this processor's sizes and vector instructions as lines, as the system reports them."""
     lines = [f"processor: {platform.machine()}"]
     try:
         text = Path("/proc/cpuinfo").read_text("utf-8", "replace")

@@ -113,7 +113,7 @@ def _prepare_c(job: Job, artefact: str) -> Call:
         # The arena does not move, so pointers are made once, in the first call.
         if not bound:
             bound.extend(_passed(one) for one in (*inputs, *outputs))
-            linux.forbid_counter()  # last, since Python itself reads a clock where it takes a lock
+            linux.forbid_counter()  # last, because Python itself reads a clock when it takes a lock
         function(*bound)
 
     return call
@@ -124,7 +124,7 @@ def _passed(value: Any) -> Any:
 
 
 class WrongOutput(Exception):
-    """A numpy kernel's result does not match the workload's outputs. ``rule`` says how."""
+    """A numpy kernel's result does not match the workload's outputs. ``rule`` names the difference."""
 
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)

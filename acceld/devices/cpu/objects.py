@@ -120,7 +120,9 @@ def _allowed(name: str) -> bool:
 
 
 def misdirected(path: Path, search: str) -> tuple[str, str]:
-    """Return rule ``jump`` if an instruction of a linked x86_64 object leads to what is no instruction's first byte."""
+    """Return rule ``jump`` if an instruction of a linked x86_64 object jumps to an address that is not the first byte
+    of an instruction.
+    """
     shown = _disassembled(path, search)
     firsts = set(_AT.findall(shown))
     if any(target not in firsts for target in _TARGET.findall(shown)):

@@ -30,7 +30,7 @@ def toolchain_key(python: str, versions: Versions) -> str:
 
 
 def toolchain_of(state_folder: Path, key: str) -> Learned | None:
-    """Return what was learned about a toolchain; None if nothing was."""
+    """Return the stored facts about a toolchain; None if there are none."""
     try:
         reported = _read(state_folder, "toolchains")[key]
         return Learned(CompileJail(reported["jail"]), str(reported["route"]), dict(reported["signatures"]))
@@ -39,7 +39,7 @@ def toolchain_of(state_folder: Path, key: str) -> Learned | None:
 
 
 def keep_toolchain(state_folder: Path, key: str, learned: Learned) -> Path:
-    """Store what was learned about a toolchain."""
+    """Store facts about a toolchain."""
     return _write(state_folder, "toolchains", {**_read(state_folder, "toolchains"), key: asdict(learned)})
 
 

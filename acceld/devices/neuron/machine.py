@@ -41,7 +41,7 @@ class Found:
 async def find_machine(
     backend: str, *, compile_python: str = "", runner_python: str = "", wanted: Sequence[int] = ()
 ) -> Found:
-    """Return the toolchain and cores. DeviceError that says what is missing, where acceld looked, and what to do."""
+    """Return the toolchain and cores. DeviceError with the missing part, the places that were searched, and the remedy."""
     (api,) = TARGETS[backend].apis
     tools = await asyncio.to_thread(find_toolchain, api, compile_python=compile_python, runner_python=runner_python)
     devices = await read_devices(tools.neuron_ls)

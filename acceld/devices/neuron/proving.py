@@ -72,7 +72,7 @@ async def prove(
 ) -> Versions:
     """Set the compiler's jail and route to the first with which a known-good kernel works, and store them.
 
-    If none works, DeviceError that names each attempt and what the jail refused.
+    If none works, DeviceError with each attempt and the facilities that the jail refused.
     """
     rungs = [jail for jail in RUNGS[wanted] if jail in compiler.exchanges]
     if not rungs:
@@ -167,8 +167,8 @@ async def _nothing_works(
     *,
     outside: bool,
 ) -> DeviceError:
-    """Return the error that says whether a jail or the toolchain is at fault. To find out, the kernel, which is ours,
-    is compiled without a jail.
+    """Return the error, which names the jail or the toolchain as the cause. To find the cause, the known-good kernel is
+    compiled without a jail.
     """
     there = [one for one in attempts if not one.absent] or attempts
     reported = "; ".join(one.text for one in there)

@@ -161,7 +161,9 @@ def _aligned(
     place: slice,
     rng: np.random.Generator,
 ) -> NDArray[Any]:
-    """Return multiples of the vectors that ``part`` is multiplied with. Each in turn gives the greatest product."""
+    """Return multiples of the vectors that ``part`` is multiplied with, so that each of these in turn gives the
+    greatest product.
+    """
     import numpy as np
 
     found = _partner(workload, argument, symbol)

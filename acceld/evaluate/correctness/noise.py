@@ -66,7 +66,7 @@ class Floors:
     def of_kernel(self, loaded: Workload, machine: str, chip: str, variant: str) -> tuple[Errors, ...] | None:
         """Return the stored errors of each piece of the workload's baseline; None if they were not measured yet.
 
-        ``machine`` is where the baseline ran: an API on the simulator or the host, or a device's backend.
+        ``machine`` names the place of that run: an API on the simulator or the host, or a device's backend.
         """
         stored = _read(self._kernel_path(loaded, machine, chip)).get(variant)
         if not stored or not isinstance(stored[0], list):  # format of earlier releases: one entry for all outputs

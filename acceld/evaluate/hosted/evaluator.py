@@ -161,7 +161,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return None
 
     def recall(self, case: HostedCase) -> Evaluation | None:
-        """Return the stored result of the same artefact. A strict pass is always proven anew."""
+        """Return the stored result of the same artefact. A pass of the strict gate is never reused."""
         if case.request.practice:
             return None
         strict = case.request.gate is Gate.STRICT
@@ -217,7 +217,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         return case.correctness(_reached(case))
 
     def percents(self, case: HostedCase, latency_us: float) -> tuple[float | None, float | None]:
-        """Return the percent of the rates measured here, twice: the peak is what is attainable."""
+        """Return the percent of the rates measured on this machine twice, because peak and attainable rate are the
+        same.
+        """
         best = least_us(case.workload, self._driver.peaks(case.request.chip))
         percent = None if best is None else 100 * best / latency_us
         return percent, percent
@@ -410,7 +412,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
     async def _overhead(self, layout: Layout, lease: Lease) -> Overhead:
         """Measure the cost of an empty call again for each session, because it depends on the machine's other load."""
-        # A device's clock does not include this cost. There it only bounds what the clock may say.
+        # A device's clock does not include this cost. There it is only an upper bound for the clock's reading.
         calls = _EMPTY_CALLS if self._driver.clock != "claimed" else min(_EMPTY_CALLS, self._room(layout))
         return overhead_of(await running(self._bench).empty(layout, lease, calls), self._driver.clock)
 

@@ -55,8 +55,8 @@ FINISHED = "finished"
 class Plan:
     """Instructions for a referee: the calls to make, in order, and their time budget.
 
-    ``place`` is 0 for the one that begins, 1 for the other, None without a competitor. After ``least`` calls it stops
-    once ``budget_s`` is used up.
+    ``place`` is 0 for the side that starts, 1 for the other side, None without a competitor. After ``least`` calls it
+    stops once ``budget_s`` is used up.
     """
 
     layout: Layout

@@ -64,7 +64,7 @@ def prctl(option: int, value: int = 0) -> None:
 def forbid_counter() -> bool:
     """End this process at the next instruction that reads the time stamp counter, the C library's clocks included.
 
-    Return False where the processor or the system can not do that.
+    Return False if the processor or the system can not do that.
     """
     zero = ctypes.c_ulong(0)
     return bool(_libc.prctl(PR_SET_TSC, ctypes.c_ulong(PR_TSC_SIGSEGV), zero, zero, zero) == 0)

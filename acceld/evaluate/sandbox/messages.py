@@ -48,7 +48,7 @@ def send(descriptor: int, header: dict[str, Any], payload: bytes = b"") -> None:
 
 
 def parse(reply: Reply) -> tuple[dict[str, Any], int]:
-    """Return the header of a child's message and where its bytes begin. BadMessage for anything else."""
+    """Return the header of a child's message and the offset of its bytes. BadMessage for anything else."""
     start = reply.read(_LENGTH.size)
     if len(start) < _LENGTH.size:
         raise BadMessage("it wrote no answer")

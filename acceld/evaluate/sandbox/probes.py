@@ -24,7 +24,7 @@ Scene = dict[str, Any]
 
 
 def try_all(request: bytes, reply: int) -> None:
-    """Try every probe and write ``{probe: [state, what happened]}`` as JSON."""
+    """Try every probe and write ``{probe: [state, effect]}`` as JSON."""
     scene: Scene = json.loads(request)
     results = {}
     for name, probe in PROBES.items():

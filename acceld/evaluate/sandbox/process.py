@@ -225,11 +225,11 @@ class Zygote:
     ) -> tuple[Outcome, Reply]:
         """Run one task in a jailed child and wait for the end of its whole tree.
 
-        The child is given ``request`` and after it what ``attachment`` holds from ``offset`` on. ``modules`` are
-        imported before it is jailed; name none that a stranger chose. ``shared`` descriptors are 5 and up in the child;
-        ``referee`` names a task that the supervisor runs beside it, which also gets the ``private`` ones. The caller
-        closes the reply. If this call is cancelled, it first ends the tree. SandboxError if the jail can not be
-        entered, LostError if the zygote or the supervisor is lost.
+        The child gets ``request``, followed by the content of ``attachment`` from ``offset`` on. ``modules`` are
+        imported before it is jailed, so they must not come from an untrusted source. ``shared`` descriptors are 5 and
+        up in the child; ``referee`` names a task that the supervisor runs beside it, which also gets the ``private``
+        ones. The caller closes the reply. If this call is cancelled, it first ends the tree. SandboxError if the jail
+        can not be entered, LostError if the zygote or the supervisor is lost.
 
         A job that something outside killed is run again, up to :data:`TRIES` times in all, because it leaves nothing
         behind. A job with a referee is not run again, because its calls were already made.

@@ -27,6 +27,6 @@ class TracedCase(Case):
     known: Known = field(default_factory=Known)
 
     def close(self) -> None:
-        """Free what the tracer answered."""
+        """Free the tracer's answer."""
         if self.traced is not None:
             self.traced.close()

@@ -367,7 +367,9 @@ class Children:
             traced.close()
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Examine whether the workload can tell right from wrong. WorkloadError if its reference is at fault."""
+        """Examine if the checks of the workload can distinguish right outputs from wrong ones. WorkloadError if its
+        reference is at fault.
+        """
         request = {"workload": str(workload.folder), "seed": seed}
         return answered(workload, *await self._zygote.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
 

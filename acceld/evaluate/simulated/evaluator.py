@@ -174,5 +174,5 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return case.known.checks.get(Gate.STRICT) or case.known.checks[Gate.SEARCH]
 
     async def release(self, case: TracedCase) -> None:
-        """Free what the tracer answered."""
+        """Free the tracer's answer."""
         case.close()

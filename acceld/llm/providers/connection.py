@@ -136,7 +136,7 @@ class SdkClient(ABC):
         return {"aws_region": region, **({"aws_profile": settings.profile} if settings.profile else {})}
 
     def azure(self) -> dict[str, Any]:
-        """Return the key with which Azure is reached, or what asks Microsoft Entra ID for tokens.
+        """Return the key for Azure, or the function that gets tokens from Microsoft Entra ID.
 
         Azure's own chain finds the identity: environment variables, a workload or managed identity, ``az login``.
         """

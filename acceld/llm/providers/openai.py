@@ -30,7 +30,10 @@ class OpenAIClient(SdkClient):
     errors = OPENAI
 
     def __init__(self, settings: ModelSettings, environment: Mapping[str, str] | None = None) -> None:
-        """:raises LLMRefused: no key where one is needed."""
+        """Prepare the client.
+
+        :raises LLMRefused: a key is needed and missing.
+        """
         super().__init__(settings, environment)
         self._refused: set[str] = set()
 

@@ -66,7 +66,7 @@ def register_load(context: Context) -> Step:
 
 
 def register_store(context: Context) -> Step:
-    """Return the one element of dst = register."""
+    """The single element of dst = register."""
     source, dst = _register(context), context.dst()
 
     def run(env: Env, window: Window) -> None:

@@ -23,7 +23,7 @@ Room = Callable[[int], None]
 class Timed:
     """Keep results of instructions while other instructions reuse them.
 
-    ``turns`` says for each execution, by number of the instruction, whether it is computed or reused
+    ``turns`` gives for each execution, by number of the instruction, if it is computed or reused
     (:mod:`acceld.nki.ir.turns`).
     """
 
@@ -39,8 +39,8 @@ class Timed:
         return number in self._turns
 
     def step(self, number: int, loops: Sequence[Loop], context: Context, step: Step) -> Step:
-        """Return the ``step`` of an instruction that runs only where the model counts it. Elsewhere it writes the kept
-        result, or nothing.
+        """Return the ``step`` of an instruction for the executions that the model counts. For all others it writes the
+        kept result, or nothing.
         """
         turns, machine = self._turns[number], context.machine
         strides = [*accumulate([loop.trips for loop in reversed(loops[1:])], mul, initial=1)][::-1]

@@ -88,7 +88,7 @@ _CALLERS: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {
     )
     for function in functions
 }
-"""Functions of the permitted modules that call what they are given, with the positions and names of those arguments."""
+"""Functions of the permitted modules that call their arguments, with the positions and names of these arguments."""
 _BASES = (object, repeatable.Text, int, float)
 _BASES_FROM = ("typing", "enum", "abc", "collections.abc")
 """Classes, and modules of classes, that a kernel's class may extend besides its own classes and exceptions."""

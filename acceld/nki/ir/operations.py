@@ -127,7 +127,7 @@ class Operation:
 
     @property
     def is_product(self) -> bool:
-        """True for a matrix product, which may add to what its destination holds."""
+        """True for a matrix product, which may add to the content of its destination."""
         return self.memory is Memory.PRODUCT
 
     def sources_of(self, kind: Kind) -> tuple[int, ...]:

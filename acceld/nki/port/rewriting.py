@@ -21,7 +21,7 @@ IMPORTS = ("import nki", "import nki.isa as nisa", "import nki.language as nl")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A construct that was not rewritten: its line in the original, the reason, and what to write."""
+    """A construct that was not rewritten: its line in the original, the reason, and the advised replacement."""
 
     line: int
     message: str

@@ -19,7 +19,7 @@ from acceld.nki.port.names import Names
 
 @dataclass(frozen=True, slots=True)
 class Unportable(Exception):
-    """A construct can not be rewritten. Holds what to write instead."""
+    """A construct can not be rewritten. Holds the advised replacement."""
 
     line: int
     message: str
@@ -143,7 +143,7 @@ class Values(ABC):
         return self.facts.of(target)
 
     def _shape_of(self, target: ast.Subscript) -> tuple[int, ...] | None:
-        """Return the shape of a written subscript as numbers, where its index gives them."""
+        """Return the shape of a written subscript as numbers, if its index gives them."""
         base = self.facts.of(target.value)
         items = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
         grids = [self.grid(one) for one in items]

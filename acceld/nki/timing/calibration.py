@@ -1,6 +1,6 @@
 """Calibrate the performance model for a machine by three factors, stored in the state folder.
 
-:mod:`acceld.nki.timing.calibration_fit` fits them to measurements. Each calibrated latency says so.
+:mod:`acceld.nki.timing.calibration_fit` fits them to measurements. Each calibrated latency is marked as such.
 """
 
 from __future__ import annotations

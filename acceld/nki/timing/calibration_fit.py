@@ -1,10 +1,10 @@
 """Fit the performance model to one machine's measurements with three factors, regularised towards the published values.
 
-A calibration belongs to a chip, an API and a version of the parameters. Each latency that used it says so. The fit is
-done in logarithms. Each kernel's error is taken as linear in the logarithms of the factors. The slopes come from timing
-the kernel with one factor raised by a tenth. The fit is the most likely one if kernels have an error of :data:`NOISE`
-and machines differ from the published values by :data:`SPREAD`. Kernels with the same arguments form a chain and have
-similar errors. A factor is kept only if it lowers the error of chains that it was not fitted on.
+A calibration belongs to a chip, an API and a version of the parameters. Each latency that used it is marked as such.
+The fit is done in logarithms. Each kernel's error is taken as linear in the logarithms of the factors. The slopes come
+from timing the kernel with one factor raised by a tenth. The fit is the most likely one if kernels have an error of
+:data:`NOISE` and machines differ from the published values by :data:`SPREAD`. Kernels with the same arguments form a
+chain and have similar errors. A factor is kept only if it lowers the error of chains that it was not fitted on.
 """
 
 from __future__ import annotations

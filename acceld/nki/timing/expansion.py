@@ -61,7 +61,7 @@ class Template:
     accumulates: bool
     executions: int
     first: list[bool] | None
-    """For a loop_reduce, whether an execution is the first of its reduced loops."""
+    """For a loop_reduce: True for each execution that is the first of its reduced loops."""
 
     @property
     def is_load(self) -> bool:
@@ -80,7 +80,7 @@ class Template:
     merged_within: tuple[int, ...] = ()
     """Loops whose next iterations do not find the same values again."""
     sequential: bool = False
-    """True if it stands in a sequential loop."""
+    """True if it is in a sequential loop."""
     keeps: list[bool] | None = None
     """True for each execution whose mask leaves a part of its destinations unchanged; None if there is none."""
     accumulator: Accumulator | None = None
@@ -264,7 +264,7 @@ def _template(
 
 
 def _merged(nodes: list[tuple[Instruction, tuple[Loop, ...]]], model: CostModel) -> dict[int, int]:
-    """Return the number of iterations that one instruction covers, by its number, where that is more than one."""
+    """Return the number of iterations that one instruction covers, by its number, if that is more than one."""
     found: dict[int, int] = {}
     within: dict[int, tuple[int, Mapping[int, int]]] = {}
     for number, (_, loops) in enumerate(nodes):

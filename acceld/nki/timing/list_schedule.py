@@ -252,7 +252,7 @@ def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why:
 
 
 def _replace(holes: deque[_Gap], position: int, before: _Gap, after: _Gap) -> None:
-    """Replace a gap by what remains of it on either side."""
+    """Replace a gap by its remaining parts on either side."""
     del holes[position]
     if after[1] - after[0] > SHORTEST_GAP_US:
         holes.insert(position, after)

@@ -19,7 +19,7 @@ class TooMany(Exception):
 class Report:
     """Findings of one verification, one for each rule, line and message.
 
-    ``noted`` counts equal findings too, so that a check can tell whether it has found anything.
+    ``noted`` also counts repeated findings, so that a check can see if it has found anything.
     """
 
     program: Program
@@ -37,7 +37,7 @@ class Report:
             raise TooMany
 
     def tick(self) -> None:
-        """Raise TooMany after the deadline, with a finding that says so."""
+        """Raise TooMany after the deadline, with a finding about it."""
         if time.monotonic() > self.deadline:
             self.add("verify_deadline", 0, "the program is too large to be verified within its deadline")
             raise TooMany

@@ -34,7 +34,7 @@ def cleaned(text: str) -> str:
 
 
 def capped(text: str, cap: int) -> str:
-    """Return the text; or its beginning and end, around a line that says how much is missing."""
+    """Return the text; or its beginning and end, around a line with the number of missing characters."""
     if len(text) <= cap:
         return text
     half = cap // 2

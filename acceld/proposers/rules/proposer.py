@@ -46,7 +46,7 @@ def suggestions(
 
 
 def refusals(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = ()) -> list[Suggestion]:
-    """Return the places that match a rule's pattern and where it refuses; the place's precondition is the reason."""
+    """Return the places that match a rule's pattern but where it refuses; the place's precondition is the reason."""
     return _findings(source, api, shapes, dtypes, None)[1]
 
 
@@ -58,7 +58,7 @@ def rewrite(source: str, api: str, site: Site, variant: Variant, shapes: Shapes 
 def _findings(
     source: str, api: str, shapes: Shapes, dtypes: Dtypes, profile: Profile | None
 ) -> tuple[list[Suggestion], list[Suggestion]]:
-    """Return where the rules of an API apply, best first, and where they refuse."""
+    """Return the places where the rules of an API apply, best first, and those where they refuse."""
     kernel = _read(source, api, shapes, dtypes)
     applicable: list[Suggestion] = []
     refused: list[Suggestion] = []
@@ -151,7 +151,9 @@ class RulesProposer:
         )
 
     async def findings(self, parent: Candidate, problem: Problem) -> tuple[list[Site], list[Site]]:
-        """Return where rules apply to a kernel, best first, and where they refuse; nothing if it can not be read."""
+        """Return the places where rules apply to a kernel, best first, and those where they refuse; none if it can not
+        be read.
+        """
         applicable, refused = await self._find(parent, problem)
         return [one.site for one in applicable], [one.site for one in refused]
 

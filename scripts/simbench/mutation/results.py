@@ -29,7 +29,7 @@ class Fate:
     operator: str
     line: int
     operation: str
-    """Operation of the kernel's instruction at that line; ``declaration`` or ``loop`` where there is none."""
+    """Operation of the kernel's instruction at that line; ``declaration`` or ``loop`` if there is none."""
     fate: str
     by: str = ""
     """The rule that refused it, the trial that noticed it, or the reason why it is harmless."""

@@ -107,4 +107,4 @@ KERNELS = tuple(
     Case(f"{FOLDER}/{module}.py", name, make, tolerance, driver=_team(module, name, arguments) if arguments else "")
     for module, name, make, tolerance, arguments in _ROWS
 )
-"""Module, function, arguments, tolerance; and what a driver passes where no command line could."""
+"""Module, function, arguments, tolerance; and the arguments that a driver passes because a command line can not."""

@@ -168,7 +168,7 @@ class CModule(SourceText):
     # Proofs.
 
     def plain(self, block: Statement) -> bool:
-        """Return True if everything in a statement is understood, without pointers of its own, and calls only pure
+        """Return True if everything in a statement is understood, and it declares no pointers and calls only pure
         functions.
         """
         for one in (block, *statements(block)):

@@ -1,4 +1,4 @@
-"""Read a row once as a single piece that stays in registers, where a kernel reads it twice in pieces."""
+"""Read a row once as a single piece that stays in registers, if a kernel reads it twice in pieces."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class NeuronRunner:
         self._lnc = lnc
         self._outputs: dict[int, tuple[Tensor, ...]] = {}
         self.reported: list[str] = []
-        """Messages of the tools beside their answers, each distinct text once."""
+        """Messages of the tools in addition to their answers, each distinct text once."""
 
     @classmethod
     async def start(

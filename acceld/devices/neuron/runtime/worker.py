@@ -71,7 +71,7 @@ class Worker:
 
     @property
     def output(self) -> str:
-        """The end of what the process wrote to stderr."""
+        """Return the end of the process's output on stderr."""
         return self._output.decode(errors="replace")
 
     async def _listen(self) -> None:

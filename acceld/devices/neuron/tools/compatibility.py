@@ -62,7 +62,7 @@ def _is_partitions(node: ast.expr) -> bool:
 
 
 def check(api: str, chip: str, compiler_version: str, workloads: Iterable[Workload]) -> Iterator[Finding]:
-    """Yield what can run here, and what can not, with the reason."""
+    """Yield the workloads that can run here, and those that can not, each with the reason."""
     sdk, name = sdk_of(compiler_version), f"{api} on {chip}"
     if sdk is None:
         yield Finding(name, "note", f"which SDK neuronx-cc {compiler_version} came with is not known")

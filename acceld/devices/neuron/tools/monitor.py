@@ -1,7 +1,7 @@
 """Run neuron-monitor beside a backend, and read its output as records.
 
-It reports two facts that the profiler and neuron-ls do not. One is how busy each core is, whoever uses it. The other is
-memory errors that could not be corrected, after which results of that chip can not be trusted.
+It reports two facts that the profiler and neuron-ls do not. One is the utilization of each core by any program. The
+other is memory errors that could not be corrected, after which results of that chip can not be trusted.
 """
 
 from __future__ import annotations

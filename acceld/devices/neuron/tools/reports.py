@@ -93,7 +93,7 @@ class ProfileSummary:
     fields: Mapping[str, float]
     """Every number of the summary as reported: times in seconds, ``_percent`` as fractions 0-1."""
     versions: Mapping[str, str]
-    """Instance type and versions of compiler, runtime, driver, collectives and profiler, where reported."""
+    """Instance type and versions of compiler, runtime, driver, collectives and profiler, if reported."""
 
     @property
     def compiler_version(self) -> str:

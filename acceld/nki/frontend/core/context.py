@@ -72,7 +72,7 @@ class LoopContext:
         return self.session.line()
 
     def loop_key(self, loop: int) -> Site:
-        """Return where the loop stands in the source."""
+        """Return the position of the loop in the source."""
         return self._keys[loop]
 
     def loop_name(self, loop: int) -> str:

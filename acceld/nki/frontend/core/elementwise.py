@@ -306,7 +306,7 @@ def _bits_in_hbm(view: Tensor, dtype: str) -> Tensor:
 
 
 def copy(src: object, *, mask: object = None, dtype: object = None) -> Tensor:
-    """``nl.copy``: a copy on chip into SBUF, with a cast where ``dtype`` asks for one."""
+    """``nl.copy``: a copy on chip into SBUF, with a cast if ``dtype`` asks for one."""
     tile = operand(src, "src", "copy")
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("copy", Engine.UNKNOWN, tile.shape, kind, [tile], mask=masked(mask, tile.shape))

@@ -1,4 +1,4 @@
-"""``nki.isa``: one function an instruction; the destination comes first and nothing is returned."""
+"""Provide ``nki.isa``: one function an instruction; the destination comes first, and nothing is returned."""
 
 from __future__ import annotations
 

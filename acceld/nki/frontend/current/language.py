@@ -168,7 +168,7 @@ def while_statement(test: Callable[[], object]) -> Iterator[None]:
 
 
 def is_statement(one: object, other: object) -> bool:
-    """Return ``one is other``. For two tensors this is refused, as compilers do: it says nothing about their values."""
+    """Return ``one is other``. Refuse it for two tensors, as compilers do, because it does not compare their values."""
     if isinstance(one, NkiTensor) and isinstance(other, NkiTensor):
         refuse("control_flow", "'is' between two tensors", "compare names or numbers; 'is None' is fine")
     return one is other

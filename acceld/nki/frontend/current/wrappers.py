@@ -1,5 +1,6 @@
-"""Provide the functions of ``nki.language`` that return a tile, with this API's arguments. // The implementation is
-shared with the legacy API, whose functions also take ``mask``, and most arguments by name only.
+"""Provide the functions of ``nki.language`` that return a tile, with this API's arguments.
+
+The implementation is shared with the legacy API, whose functions also take ``mask``, and most arguments by name only.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ ARGUMENTS: dict[str, str] = {
     "ds": "start, size",
     "finfo": "dtype",
 }
-"""Parameters by function, in order. ``num_programs`` without axes is the size of the whole grid, as its text says;
+"""Parameters by function, in order. ``num_programs`` without axes is the size of the whole grid, as documented;
 ``dtype`` of ``shared_constant`` is an argument of earlier versions."""
 
 SHARED_NAMES: dict[str, dict[str, str]] = {

@@ -200,7 +200,9 @@ def _covers(access: Access, columns: int) -> bool:
 
 
 def _first(access: Access) -> tuple[Affine | None, bool]:
-    """Return the first column of an access, None if it is all of the tile or unknown, and whether it is a single one."""
+    """Return the first column of an access, None if it is all of the tile or unknown, and True if the access has a
+    single column.
+    """
     last = _last(access)
     if last is None or last.form is None:
         return None, False

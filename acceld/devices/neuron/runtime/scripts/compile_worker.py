@@ -33,7 +33,7 @@ NEFF = "kernel.neff"
 
 
 class MissingTool(Exception):
-    """The interpreter lacks what a request needs."""
+    """The interpreter lacks a tool that the request needs."""
 
 
 class MissingRoute(Exception):

@@ -33,7 +33,7 @@ def take_pipes() -> tuple[BinaryIO, BinaryIO]:
 def end_with_parent(parent: int) -> None:
     """Make the system end this process when its parent ends. Exits at once if ``parent`` is gone already.
 
-    ``parent`` is 0 if a launcher stands between the two.
+    ``parent`` is 0 if a launcher is between the two.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:

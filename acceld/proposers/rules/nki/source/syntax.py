@@ -167,7 +167,7 @@ class Statement:
     augmented: bool = False
     args: dict[str, cst.BaseExpression] = field(default_factory=dict)
     reads: dict[str, Access] = field(default_factory=dict)
-    """Accesses by argument, where the whole argument is one access."""
+    """Accesses by argument, if the whole argument is one access."""
     mentions: list[Access] = field(default_factory=list)
     """Every access the statement reads, also inside expressions."""
 
