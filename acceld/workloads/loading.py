@@ -34,7 +34,7 @@ INDEX_KINDS = ("permutation", "indptr")
 """Distributions of index arrays, which no derived distribution changes."""
 _TOP = (
     "name family description precision tolerance tags values arguments outputs distributions work baselines "
-    "variants anchors metamorphic nan reference kernel sample hidden shapes weight flashinfer"
+    "variants anchors metamorphic nan reference rows kernel sample hidden shapes weight flashinfer"
 ).split()
 
 
@@ -163,13 +163,14 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
         if name not in names:
             raise kernel.fail("mutates", f"names {name!r}, which is not an argument.", did_you_mean(name, names))
     shapes = _shapes(top, _values(top.table("values")))
+    outputs = _outputs(top.table("outputs"), values)
     return Workload(
         name=top.text("name", folder.name),
         family=top.text("family", folder.parent.name),
         description=top.text("description"),
         folder=folder,
         arguments=arguments,
-        outputs=_outputs(top.table("outputs"), values),
+        outputs=outputs,
         values=values,
         work=_work(top.table("work"), values) if "work" in data else None,
         tolerance=tolerance,
@@ -194,6 +195,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
         reshaped=instead is not None,
         nan=top.flag("nan"),
         definition=_definition(top.table("flashinfer"), values) if "flashinfer" in data else None,
+        rows=_rows(top, outputs),
     )
 
 
@@ -306,6 +308,14 @@ def _outputs(table: _Table, values: Mapping[str, int]) -> tuple[Output, ...]:
         dtype = one.choice("dtype", DTYPE_BYTES, "float32")
         outputs.append(Output(name, shape, dtype, _kernel_shape(one, shape, values), one.axes("shape")))
     return tuple(outputs)
+
+
+def _rows(top: _Table, outputs: Iterable[Output]) -> tuple[str, ...]:
+    rows = top.texts("rows")
+    for output in outputs:
+        if rows and (output.axes[: len(rows)] != rows or len(output.axes) == len(rows)):
+            raise top.fail("rows", f"are {list(rows)}, which must be the first axes of output {output.name!r}, not all")
+    return rows
 
 
 def _work(table: _Table, values: Mapping[str, int]) -> DeclaredWork:

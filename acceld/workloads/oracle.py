@@ -71,23 +71,31 @@ def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool =
 
     Raises WorkloadError if the reference raises or returns other shapes than the workload declares.
     """
+    given = [as_float64(one) if float64 else one for one in inputs]
+    return called(workload, reference_of(workload).forward, given, [output.shape for output in workload.outputs])
+
+
+def called(
+    workload: Workload, forward: Callable[..., Any], given: Sequence[Any], shapes: Sequence[tuple[int, ...]]
+) -> list[NDArray[Any]]:
+    """Return what a reference's ``forward`` returns, as arrays of these shapes. WorkloadError if it raises or has others."""
     import numpy as np
 
-    given = [_as_float64(one) if float64 else one for one in inputs]
     try:
-        result = reference_of(workload).forward(*given)
+        result = forward(*given)
     except WorkloadError:
         raise
     except Exception as error:  # as above, a person's code
         raise WorkloadError(f"{workload.reference}: forward raised {type(error).__name__}: {error}") from error
     outputs = [np.asarray(one) for one in (result if isinstance(result, tuple | list) else (result,))]
-    shapes, declared = [o.shape for o in outputs], [o.shape for o in workload.outputs]
-    if shapes != declared:
-        raise WorkloadError(f"{workload.reference}: forward returned shapes {shapes}, [outputs] declares {declared}")
+    found, declared = [o.shape for o in outputs], list(shapes)
+    if found != declared:
+        raise WorkloadError(f"{workload.reference}: forward returned shapes {found}, [outputs] declares {declared}")
     return outputs
 
 
-def _as_float64(value: Any) -> Any:
+def as_float64(value: Any) -> Any:
+    """Return a floating-point array in float64, and anything else as it is."""
     import numpy as np
 
     if isinstance(value, np.ndarray) and value.dtype.kind not in "iub":

@@ -25,6 +25,8 @@ from acceld.workloads import (
     supported_distributions,
     workload,
 )
+from acceld.workloads.oracle import as_float64
+from acceld.workloads.rows import BlockedReference, row_blocks
 
 NKIBENCH = {
     "adamw", "add_rmsnorm_matmul", "bmm", "bmm_softmax", "gqa_full", "lora", "mamba", "matmul", "matmul_add_rmsnorm",
@@ -298,3 +300,38 @@ def test_a_reference_that_raises_is_named(tmp_path: Path) -> None:
     (one.folder / "reference.py").write_text("def forward(x):\n    return x[:2]\n")
     with pytest.raises(WorkloadError, match=r"returned shapes \[\(2, 8\)\]"):
         reference_outputs(one, make_inputs(one, 1))
+
+
+@pytest.mark.parametrize("name", sorted(name for name, one in find_workloads().items() if one.rows))
+def test_a_reference_gives_the_same_by_blocks_of_rows(name: str, tmp_path: Path) -> None:
+    declared = workload(name)
+    assert declared.reference is not None
+    text = (declared.folder / "workload.toml").read_text().partition("[baselines]")[0]
+    text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("kernel_shape"))
+    (tmp_path / "workload.toml").write_text(text)
+    (tmp_path / "reference.py").write_text(declared.reference.read_text())
+    small = load_workload(tmp_path, {symbol: 3 + number for number, symbol in enumerate(declared.values)})
+    inputs = make_inputs(small, 7)
+    blocks = row_blocks(small, most_elements=2 * small.outputs[0].shape[-1])
+    blocked = BlockedReference(small, inputs, as_float64)
+    whole = reference_outputs(small, inputs)
+    elements = [0] * len(whole)
+    for block in blocks:
+        for number, part in enumerate(blocked.outputs(block)):
+            first = block.first(whole[number].size)
+            assert first == elements[number]
+            np.testing.assert_allclose(
+                part.reshape(-1), whole[number].reshape(-1)[first : first + part.size], rtol=1e-12
+            )
+            elements[number] += part.size
+    assert elements == [one.size for one in whole] and len(blocks) > 1
+
+
+def test_rows_are_the_first_axes_of_every_output(tmp_path: Path) -> None:
+    folder = workload("matmul").folder
+    (tmp_path / "reference.py").write_text((folder / "reference.py").read_text())
+    text = (folder / "workload.toml").read_text().partition("[baselines]")[0]
+    for rows in ('["N"]', '["M", "N"]'):
+        (tmp_path / "workload.toml").write_text(text.replace('rows = ["M"]', f"rows = {rows}"))
+        with pytest.raises(WorkloadError, match="must be the first axes of output 'out'"):
+            load_workload(tmp_path)

@@ -205,10 +205,7 @@ def check_errors(
         if banded and not noise.finite:
             continue
         worst = worst.worst(found)
-        split = splits(workload, trial.variant, floor)
-        published = math.inf if banded or (split and trial.variant != OWN) else workload.tolerance
-        mixed = trial.variant == SPECIAL
-        tolerance = tolerance_from(noise, published, split=split, edge=banded, mixed=mixed)
+        tolerance = _tolerance(workload, trial.variant, noise, split=splits(workload, trial.variant, floor))
         if trial.published:
             tolerance = Tolerance(workload.tolerance, float("inf"), float("inf"))
         if not tightest[1] or found.rel_l2 * tightest[1] >= tightest[0] * tolerance.rel_l2:
@@ -226,6 +223,17 @@ def check_errors(
         detail=complaint or ("" if workload.reference else OWN_ORACLE),
     )
     return TrialResult(check, worst)
+
+
+def _tolerance(workload: Workload, variant: str, noise: Errors, *, split: bool) -> Tolerance:
+    banded = is_banded(variant)
+    published = math.inf if banded or (split and variant != OWN) else workload.tolerance
+    return tolerance_from(noise, published, split=split, edge=banded, mixed=variant == SPECIAL)
+
+
+def least_tolerance(workload: Workload, variant: str) -> Tolerance:
+    """Return the errors that pass on a variant of the inputs however little noise there is."""
+    return _tolerance(workload, variant, NONE, split=splits(workload, variant, NONE))
 
 
 Bad = TypeVar("Bad")

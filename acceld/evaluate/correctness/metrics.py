@@ -13,20 +13,25 @@ The added terms in the denominators limit the weight of elements and rows that c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acceld.evaluate.correctness.bands import Piece
+from acceld.evaluate.correctness.cores import on_every_core
 from acceld.evaluate.correctness.errors import BROKEN, NONE, Errors
 
 _BLOCK_ELEMENTS = 1 << 16
 """Half a megabyte of float64, which fits a core's own cache."""
+_SHARE_ELEMENTS = 1 << 24
+"""Elements from which on a comparison is shared among the cores."""
 _ROW_DAMPING = 1e-4
 _ELEMENT_DAMPING = 1e-3
 _GLOBAL_DAMPING = 1e-7
+_LEAST_DAMPING = 1e-300
+"""Divides the errors of rows that are zero where R is zero too."""
 
 
 def compare_pieces(
@@ -63,35 +68,69 @@ def compare(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
         return NONE
     width = expected.shape[-1] if expected.ndim else 1
     got, want = actual.reshape(-1, width), expected.reshape(-1, width)
-    step = max(1, _BLOCK_ELEMENTS // width)
-    blocks = [slice(start, start + step) for start in range(0, len(want), step)]
-    row_squares, error_squares = np.empty(len(want)), np.empty(len(want))
-    for block in blocks:
-        reference = want[block].astype(np.float64, copy=False)
-        np.einsum("ij,ij->i", reference, reference, out=row_squares[block])
-    total = float(row_squares.sum())
+    total = sum_of_squares(want)
     if not math.isfinite(total):
         return BROKEN
-    typical, element = math.sqrt(total / len(want)), 0.0
-    for block in blocks:
-        reference = want[block].astype(np.float64, copy=False)
-        error = got[block].astype(np.float64)
-        error -= reference
-        np.einsum("ij,ij->i", error, error, out=error_squares[block])
-        if typical == 0.0:
-            continue
-        rms = np.sqrt(row_squares[block] / width)[:, None]
-        scale = np.abs(reference)
-        scale += _ELEMENT_DAMPING * rms + _GLOBAL_DAMPING * typical / math.sqrt(width)
-        np.divide(np.abs(error, out=error), scale, out=error)
-        element = max(element, float(error.max()))
-    error_total = float(error_squares.sum())
-    if not math.isfinite(error_total):
-        return BROKEN
-    if typical == 0.0:
-        return NONE if error_total == 0.0 else BROKEN
-    rows = np.sqrt(error_squares) / np.maximum(np.sqrt(row_squares), _ROW_DAMPING * typical)
-    return Errors(math.sqrt(error_total / total), float(rows.max()), element)
+    comparison = Comparison(len(want), width, total)
+    step = max(1, _SHARE_ELEMENTS // width)
+    on_every_core(
+        lambda first: comparison.add(first, got[first : first + step], want[first : first + step]),
+        range(0, len(want), step),
+    )
+    return comparison.errors()
+
+
+def sum_of_squares(rows: NDArray[Any]) -> float:
+    """Return the sum of the squares of a matrix, in float64."""
+    total = 0.0
+    for block in _blocks(*rows.shape):
+        part = rows[block].astype(np.float64, copy=False)
+        total += float(np.einsum("ij,ij->i", part, part).sum())
+    return total
+
+
+def _blocks(rows: int, width: int) -> Iterator[slice]:
+    step = max(1, _BLOCK_ELEMENTS // width)
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+class Comparison:
+    """The errors of an output of ``rows`` x ``width`` elements that is compared in parts, in any order.
+
+    ``total`` is the sum of squares of the reference; one that is rounded to float32 will do, since only the last term
+    of the errors of elements depends on it. Several threads may add parts at the same time.
+    """
+
+    def __init__(self, rows: int, width: int, total: float) -> None:
+        self._width = width
+        self._damping = max(_GLOBAL_DAMPING * math.sqrt(total / rows / width), _LEAST_DAMPING)
+        self._row_squares, self._error_squares = np.zeros(rows), np.zeros(rows)
+        self._elements = [0.0]
+
+    def add(self, first: int, got: NDArray[Any], want: NDArray[Any]) -> None:
+        """Compare some rows, of which ``first`` is the first: two arrays of ``width`` columns."""
+        for block in _blocks(len(want), self._width):
+            rows = slice(first + block.start, first + block.stop)
+            reference = want[block].astype(np.float64, copy=False)
+            row_squares = np.einsum("ij,ij->i", reference, reference, out=self._row_squares[rows])
+            error = got[block].astype(np.float64)
+            error -= reference
+            np.einsum("ij,ij->i", error, error, out=self._error_squares[rows])
+            scale = np.abs(reference)
+            scale += _ELEMENT_DAMPING * np.sqrt(row_squares / self._width)[:, None] + self._damping
+            np.divide(np.abs(error, out=error), scale, out=error)
+            self._elements.append(float(error.max()))
+
+    def errors(self) -> Errors:
+        """Return the errors of all parts together."""
+        total, error_total = float(self._row_squares.sum()), float(self._error_squares.sum())
+        if not (math.isfinite(total) and math.isfinite(error_total)):
+            return BROKEN
+        if total == 0.0:
+            return NONE if error_total == 0.0 else BROKEN
+        typical = math.sqrt(total / len(self._row_squares))
+        rows = np.sqrt(self._error_squares) / np.maximum(np.sqrt(self._row_squares), _ROW_DAMPING * typical)
+        return Errors(math.sqrt(error_total / total), float(rows.max()), max(self._elements))
 
 
 _WRONG = 1e-2

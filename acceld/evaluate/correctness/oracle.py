@@ -7,6 +7,8 @@ arithmetic.
 from __future__ import annotations
 
 import errno
+import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,17 +22,29 @@ from numpy.typing import NDArray
 from acceld.errors import WorkloadError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import Piece, is_banded, pieces_of
+from acceld.evaluate.correctness.cores import on_every_core
 from acceld.evaluate.correctness.distributions import NOISY, inputs_of, is_boosted
 from acceld.evaluate.correctness.errors import BROKEN, Errors
-from acceld.evaluate.correctness.metrics import compare_pieces
+from acceld.evaluate.correctness.metrics import Comparison, compare_pieces, sum_of_squares
 from acceld.evaluate.correctness.tolerance import floor_of_parts
 from acceld.evaluate.sandbox.messages import send, unpack
 from acceld.nki.errors import KernelFailure
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.ir.codec import decode
 from acceld.nki.ir.program import Program
-from acceld.workloads import Workload, kernel_inputs, load_workload, outputs_in_reference_layout, reference_outputs
+from acceld.workloads import (
+    Output,
+    Workload,
+    kernel_inputs,
+    load_workload,
+    outputs_in_reference_layout,
+    reference_outputs,
+)
+from acceld.workloads.oracle import as_float64
+from acceld.workloads.rows import BlockedReference, RowBlock, row_blocks
 
+_BEGUN = 5
+"""Descriptor of a pipe that is told when the inputs are written."""
 _LARGEST = 3e38
 """Greatest value an output of type float32 may have."""
 _DRAWS = 4
@@ -55,7 +69,7 @@ def make(request: bytes, reply: int) -> None:
     try:
         with np.errstate(all="ignore"):
             workload = load_workload(raw["workload"], raw.get("values"))
-            send(reply, _make(workload, raw, _oracle_of(workload, payload)))
+            send(reply, _make(workload, raw, _oracle_of(workload, payload), lambda: os.write(_BEGUN, b".")))
     except KernelFailure as error:
         send(reply, {"error": f"the kernel of {raw['workload']} can not stand in for a reference: {error.message}"})
     except WorkloadError as error:
@@ -83,27 +97,147 @@ def _program_outputs(workload: Workload, program: Program, inputs: Sequence[Any]
     return outputs_in_reference_layout(workload, execute(program, arrays, ExecuteOptions(float64=float64)))
 
 
-def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle) -> dict[str, Any]:
+def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle, ready: Callable[[], object]) -> dict[str, Any]:
+    """Write the data set, and call ``ready`` once its inputs are written."""
     started = time.process_time()
     seed, variant = raw["seed"], raw["variant"]
+    dtypes, pieces = [output.dtype for output in workload.outputs], pieces_of(workload, variant, seed)
     inputs = inputs_of(workload, seed, variant)
+    with datasets.writing(Path(raw["folder"]), Path(raw["partial"])) as writer:
+        writer.inputs(kernel_inputs(workload, inputs))
+        seconds = time.process_time() - started
+        ready()
+        if is_banded(variant) or raw["closely"]:
+            found = _whole(workload, raw, oracle, inputs, writer)
+        else:
+            by_rows = ByRows(workload, variant, oracle, inputs, row_blocks(workload))
+            found = by_rows.write(writer, measured=raw["floors"] is None)
+        if isinstance(found, str):
+            return {"refused": found}
+        floors, reference_s = found
+        record = {"seed": seed, "variant": variant, "floors": raw["floors"] or [one.plain() for one in floors]}
+        record |= {
+            "seconds": seconds + reference_s,
+            "pieces": [piece.plain() for piece in pieces],
+            "least": raw["least"],
+        }
+        writer.finish(zip((output.shape for output in workload.outputs), dtypes, strict=True), record)
+    return {}
+
+
+def _whole(
+    workload: Workload, raw: dict[str, Any], oracle: Oracle, inputs: Sequence[Any], writer: datasets.Writer
+) -> tuple[list[Errors], float] | str:
+    """Write the expected outputs. Return the floors and the processor seconds of the reference, or the reason why the
+    inputs are not used.
+    """
+    seed, variant, started = raw["seed"], raw["variant"], time.process_time()
     expected = [np.asarray(one, np.float64) for one in oracle(inputs, True)]
     if complaint := unfit(expected, variant):
-        return {"refused": complaint}
-    seconds = time.process_time() - started
-    dtypes, pieces = [output.dtype for output in workload.outputs], pieces_of(workload, variant, seed)
-    floors = raw["floors"]
-    if floors is None:
+        return complaint
+    seconds, floors = time.process_time() - started, list[Errors]()
+    if raw["floors"] is None:
         measured = floors_of(workload, oracle, inputs, expected, raw, split=raw["split"])
         if isinstance(measured, str):
-            return {"refused": measured}
+            return measured
+        dtypes, pieces = [output.dtype for output in workload.outputs], pieces_of(workload, variant, seed)
         if raw["closely"]:
             measured = amplified(oracle, inputs, expected, dtypes, pieces, measured, seed, split=raw["split"])
-        floors = [floor.plain() for floor in measured]
-    record = {"seed": seed, "variant": variant, "floors": floors, "seconds": seconds}
-    record["pieces"] = [piece.plain() for piece in pieces]
-    datasets.write(Path(raw["folder"]), kernel_inputs(workload, inputs), expected, dtypes, record)
-    return {}
+        floors = measured
+    for number, one in enumerate(expected):
+        writer.expected(number, one, elements=one.size)
+    return floors, seconds
+
+
+class ByRows:
+    """Computes a reference block by block on every core: in float32, if its noise is to be measured, then in float64."""
+
+    def __init__(
+        self, workload: Workload, variant: str, oracle: Oracle, inputs: Sequence[Any], blocks: Sequence[RowBlock]
+    ) -> None:
+        self._workload, self._outputs = workload, workload.outputs
+        self._variant = variant
+        self._oracle = oracle
+        self._inputs = inputs
+        self._blocks = blocks
+
+    def _reference(self, float64: bool) -> Callable[[RowBlock], list[NDArray[Any]]]:
+        """Return a function from a block to its outputs."""
+        if len(self._blocks) == 1:
+            inputs = self._inputs if float64 else _narrowed(self._workload, self._inputs)
+            return lambda _: self._oracle(inputs, float64)
+        return BlockedReference(self._workload, self._inputs, as_float64 if float64 else _as_float32).outputs
+
+    def write(self, writer: datasets.Writer, *, measured: bool) -> tuple[list[Errors], float] | str:
+        """Write the expected outputs. Return the floors, if they are ``measured``, and the processor seconds of the
+        reference; or the reason why the inputs are not used.
+        """
+        noises = self._noises() if measured else []
+        reference = self._reference(True)
+
+        def one(block: RowBlock) -> tuple[str, float]:
+            started = time.thread_time()
+            expected = [np.asarray(found, np.float64) for found in reference(block)]
+            seconds = time.thread_time() - started
+            if complaint := unfit(expected, self._variant):
+                return complaint, seconds
+            for noise, found in zip(noises, expected, strict=False):  # none if the noise is known
+                noise.add(block, found)
+            for number, (output, found) in enumerate(zip(self._outputs, expected, strict=True)):
+                elements = math.prod(output.shape)
+                writer.expected(number, found, block.first(elements), elements=elements)
+            return "", seconds
+
+        found = on_every_core(one, self._blocks)
+        complaint = next((complaint for complaint, _ in found if complaint), "")
+        floors = [noise.errors() for noise in noises]
+        if complaint := complaint or (too_noisy(floors, self._variant) if measured else ""):
+            return complaint
+        return floors, sum(seconds for _, seconds in found)
+
+    def _noises(self) -> list[_Noise]:
+        """Compute the outputs in float32."""
+        rounded = [np.empty(output.shape, _dtype(output.dtype)) for output in self._outputs]
+        reference = self._reference(False)
+
+        def one(block: RowBlock) -> list[float]:
+            squares = []
+            for output, into, found in zip(self._outputs, rounded, reference(block), strict=True):
+                part = block.of(into, output.axes)
+                part[...] = found.astype(into.dtype, copy=False)
+                squares.append(sum_of_squares(rows_of(part)))
+            return squares
+
+        totals = map(sum, zip(*on_every_core(one, self._blocks), strict=True))
+        return [_Noise(output, one, total) for output, one, total in zip(self._outputs, rounded, totals, strict=True)]
+
+
+class _Noise:
+    """The errors of an output in float32, ``rounded`` to its dtype, whose squares add up to ``total``."""
+
+    def __init__(self, output: Output, rounded: NDArray[Any], total: float) -> None:
+        self._output, self._rounded = output, rounded
+        rows, width = rows_of(rounded).shape
+        self._computed = Comparison(rows, width, total)
+        self._narrow = None if output.dtype == "float32" else Comparison(rows, width, total)
+        """The errors of the output in float64, rounded only at the end."""
+
+    def add(self, block: RowBlock, expected: NDArray[Any]) -> None:
+        """Compare a block."""
+        want, first = rows_of(expected), block.first(rows_of(self._rounded).shape[0])
+        self._computed.add(first, rows_of(block.of(self._rounded, self._output.axes)), want)
+        if self._narrow is not None:
+            self._narrow.add(first, want.astype(self._rounded.dtype), want)
+
+    def errors(self) -> Errors:
+        """Return the greater of both errors."""
+        computed = self._computed.errors()
+        return computed if self._narrow is None else computed.worst(self._narrow.errors())
+
+
+def rows_of(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array as a matrix of its last axis's rows."""
+    return array.reshape(-1, array.shape[-1] if array.ndim else 1)
 
 
 def unfit(expected: Sequence[NDArray[Any]], variant: str) -> str:
@@ -112,7 +246,7 @@ def unfit(expected: Sequence[NDArray[Any]], variant: str) -> str:
     """
     if is_banded(variant):
         return ""
-    finite = all(np.isfinite(one).all() and np.abs(one).max(initial=0.0) < _LARGEST for one in expected)
+    finite = all(-_LARGEST < one.min(initial=0.0) and one.max(initial=0.0) < _LARGEST for one in expected)
     return "" if finite else "the reference is not finite on these inputs"
 
 
@@ -147,13 +281,16 @@ def noise(
 ) -> list[Errors] | str:
     """Return the error of float32 arithmetic for each piece; or the reason why the variant is not used."""
     measured = _floors(oracle, inputs, expected, dtypes, pieces)
-    if is_banded(variant):
-        return measured
-    if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in measured):
+    return (not is_banded(variant) and too_noisy(measured, variant)) or measured
+
+
+def too_noisy(floors: Sequence[Errors], variant: str) -> str:
+    """Return the reason why inputs with these floors are not used, which are not in bands; empty if they are used."""
+    if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in floors):
         return "float32 arithmetic is too inexact on these inputs"
-    if not all(floor.finite for floor in measured):
+    if not all(floor.finite for floor in floors):
         return "the reference is not finite in float32 on these inputs"
-    return measured
+    return ""
 
 
 def _narrowed(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:

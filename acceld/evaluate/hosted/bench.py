@@ -23,6 +23,7 @@ from typing import Any
 from acceld.errors import WorkloadError
 from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness.admission import Admission, answered
+from acceld.evaluate.correctness.cores import THREADS
 from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.hosted.arena import Layout, memory_file
 from acceld.evaluate.hosted.driver import Driver, Job, Lease, Rights
@@ -263,6 +264,7 @@ class Bench:
             output_bytes=1 << 36,
             processes=1 if rights is None else rights.processes,
             open_files=_FILES if rights is None else _DEVICE_FILES,
+            threads=THREADS,
             trusted=True,
             devices=rights is not None,
             write_paths=() if rights is None else rights.device_paths,

@@ -66,6 +66,8 @@ class Jail:
     """Largest file that it may write, its answer included."""
     scratch_bytes: int = 64 << 20
     processes: int = 1
+    threads: int = 1
+    """Number of threads that trusted code may have in its one process."""
     open_files: int = 64
     execute: bool = False
     trusted: bool = False
@@ -142,7 +144,9 @@ def _enter_trusted(jail: Jail, level: Level) -> None:
     if level >= Level.L2:
         landlock.restrict(read=("/",), write=jail.write_paths)
     if level >= Level.L1:
-        rules = seccomp.Filter(os.getpid(), fork=jail.processes > 1, execute=True, devices=jail.devices)
+        rules = seccomp.Filter(
+            os.getpid(), fork=jail.processes > 1 or jail.threads > 1, execute=True, devices=jail.devices
+        )
         seccomp.restrict(rules)
 
 

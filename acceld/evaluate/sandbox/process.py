@@ -306,7 +306,8 @@ class Zygote:
             return ""
         name = f"acceld-{os.getpid()}-{next(_JOBS)}"
         memory = jail.memory_bytes + (256 << 20)
-        return cgroups.create(self._cgroup_folder, name, memory_bytes=memory, processes=jail.processes + 1)
+        processes = jail.processes + 1 + 2 * (jail.threads - 1)  # a thread that has ended counts for a moment
+        return cgroups.create(self._cgroup_folder, name, memory_bytes=memory, processes=processes)
 
     async def _send(self, message: bytes, descriptors: list[int]) -> None:
         async with self._lock:

@@ -171,13 +171,12 @@ class Checker:
     async def _try(self, case: TracedCase, trial: Trial, gate: Gate) -> Failed | None:
         """Run one data set. Return the failure; None if the program passes or the variant is refused."""
         loaded = case.workload
-        async with self._children.data_for(case, trial) as data:
-            if data is None:
+        assert case.traced is not None
+        async with self._children.tried(case, case.traced, trial, self._deadline_s(loaded)) as found:
+            if found is None:
                 return None
-            assert case.traced is not None
+            data, tried = found
             case.spend({"reference": data.seconds})
-            deadline_s = self._deadline_s(loaded)
-            tried = await self._children.attempt(case.traced, data, trial, deadline_s)
             if isinstance(tried, Failed):
                 return tried
             case.spend(tried.seconds)

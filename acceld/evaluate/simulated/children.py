@@ -14,9 +14,9 @@ import os
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,18 @@ from acceld.evaluate.baselines import oracle_kernel
 from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.admission import Admission, answered
+from acceld.evaluate.correctness.cores import THREADS
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.errors import Errors
-from acceld.evaluate.correctness.gates import Trial
+from acceld.evaluate.correctness.gates import Trial, least_tolerance
 from acceld.evaluate.correctness.noise import Floors, NumpyFloor
 from acceld.evaluate.sandbox import ladder
 from acceld.evaluate.sandbox.jail import Jail, Level
 from acceld.evaluate.sandbox.messages import BadMessage, clean, failure_from, pack, parse
 from acceld.evaluate.sandbox.process import Outcome, SandboxError, Zygote
 from acceld.evaluate.sandbox.reply import Reply
+from acceld.evaluate.simulated.beside import Beside
 from acceld.evaluate.simulated.tracer_modules import tracer_modules
 from acceld.model import Failure, Kernel, Status
 from acceld.workloads import ArraySpec, Precision, Workload
@@ -50,6 +52,8 @@ TASKS = {
 }
 PROGRAM_BYTES = 64 << 20
 _ORACLE_S = 900.0
+_FOLDER = 6
+"""Descriptor of a data set's folder in a child that begins before the data set is complete."""
 _READ_AGAIN_S = 30.0
 """Seconds after which the folder of data sets is read even if there seems to be room, because others may write to it.
 """
@@ -221,16 +225,32 @@ class Children:
         float64: bool = False,
     ) -> Tried | Failed:
         """Execute a traced program on a data set in a fresh process, and compare the outputs."""
+        return await self._attempt(traced, str(data.folder), trial, self._judge_jail(deadline_s), float64=float64)
+
+    async def _attempt(
+        self,
+        traced: Traced,
+        folder: str,
+        trial: Trial,
+        jail: Jail,
+        *,
+        float64: bool = False,
+        shared: Sequence[int] = (),
+    ) -> Tried | Failed:
+        """Execute a traced program on the data set in ``folder``. If descriptors are ``shared``, the data set is complete
+        when the first of them closes.
+        """
         header: dict[str, Any] = {
-            "folder": str(data.folder),
-            "shuffle": data.seed if trial.shuffled else None,
+            "folder": folder,
+            "incomplete": bool(shared),
+            "shuffle": trial.seed if trial.shuffled else None,
             "float64": float64,
             "as_timed": trial.as_timed,
             "chip_functions": trial.shuffled,
         }
         header["max_bytes"] = self._memory_bytes
         outcome, reply = await self._zygote.run(
-            "try", pack(header), self._judge_jail(deadline_s), attachment=traced.reply, offset=traced.offset
+            "try", pack(header), jail, attachment=traced.reply, offset=traced.offset, shared=shared
         )
         with reply:
             raw = _judge_answer(outcome, reply, "running")
@@ -245,14 +265,45 @@ class Children:
         return Tried(errors, raw["seconds"], modelled)
 
     @asynccontextmanager
+    async def tried(
+        self, case: Case, traced: Traced, trial: Trial, deadline_s: float
+    ) -> AsyncIterator[tuple[DataSet, Tried | Failed] | None]:
+        """Hold a trial's data set for the block, and try a program on it. None, with a note in the case, if the variant is
+        not used. WorkloadError as in :meth:`data_for`.
+
+        On a new data set the program runs while the reference is computed.
+        """
+
+        def begin(complete: int, folder: int) -> Coroutine[Any, Any, Tried | Failed]:
+            jail = replace(self._judge_jail(deadline_s), wall_s=deadline_s + _ORACLE_S)
+            return self._attempt(traced, f"/proc/self/fd/{_FOLDER}", trial, jail, shared=(complete, folder))
+
+        beside = Beside(begin)
+        try:
+            async with self.data_for(case, trial, beside) as data:
+                if data is None:
+                    yield None
+                else:
+                    yield data, await beside.result() or await self.attempt(traced, data, trial, deadline_s)
+        finally:
+            await beside.end()
+
+    @asynccontextmanager
     async def data_set(
-        self, workload: Workload, variant: str, seed: int, *, kept: bool = True, measured: bool = False
+        self,
+        workload: Workload,
+        variant: str,
+        seed: int,
+        *,
+        kept: bool = True,
+        measured: bool = False,
+        beside: Beside[Any] | None = None,
     ) -> AsyncIterator[DataSet | Refused]:
         """Hold a data set, new or from disk, for the block. WorkloadError if the reference is at fault.
 
         Afterwards it is removed, unless it is ``kept`` and there is room. Its floors are those stored for the variant.
         With ``measured`` they are those of numpy on these very inputs (and of products of bfloat16 parts, if those are
-        allowed); such a data set is not shared.
+        allowed); such a data set is not shared. What runs ``beside`` begins when the inputs of a new data set are there.
         """
         known = await asyncio.to_thread(self._floors.of_numpy, workload, variant)
         if known is not None and known.refused:
@@ -262,7 +313,9 @@ class Children:
         name = hashlib.sha256(f"{workload.hash}\0{kind}".encode()).hexdigest()[:32]
         folder = self._root / name
         async with self._locks[name]:
-            found = datasets.hold(folder) or await self._write(workload, variant, seed, folder, known, measured)
+            found = datasets.hold(folder) or await self._write(
+                workload, variant, seed, folder, known, measured, beside or Beside(_nothing)
+            )
         if isinstance(found, Refused):
             yield found
             return
@@ -276,18 +329,28 @@ class Children:
             await self.trim()
 
     async def _write(
-        self, workload: Workload, variant: str, seed: int, folder: Path, known: NumpyFloor | None, measured: bool
+        self,
+        workload: Workload,
+        variant: str,
+        seed: int,
+        folder: Path,
+        known: NumpyFloor | None,
+        measured: bool,
+        beside: Beside[Any],
     ) -> tuple[DataSet, int] | Refused:
         """Make a data set once there is room for it. Return it, held."""
+        partial = datasets.partial_of(folder)
         request = {
             "workload": str(workload.folder),
             "values": dict(workload.values) if workload.reshaped else None,
             "seed": seed,
             "variant": variant,
             "folder": str(folder),
+            "partial": str(partial),
             "floors": None if known is None or measured else [floor.plain() for floor in known.floors],
             "closely": measured,
             "split": workload.precision is not Precision.FP32_STRICT,
+            "least": astuple(least_tolerance(workload, variant)),
         }
         jail = Jail(
             memory_bytes=self._memory_bytes,
@@ -295,13 +358,15 @@ class Children:
             cpu_s=int(_ORACLE_S),
             output_bytes=1 << 36,
             trusted=True,
+            threads=THREADS,
             write_paths=(str(self._root),),
         )
         coming_bytes = _disk_bytes(workload)
         self._coming_bytes += coming_bytes
         try:
             await self.trim()
-            outcome, reply = await self._make(workload, pack(request), jail)
+            async with beside.following(partial) as begun:
+                outcome, reply = await self._make(workload, pack(request), jail, begun)
         finally:
             self._coming_bytes -= coming_bytes
         with reply:
@@ -333,13 +398,15 @@ class Children:
         return found
 
     @asynccontextmanager
-    async def data_for(self, case: Case, trial: Trial) -> AsyncIterator[DataSet | None]:
+    async def data_for(
+        self, case: Case, trial: Trial, beside: Beside[Any] | None = None
+    ) -> AsyncIterator[DataSet | None]:
         """Hold a trial's data set for the block. Gives None, and notes it in the case, if the variant is not used.
 
         WorkloadError if the workload's own distribution is refused, or the reference is at fault.
         """
         loaded = case.workload
-        async with self.data_set(loaded, trial.variant, trial.seed, kept=trial.kept) as data:
+        async with self.data_set(loaded, trial.variant, trial.seed, kept=trial.kept, beside=beside) as data:
             if not isinstance(data, Refused):
                 yield data
                 return
@@ -348,10 +415,12 @@ class Children:
         case.refused(trial.name, data.reason, trial)
         yield None
 
-    async def _make(self, workload: Workload, request: bytes, jail: Jail) -> tuple[Outcome, Reply]:
-        """Run the oracle. Without a reference it runs the program of the workload's own kernel."""
+    async def _make(self, workload: Workload, request: bytes, jail: Jail, begun: int) -> tuple[Outcome, Reply]:
+        """Run the oracle, which writes to ``begun`` when inputs are there. Without a reference it runs the program of the
+        workload's own kernel.
+        """
         if workload.reference is not None:
-            return await self._zygote.run("make", request, jail)
+            return await self._zygote.run("make", request, jail, shared=[begun])
         kernel, chip = oracle_kernel(workload)
         traced = await self.trace(kernel, workload.kernel_arguments(), chip)
         if isinstance(traced, Failed):
@@ -362,7 +431,9 @@ class Children:
                 hint=traced.failure.hint,
             )
         try:
-            return await self._zygote.run("make", request, jail, attachment=traced.reply, offset=traced.offset)
+            return await self._zygote.run(
+                "make", request, jail, attachment=traced.reply, offset=traced.offset, shared=[begun]
+            )
         finally:
             traced.close()
 
@@ -386,7 +457,12 @@ class Children:
             wall_s=deadline_s,
             cpu_s=int(deadline_s) + 1,
             trusted=True,
+            threads=THREADS,
         )
+
+
+async def _nothing(*_: int) -> None:
+    """Run nothing beside the making of a data set."""
 
 
 def _disk_bytes(workload: Workload) -> int:

@@ -95,6 +95,8 @@ class _Execution:
         self.loops = program.loops
         self.trips = {number: loop.trips for number, loop in self.loops.items()}
         self.skipped: set[int] = set()
+        self.filled: set[int] = set()
+        """Outputs that the program writes completely."""
         self.live = 0
         self.timed = Timed(options.turns, self._take)
         self.places = (
@@ -166,6 +168,9 @@ class _Execution:
             found = uses.get(buffer.id, [])
             fill = self._fill(buffer.id, found)
             layouts.append(planner.layout(buffer, found, order=orders.get(buffer.id), fill=fill))
+        for number in self.program.outputs if not self.options.turns else ():
+            if planner.coverage.fills(uses.get(number, []), self.program.buffers[number].shape):
+                self.filled.add(number)
         return layouts
 
     def _fill(self, number: int, found: list[Use]) -> float | int | None:
@@ -222,7 +227,8 @@ class _Execution:
                     self.stores[number].array = copy_in(buffer, self.stores[number].layout, values)
                 elif buffer.role is Role.OUTPUT or (number in program.outputs and number not in program.inputs):
                     self._allocate(self.stores[number])
-                    self.stores[number].fill()
+                    if number not in self.filled:
+                        self.stores[number].fill()
             for position, node in enumerate(program.body):
                 if position % _CHECK_EVERY == 0:
                     self.machine.check_deadline()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from acceld.nki.ir.operations import OPS, Trait, having
-from acceld.nki.ir.program import Access, Indirect, Instruction, Loop, Program
+from acceld.nki.ir.program import Access, Affine, Indirect, Instruction, Loop, Program
 from acceld.nki.ir.regions import Box, box
 
 _BOXES_KEPT = 64
@@ -168,6 +168,14 @@ class Coverage:
         True is certain; False means that it could not be shown.
         """
         return self._walk(uses, depth, depth, [])[0]
+
+    def fills(self, uses: Sequence[Use], shape: tuple[int, ...]) -> bool:
+        """Return True if each element of a buffer with this shape is written, and before it is read.
+
+        True is certain; False means that it could not be shown.
+        """
+        fine, written = self._walk(uses, 0, 0, [])
+        return fine and self._covered(Box(tuple(Affine(0) for _ in shape), shape), [], written)
 
     def _walk(self, uses: Sequence[Use], depth: int, root: int, have: list[Box]) -> tuple[bool, list[Box]]:
         written: list[Box] = []

@@ -25,7 +25,10 @@ KIB = 1024
 def written(folder: Path, name: str) -> Path:
     """Write a data set of 4 KiB of input and its expected output of 8 KiB."""
     ones = np.ones(KIB, np.float32)
-    datasets.write(folder / name, [ones], [ones.astype(np.float64)], ["float32"], RECORD)
+    with datasets.writing(folder / name, datasets.partial_of(folder / name)) as writer:
+        writer.inputs([ones])
+        writer.expected(0, ones, elements=ones.size)
+        writer.finish([(ones.shape, "float32")], RECORD)
     return folder / name
 
 

@@ -268,6 +268,16 @@ def test_coverage_is_certain_when_it_says_yes() -> None:
     assert not Coverage({number: loop.trips for number, loop in partly.loops.items()}).complete(uses, 0)
 
 
+@pytest.mark.parametrize(("covered", "reads_before"), [(True, False), (False, False), (True, True)])
+def test_a_buffer_is_filled_if_writes_reach_all_of_it_before_any_read(covered: bool, reads_before: bool) -> None:
+    program, buffer = blocks_program(reads_before=reads_before, covered=covered)
+    coverage = Coverage({number: loop.trips for number, loop in program.loops.items()})
+    uses = all_uses(program)
+    assert coverage.fills(uses[buffer.id], buffer.shape) is (covered and not reads_before)
+    assert not coverage.fills(uses[buffer.id], (*buffer.shape[:-1], buffer.shape[-1] + 1))
+    assert not coverage.fills([], buffer.shape)
+
+
 def test_only_an_access_of_every_element_is_whole() -> None:
     kernel = Kernel()
     tensor = kernel.sbuf((2, 8, 6), axis=1)

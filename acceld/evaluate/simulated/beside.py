@@ -1,0 +1,72 @@
+"""Run a program on a new data set's inputs while the reference is still being computed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Beside(Generic[T]):
+    """A trial that begins once the inputs of a new data set are written, and ends once its expected outputs are.
+
+    ``attempt`` is called with two descriptors: a pipe that closes when the data set is complete, and the data set's
+    folder, which has its last name only then.
+    """
+
+    def __init__(self, attempt: Callable[[int, int], Coroutine[Any, Any, T]]) -> None:
+        self._attempt = attempt
+        self._task: asyncio.Task[T] | None = None
+        self._gate: int | None = None
+        """The end of the pipe that is closed."""
+
+    @contextlib.asynccontextmanager
+    async def following(self, partial: Path) -> AsyncIterator[int]:
+        """Give a descriptor for the block, and begin when something is written to it. The block makes the data set in the
+        folder ``partial``.
+        """
+        read, write = os.pipe()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(read, self._begin, loop, read, partial)
+        try:
+            yield write
+        finally:
+            loop.remove_reader(read)
+            os.close(read)
+            os.close(write)
+
+    def _begin(self, loop: asyncio.AbstractEventLoop, read: int, partial: Path) -> None:
+        loop.remove_reader(read)
+        with contextlib.suppress(FileNotFoundError):  # complete already
+            folder = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            closes, self._gate = os.pipe()
+            self._task = loop.create_task(self._run(closes, folder))
+
+    async def _run(self, closes: int, folder: int) -> T:
+        try:
+            return await self._attempt(closes, folder)
+        finally:
+            os.close(closes)
+            os.close(folder)
+
+    async def result(self) -> T | None:
+        """Return the trial's result, now that the data set is complete; None if it did not begin."""
+        self._open()
+        return None if self._task is None else await self._task
+
+    async def end(self) -> None:
+        """End the trial if it still runs."""
+        self._open()
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _open(self) -> None:
+        if self._gate is not None:
+            os.close(self._gate)
+            self._gate = None
