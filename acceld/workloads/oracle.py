@@ -85,7 +85,7 @@ def called(
         result = forward(*given)
     except WorkloadError:
         raise
-    except Exception as error:  # as above, a person's code
+    except Exception as error:  # a person's code may raise anything
         raise WorkloadError(f"{workload.reference}: forward raised {type(error).__name__}: {error}") from error
     outputs = [np.asarray(one) for one in (result if isinstance(result, tuple | list) else (result,))]
     found, declared = [o.shape for o in outputs], list(shapes)

@@ -52,7 +52,7 @@ def serve(request: bytes, reply: int) -> None:
             os.write(DONE, ANSWER.pack(int.from_bytes(ring, "little"), _NONE if claimed is None else claimed))
     except BuildRefused as error:
         send(reply, _failure(error.rule, error.message, error.line, error.hint))
-    except BaseException as error:  # noqa: BLE001  # as above
+    except BaseException as error:  # noqa: BLE001  # a person's or a model's code may raise anything, SystemExit too
         rule = getattr(error, "rule", "")
         text = str(error) if rule else f"{type(error).__name__}: {error}"
         send(reply, _failure(str(rule) or "exception", text, _line_in(error, str(raw["job"]["filename"]))))

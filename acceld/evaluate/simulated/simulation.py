@@ -16,7 +16,7 @@ from acceld.errors import UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.sandbox.messages import defect_record, failure_record, limit_record, send, unpack
 from acceld.model import Status
-from acceld.nki.errors import KernelFailure
+from acceld.nki.errors import KernelFailure, UnsupportedCall
 from acceld.nki.execute.activations import approximates
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.ir.codec import decode
@@ -102,7 +102,6 @@ def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder
 
 
 def _running_status(error: KernelFailure | UsageError) -> Status:
-    name = type(error).__name__
-    if name == "UnsupportedCall":
+    if isinstance(error, UnsupportedCall):
         return Status.UNSUPPORTED
     return Status.TIMEOUT if getattr(error, "rule", "") == "deadline" else Status.RUNTIME_ERROR
