@@ -1,7 +1,7 @@
 """Convert between number formats, and compute as the engines do, on numpy arrays.
 
-Engines compute in float32 and round once when they write (nki.md D.5). ``REAL[False]`` is that compute type.
-``REAL[True]`` is float64 without rounding to narrow formats, for oracles and noise floors.
+Engines compute in float32 and round once when they write (AWS NKI documentation, nki.isa). ``REAL[False]`` is that
+compute type. ``REAL[True]`` is float64 without rounding to narrow formats, for oracles and noise floors.
 
 Conversions that no public page defines are chosen here once. A float written as an integer is rounded to the nearest,
 because AWS's own nki-library depends on it: ``_modulo`` of its attention_tkg kernel writes x/y - 0.5 to an int32 tile

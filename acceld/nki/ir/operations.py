@@ -6,8 +6,9 @@ and :mod:`acceld.nki.timing.cost` prices them; an operation without a rule in an
 Iteration space (for masks and patterns): ``dst`` = axes of the first destination tile; ``src`` = axes of the first
 source tile; ``kmn`` = (K, M, N) of a matrix product.
 
-Arithmetic is in float32 whatever the operand types, rounded once when written to the destination's type (nki.md D.5);
-matrix products accumulate in float32. Scalars that are per-partition tiles have shape (P, 1).
+Arithmetic is in float32 for all operand types. Results are rounded once, when they are written in the destination's type
+(AWS NKI documentation, nki.isa). Matrix products accumulate in float32. Scalars that are per-partition tiles have
+shape (P, 1).
 """
 
 from __future__ import annotations

@@ -279,7 +279,7 @@ class TunedRules(RulesProposer):
         return lambda: self._now() >= ends
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the result of the plan's steps, one after the other."""
+        """Return the kernel after all rewrites of the plan, applied one after the other."""
         if request.index > 0:
             return None
         kernel, (shapes, dtypes) = request.parent.kernel, self._facts_of(request.problem.arguments)

@@ -63,7 +63,7 @@ def inputs() -> tuple[bytes, ...]:
 
 
 def expected() -> bytes:
-    """Return the output that a sound core gives."""
+    """Return the correct output."""
     left = np.arange(128 * 64, dtype=np.float32).reshape(128, 64) % 97
     return (left + left[::-1] + 1).tobytes()
 
