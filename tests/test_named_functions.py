@@ -26,7 +26,7 @@ QUOTED = re.compile(rf"[\"'](?:{'|'.join(PACKAGES)})\.\w")
 FILES = re.compile(r"acceld\.(?:db|toml|log|service|sock|py)(?:\.\w+)*")
 """Files of a state folder or a project, which look the same."""
 ATTRIBUTES = ("telemetry.py", "test_telemetry.py")
-"""Files whose texts name attributes of spans, which look the same."""
+"""Files whose texts name attributes of telemetry spans, in the same form as functions."""
 ABSENT = "no_such"
 """Part of every name that a test gives to something that must not exist."""
 FUNCTIONS_AT_LEAST = 18

@@ -361,7 +361,8 @@ class Toolbox:
     async def _workload(self, name: str) -> Workload:
         if not name:
             raise UsageError(
-                "a workload is needed", hint="list_workloads names them; a folder with workload.toml will do"
+                "a workload is needed",
+                hint="list_workloads lists them; the path of a folder with workload.toml is accepted too",
             )
         return await asyncio.to_thread(self.places.workload, name)
 

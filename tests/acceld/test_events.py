@@ -24,7 +24,7 @@ def test_an_event_that_is_written_reads_back_equal(data: EventData) -> None:
 
 
 def test_keys_stand_as_they_always_did() -> None:
-    """An insight's own kind and a wish's arguments have keys that records can not have."""
+    """Check two keys that differ from their fields' names: an insight's kind, and the arguments of an action."""
     assert list(to_json(InsightWritten(38, "Hoist", "positive", 1.3))) == ["insight", "title", "kind", "speedup"]
     assert to_json(Steered("pin", "ann", "pinned", {"candidate": 7})) == {
         "action": "pin",

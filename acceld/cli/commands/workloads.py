@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _least(one: Workload) -> tuple[str, str]:
-    """Return the first chip that one of the baselines is for, and the roofline there."""
+    """Return the first chip of the workload's baselines, and the roofline on that chip."""
     chips = [chip for target in TARGETS.values() for api in one.baselines for chip in target.chips.get(api, ())]
     chip = next(iter(chips), "trn1")
     return chip, figures.duration(roofline.roofline_us(one, chip))

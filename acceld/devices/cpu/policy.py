@@ -29,7 +29,7 @@ _FAMILIES = re.compile(
     r"(pthread|thrd|mtx|cnd|sched|shm|sem|mq|aio|timer|cblas|io_uring|inotify|process_vm)_\w+|posix_spawnp?"
     r"|dwarf_\w+|dl(open|sym|vsym|close|mopen|addr|info|_iterate_phdr)|sig(action|procmask|queue|altstack|longjmp|setjmp|suspend|wait\w*)"
 )
-"""Patterns of such names."""
+"""Patterns of forbidden names."""
 _MARK = "\x02"
 """Mark in place of a line end within a comment."""
 _SPLICE = re.compile(r"\\[^\S\n]*\n")

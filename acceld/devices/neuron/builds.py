@@ -38,7 +38,8 @@ class Builds:
 
 
 def compile_request(machine: Machine, kernel: Kernel, loaded: Workload) -> CompileRequest:
-    """Return the request for a kernel of a workload. UsageError or KernelFailure if the file has no such function.
+    """Return the request for a kernel of a workload. UsageError or KernelFailure if the file lacks the kernel's
+    function.
 
     The NEFF's inputs have the names of the kernel's own parameters. Arguments go by position.
     """

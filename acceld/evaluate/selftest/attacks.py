@@ -218,7 +218,7 @@ def _sidecar(path: Path) -> dict[str, str]:
 
 
 def _spoken(name: str) -> str:
-    """Return the expectation that a path implies: that of the last part with such a word."""
+    """Return the expectation that a path implies, by its last part with a word of :data:`_MEANINGS`."""
     for part in reversed(Path(name).parts):
         whole, words = part.lower(), set(re.split(r"[^a-z]+", part.lower()))
         if whole in EXPECTATIONS or whole in _ALIASES:

@@ -20,9 +20,7 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
 
 
 def build(context: Context) -> Step:
-    """Return the instruction as a function of iteration and window. MissingRule for an operation without such a
-    function.
-    """
+    """Return the instruction as a function of iteration and window. MissingRule for an operation that has none."""
     builder = BUILDERS.get(context.op)
     if builder is None:
         raise MissingRule(f"operation {context.op!r} has no execution rule")

@@ -221,7 +221,7 @@ def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> flo
 
 
 def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why: int) -> tuple[float, float, int]:
-    """Return begin, end and cause of a transfer that uses the gaps from ``ready`` on, and for the rest the time after
+    """Return begin, end and cause of a transfer. It uses the gaps from ``ready`` on; its remaining part runs after
     ``last``.
     """
     later: list[_Gap] = []

@@ -26,7 +26,7 @@ class HoistDivision(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield innermost loops with such a division."""
+        """Yield innermost loops with a division by a loop-invariant float."""
         for loop in kernel.loops:
             if loops_in(loop.body):
                 continue

@@ -27,7 +27,7 @@ class Vectorize(Rule):
     change_class = "mixed"
 
     def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the innermost loops without such a pragma."""
+        """Yield the innermost loops without a pragma for vectorizing."""
         for loop in kernel.loops:
             carried = _vectorizable(kernel, loop)
             if carried is None:

@@ -84,7 +84,7 @@ class ProfileSummary:
     """The profiler's summary of one execution."""
 
     total_us: float
-    """Hardware start to stop, idle time included; without the host."""
+    """Time from hardware start to hardware stop, with idle time, without the host's time."""
     engines_us: Mapping[str, float]
     """Active time by engine, waiting on semaphores excluded; ``dma`` too."""
     counters: Mapping[str, float]
