@@ -29,6 +29,7 @@ MODULES = (
     "widen_tiles",
     "fill_partitions",
     "reduce_in_activation",
+    "scale_after_product",
     "consume_psum",
     "fold_scalars",
     "place_engine",

@@ -66,7 +66,7 @@ def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | N
     """Return the operand swap that makes the transpose ``turn`` unnecessary; or the reason why there is none; or None
     if ``turn`` does not transpose a computed tile.
     """
-    source = _transposed(kernel, turn)
+    source = transposed(kernel, turn)
     if source is None or kernel.space_of(source.name) != "sbuf" or not _made_on_chip(kernel, source.name):
         return None
     where = f"line {turn.line}:"
@@ -74,13 +74,13 @@ def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | N
     if part is None:
         return f"{where} {source.name} is not transposed by blocks of {BLOCK} columns in a loop over them"
     copies = kernel.readers(turn.target.name) if turn.target is not None else []
-    if len(copies) != 1 or not _is_copy(kernel, copies[0], turn):
+    if len(copies) != 1 or not is_copy(kernel, copies[0], turn):
         return f"{where} the transpose is not only copied out of PSUM"
     swap = OperandSwap(turn, copies[0], source, part, part.trips or 0)
     return _Origin(kernel, swap).problem() or swap
 
 
-def _transposed(kernel: KernelModule, turn: Statement) -> Access | None:
+def transposed(kernel: KernelModule, turn: Statement) -> Access | None:
     """Return the access that a statement transposes on the tensor engine; None if it is not such a transpose."""
     if turn.kind != "op" or turn.augmented or kernel.mask(turn):
         return None
@@ -120,7 +120,7 @@ def _part(turn: Statement, source: Access) -> Loop | None:
     return None
 
 
-def _is_copy(kernel: KernelModule, copy: Statement, turn: Statement) -> bool:
+def is_copy(kernel: KernelModule, copy: Statement, turn: Statement) -> bool:
     read = copy.reads.get("src")
     plain = copy.kind == "op" and copy.op in ("copy", "tensor_copy") and not copy.augmented and not kernel.mask(copy)
     if not plain or copy.parent is not turn.parent or read is None or copy.target is None or turn.target is None:

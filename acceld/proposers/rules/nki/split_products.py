@@ -50,7 +50,10 @@ class SplitProducts(Rule):
     change_class = "mixed"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield one place for all products of the kernel, since parts are made once for all their readers."""
+        """Yield one place for all products of the kernel, and one for each group that shares no operand with the others.
+
+        Parts are made once for all their readers. They cost element-wise work, which not every product is worth.
+        """
         products = [one for one in kernel.statements if _is_product(kernel, one)]
         if not products:
             return
@@ -60,19 +63,40 @@ class SplitProducts(Rule):
         if not ready:
             yield self.refused(products[0].line, problems[0], wish)
             return
-        names = sorted({access.name for product in ready for access in _operands(product)})
-        yield self.found(
-            ready[0].line,
-            partial(_split, kernel, ready),
-            *([Variant("stacked", {"stacked": 1})] if all(_can_stack(kernel, one) for one in ready) else []),
+        groups = _groups(ready)
+        yield self._place(kernel, profile, ready)
+        for group in groups if len(groups) > 1 else ():
+            yield self._place(kernel, profile, group, key="alone")
+
+    def _place(
+        self, kernel: KernelModule, profile: Profile | None, products: Sequence[Statement], key: str = ""
+    ) -> Finding:
+        names = sorted({access.name for product in products for access in _operands(product)})
+        return self.found(
+            products[0].line,
+            partial(_split, kernel, products),
+            *([Variant("stacked", {"stacked": 1})] if all(_can_stack(kernel, one) for one in products) else []),
             Variant("three products"),
             precondition=f"parts of {', '.join(names)} are made wherever these are written, and sums are kept in PSUM",
-            plan=f"{len(ready)} products take float32 operands, four passes of the tensor engine each. Split "
+            plan=f"{len(products)} products take float32 operands, four passes of the tensor engine each. Split "
             f"{', '.join(names)} into a high and a low bfloat16 part where they are written, and add up three products "
             "of parts. The workload must allow the error of about 4e-6.",
             benefit=0.25 * busy_share(profile, "tensor") if profile else 0.2,
             gain_percent=(0.0, 25.0),
+            key=key,
         )
+
+
+def _groups(products: Sequence[Statement]) -> list[list[Statement]]:
+    """Return products in groups that share no operand with each other."""
+    groups: list[tuple[set[str], list[Statement]]] = []
+    for product in products:
+        names, members = {access.name for access in _operands(product)}, [product]
+        for group in [one for one in groups if one[0] & names]:
+            groups.remove(group)
+            names, members = group[0] | names, [*group[1], *members]
+        groups.append((names, members))
+    return [sorted(members, key=lambda one: one.start) for _, members in groups]
 
 
 @dataclass(frozen=True)

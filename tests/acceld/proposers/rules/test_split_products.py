@@ -213,6 +213,30 @@ def test_work_that_does_not_go_column_by_column_is_not_cut(old: str, new: str) -
     assert sites("tile_columns", SCAN.replace(old, new), SCAN_SHAPES) == []
 
 
+def test_products_without_a_common_operand_are_split_alone_too() -> None:
+    second = HALF.split("buffer=nl.shared_hbm)\n", 1)[1].replace("total", "more").replace("_tile", "_half")
+    second = second.replace("x[row", "y[row").replace("w[", "v[").replace("out[row, p", "out[2 + row, p")
+    source = PRODUCT.replace(
+        "(2, 128, 512), dtype=nl.float32, buffer=nl.shared", "(4, 128, 512), dtype=nl.float32, buffer=nl.shared"
+    )
+    source = source.replace("kernel(x, w)", "kernel(x, w, y, v)").replace(
+        "    return out\n", second.replace("    p = nl.arange(128)[:, None]\n    f = nl.arange(512)[None, :]\n", "")
+    )
+    shapes = [*PRODUCT_SHAPES, *HALF_SHAPES]
+    found = sites("split_products", source, shapes)
+    assert [(site.key, [one.name for one in site.variants]) for site in found] == [
+        ("", ["three products"]),
+        ("alone", ["three products"]),
+        ("alone", ["stacked", "three products"]),
+    ]
+    first = applied("split_products", source, shapes, site=1)
+    assert "w_tile_hi" in first and "w_half_hi" not in first
+    assert 0 < error(source, first, shapes) < 1e-5
+    other = applied("split_products", source, shapes, site=2)
+    assert "w_tile_hi" not in other and "w_half_hi" in other
+    assert 0 < error(source, other, shapes) < 1e-5
+
+
 @pytest.mark.parametrize("tile", ["dtype=x.dtype", "dtype=nl.float32"])
 @pytest.mark.parametrize(("dtype", "offered"), [("float32", True), ("bfloat16", False)])
 def test_only_operands_of_float32_are_split(dtype: str, offered: bool, tile: str) -> None:
