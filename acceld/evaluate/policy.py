@@ -101,7 +101,10 @@ FRAMES = frozenset(
 _HIDDEN_NAME = re.compile(
     r"__(class|base|bases|mro|subclasses|globals|builtins|import|code|dict|loader|spec|reduce|getattribute)__"
 )
-_BASES = frozenset({"NamedTuple", "Enum", "IntEnum", "object", "Protocol", "Generic"})
+_ENUMS = frozenset({"Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"})
+_BASES = _ENUMS | {"NamedTuple", "object", "Protocol", "Generic", "ABC"}
+_MEMBERS = frozenset({"str", "int"})
+"""Types that an enumeration's members may have."""
 MAX_CHARACTERS = 1_000_000
 
 
@@ -350,9 +353,10 @@ def _reads(node: ast.AST) -> TypeGuard[ast.Call]:
 
 
 def _class(node: ast.ClassDef) -> tuple[str, str, str] | None:
-    for base in node.bases:
-        name = base.id if isinstance(base, ast.Name) else base.attr if isinstance(base, ast.Attribute) else ""
-        if name not in _BASES:
+    names = [getattr(base, "id", getattr(base, "attr", "")) for base in node.bases]
+    allowed = _BASES | _MEMBERS if _ENUMS.intersection(names) else _BASES
+    for name, base in zip(names, node.bases, strict=True):
+        if name not in allowed:
             return "class", f"a candidate may not inherit from {ast.unparse(base)}", ""
     for statement in node.body:
         if isinstance(statement, ast.FunctionDef) and statement.name.startswith("__") and statement.name != "__init__":

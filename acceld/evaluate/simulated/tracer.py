@@ -16,6 +16,7 @@ import json
 import secrets
 import sys
 import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -72,7 +73,8 @@ def _watch() -> list[str]:
     """Refuse code that is made from text or code objects while the kernel runs. Return a list of the attempts.
 
     The evaluated program must follow from the source alone. Exceptions are the standard library, which makes code for
-    data classes and named tuples, and the front end, which runs the kernel itself and its modules.
+    data classes and named tuples, and the front end, which runs the kernel itself and its modules. ``typing`` compiles the
+    annotations of a named tuple, which it does not run.
     """
     trusted = {sys._getframe().f_code.co_filename, tracing.__file__, dataclasses.__file__, collections.__file__}
     trusted |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", ast.__file__}
@@ -80,7 +82,10 @@ def _watch() -> list[str]:
     frame_of = sys._getframe
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
-        if event in _MAKES_CODE and frame_of(1).f_code.co_filename not in trusted:
+        if event not in _MAKES_CODE:
+            return
+        maker = frame_of(1).f_code.co_filename
+        if maker not in trusted and (event, maker) != ("compile", typing.__file__):
             broken.append(f"the kernel creates code while it is traced ({event})")
             raise KernelCrash(broken[0], rule="audit", line=frame_of(1).f_lineno)
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, prod
 
-from acceld.chips import VECTOR_TRANSPOSE, ChipSpec
+from acceld.chips import VECTOR_TRANSPOSE, ChipSpec, chip_spec
 from acceld.nki.errors import MissingRule, UnsupportedCall
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
-from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Operand, Space
+from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Operand, Program, Space
 from acceld.nki.timing.parameters import TimelineParams
 
 DMA_OPS = frozenset({"dma_copy", "dma_compute", "dma_transpose", "exchange"})
@@ -68,6 +68,19 @@ class CostModel:
     chip: ChipSpec
     params: TimelineParams
     buffers: tuple[Buffer, ...]
+    recast: frozenset[int] = frozenset()
+    """Buffers whose bits are also read as a type of another width."""
+
+    @classmethod
+    def of(cls, program: Program, params: TimelineParams) -> CostModel:
+        """Return the model for the program's chip and buffers."""
+        recast: set[int] = set()
+        for instruction, _ in program.walk():
+            if instruction.op == "bitcast":
+                accesses = instruction.accesses
+                widths = {DTYPE_BYTES[access.dtype or program.buffers[access.buffer].dtype] for access in accesses}
+                recast.update(access.buffer for access in accesses if len(widths) > 1)
+        return cls(chip_spec(program.chip), params, program.buffers, frozenset(recast))
 
     def cost(
         self, instruction: Instruction, engine: Engine, shape: tuple[int, ...], *, handed_over: bool = False
@@ -353,6 +366,8 @@ class CostModel:
         data = instruction.srcs[0]
         if not isinstance(data, Access) or not self._all_narrow(instruction):
             return 1.0
+        if any(access.buffer in self.recast for access in instruction.accesses):
+            return 1.0  # the arithmetic is in float32, and is not documented to keep the bits of parts of wider numbers
         if any(self.buffers[a.buffer].space is Space.PSUM for a in (data, instruction.dsts[0])):
             gain /= 2
         return gain if self._neighbors(instruction) else gain / 2

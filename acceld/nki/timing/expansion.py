@@ -121,7 +121,7 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
     handed, left = _handed_over(program, model, nodes, place)
     if left:
         program = _in_psum(program, left)
-        model = CostModel(model.chip, model.params, program.buffers)
+        model = replace(model, buffers=program.buffers)
     grids = make_grids(program.buffers, accesses, full)
     varying = _varying(nodes)
     folding = accumulating(node for node, _ in nodes)

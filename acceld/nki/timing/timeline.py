@@ -176,7 +176,7 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
         program = fuse(program)
     if params.sums_apart:
         program = compiler_legacy.sums_apart(program)
-    model = CostModel(chip, params, program.buffers)
+    model = CostModel.of(program, params)
     loops = program.loops
     dynamic = [loop for loop in loops.values() if loop.at_run_time]
     full = {number: loop.trips for number, loop in loops.items()}
@@ -236,7 +236,7 @@ def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
         return program, found
     if _executions(program.body, trips) > MOST_EVENTS:
         return program, found
-    _, stream, machine = _planned(program, CostModel(chip_spec(program.chip), params, program.buffers), trips)
+    _, stream, machine = _planned(program, CostModel.of(program, params), trips)
     shared = {stream.outputs[event][0] for event, became in enumerate(machine.became) if became == 2}
     for event, became in enumerate(machine.became):
         outs = stream.outputs[event]
@@ -398,7 +398,7 @@ def _assemble(
 ) -> Timeline:
     latency = figures["total_us"] * params.latency_scale + params.kernel_start_us + params.kernel_end_us
     known = not dynamic or params.dynamic_trips is not None
-    written = _as_written(program, run.prepared, CostModel(chip, params, program.buffers), full)
+    written = _as_written(program, run.prepared, CostModel.of(program, params), full)
     engines = {engine.value: figures[f"busy.{engine.value}"] for engine in ENGINES}
     indirect = any(access.indirect for node, _ in program.walk() for access in node.accesses)
     return Timeline(

@@ -103,6 +103,8 @@ def test_a_class_may_not_inherit_what_it_was_not_given() -> None:
     assert found is not None
     assert found.rule == "class"
     assert check("from typing import NamedTuple\n\n\nclass Tile(NamedTuple):\n    rows: int\n") is None
+    assert check("from enum import Enum\n\n\nclass Mode(str, Enum):\n    ON = 'on'\n") is None
+    assert check("class Mode(str):\n    pass\n") is not None
 
 
 @pytest.mark.parametrize("text", ["def kernel(:", "\0", "x = " + "(" * 5000 + ")" * 5000])

@@ -19,8 +19,9 @@ from tests.acceld.nki.tiles import Writer, tile
 def cost(writer: Writer, *, chip: str = "trn1", handed_over: bool = False) -> Cost:
     """Cost of the last instruction written."""
     params = LEGACY if chip == "trn1" else CURRENT
-    model = CostModel(CHIPS[chip], params, tuple(writer.buffers))
-    node = writer.done().body[-1]
+    program = writer.done(chip=chip) if chip == "trn1" else writer.done("nki", chip)
+    model = CostModel.of(program, params)
+    node = program.body[-1]
     assert isinstance(node, Instruction)
     engine = (place if chip == "trn1" else place_current)(node, model)
     return model.cost(node, engine, iteration_shape(node), handed_over=handed_over)
@@ -118,6 +119,20 @@ def test_unplaced_tensor_scalars_go_to_the_scalar_engine_unless_small() -> None:
     assert cost(w).engine is Engine.SCALAR
     w.do("tensor_scalar", tile(small), tile(small), 2.0, op0="multiply")
     assert cost(w).engine is Engine.VECTOR
+
+
+@pytest.mark.parametrize("viewed", ["source", "destination"])
+def test_numbers_copied_as_halves_take_no_less_than_the_numbers(viewed: str) -> None:
+    whole, halves = Writer(), Writer()
+    whole.do("copy", tile(whole.sbuf(128, 512)), tile(whole.sbuf(128, 512)), engine=Engine.VECTOR)
+    number = halves.sbuf(128, 512)
+    there, here = (halves.sbuf(128, 1024, dtype="bfloat16") for _ in range(2))
+    if viewed == "source":
+        halves.do("bitcast", tile(here), tile(number))
+    else:
+        halves.do("bitcast", tile(number), tile(there))
+    halves.do("copy", tile(there), tile(here), engine=Engine.VECTOR)
+    assert cost(halves, chip="trn2").busy_us > cost(whole, chip="trn2").busy_us
 
 
 def test_trn2_copies_sixteen_bit_data_four_times_faster() -> None:
