@@ -8,7 +8,7 @@ of a workload is imported only by :func:`load_reference`, :func:`make_inputs` an
 
 from acceld.workloads.checks import MetamorphicPair, metamorphic_pair
 from acceld.workloads.discovery import find_workloads, workload
-from acceld.workloads.inputs import make_inputs, supported_distributions
+from acceld.workloads.inputs import PAPER_SEEDS, make_inputs, supported_distributions
 from acceld.workloads.loading import every_shape, hidden_shapes, load_workload
 from acceld.workloads.oracle import (
     Reference,
@@ -39,6 +39,7 @@ from acceld.workloads.records import (
 __all__ = [
     "BASELINE_FILES",
     "DISTRIBUTIONS",
+    "PAPER_SEEDS",
     "Anchor",
     "Argument",
     "ArraySpec",

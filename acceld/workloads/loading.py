@@ -34,7 +34,7 @@ INDEX_KINDS = ("permutation", "indptr")
 """Distributions of index arrays, which no derived distribution changes."""
 _TOP = (
     "name family description precision tolerance tags values arguments outputs distributions work baselines "
-    "variants anchors metamorphic nan reference rows kernel sample hidden shapes weight flashinfer"
+    "variants anchors metamorphic nan reference drawn rows kernel sample hidden shapes weight flashinfer"
 ).split()
 
 
@@ -195,6 +195,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
         reshaped=instead is not None,
         nan=top.flag("nan"),
         definition=_definition(top.table("flashinfer"), values) if "flashinfer" in data else None,
+        drawn=top.flag("drawn"),
         rows=_rows(top, outputs),
     )
 

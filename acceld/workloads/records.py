@@ -258,6 +258,8 @@ class Workload:
     """True if outputs must be NaN exactly where the reference's are, for inputs with NaN."""
     definition: Definition | None = None
     """The workload's definition in flashinfer-bench, if it has one."""
+    drawn: bool = False
+    """True if inputs may be drawn as the arguments' distributions say; ``get_inputs`` then gives the published ones only."""
     rows: tuple[str, ...] = ()
     """Leading axes of every output along which the reference may be computed block by block."""
 

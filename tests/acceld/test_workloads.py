@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -300,6 +302,47 @@ def test_a_reference_that_raises_is_named(tmp_path: Path) -> None:
     (one.folder / "reference.py").write_text("def forward(x):\n    return x[:2]\n")
     with pytest.raises(WorkloadError, match=r"returned shapes \[\(2, 8\)\]"):
         reference_outputs(one, make_inputs(one, 1))
+
+
+@pytest.mark.parametrize("name", ["add_rmsnorm_matmul", "mamba", "matmul_add_rmsnorm"])
+def test_secret_inputs_are_drawn_as_declared_which_is_how_the_published_ones_are(name: str) -> None:
+    one = workload(name)
+    published, drawn, again = make_inputs(one, 21), make_inputs(one, 22), make_inputs(one, 22)
+    assert one.drawn and one.reference is not None
+    for argument, theirs, ours, same in zip(one.arguments, published, drawn, again, strict=True):
+        if argument.is_scalar:
+            assert theirs == ours
+            continue
+        assert (theirs.shape, theirs.dtype) == (ours.shape, ours.dtype)
+        assert np.array_equal(ours, same) and not np.array_equal(ours, theirs)
+        slack = 6 / np.sqrt(theirs.size)
+        assert abs(theirs.mean() - ours.mean()) < slack * theirs.std()
+        assert abs(np.abs(theirs).mean() - np.abs(ours).mean()) < slack * theirs.std()
+        assert abs(theirs.std() / ours.std() - 1) < slack
+
+
+@pytest.mark.parametrize("name", sorted(name for name, one in find_workloads().items() if one.drawn))
+def test_published_inputs_fit_the_declared_distribution(name: str) -> None:
+    one = workload(name)
+    assert one.reference is not None
+    small = re.sub(r"^([A-Z, ]+) = .*\d.*$", _shrunk, one.reference.read_text(), count=1, flags=re.MULTILINE)
+    functions: dict[str, Any] = {}
+    exec(small, functions)  # noqa: S102  # our own reference
+    np.random.seed(0)
+    for argument, array in zip(one.arguments, functions["get_inputs"](), strict=True):
+        how = argument.distribution
+        if how is None:
+            continue
+        assert how.kind == "normal" and array.dtype.name == argument.dtype
+        assert (array >= 0).all() == how.absolute
+        signed = array * np.random.choice([-1, 1], array.shape) if how.absolute else array
+        assert abs(signed.mean() - how.mean) < 6 * how.std / np.sqrt(array.size)
+        assert abs(signed.std() / how.std - 1) < 6 / np.sqrt(array.size)
+
+
+def _shrunk(match: re.Match[str]) -> str:
+    names = match[1].split(", ")
+    return f"{', '.join(names)} = {', '.join(['16'] * len(names))}"
 
 
 @pytest.mark.parametrize("name", sorted(name for name, one in find_workloads().items() if one.rows))

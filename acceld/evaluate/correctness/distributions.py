@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 OWN = "own"
 SPECIAL = "special"
-PAPER_SEEDS = (0, 21, 42, 63, 84)
-"""The seeds of the published gate."""
 NOISY = 1e-3
 """Relative L2 floor above which a variant or a band is not used. Variants that a workload declares are always used."""
 _BOOST = 10

@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from acceld.evaluate.correctness.bands import is_banded, pieces_of
-from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, SPECIAL, strict_variants
+from acceld.evaluate.correctness.distributions import OWN, SPECIAL, strict_variants
 from acceld.evaluate.correctness.errors import NONE, Errors
 from acceld.evaluate.correctness.tolerance import Tolerance, tolerance_from
 from acceld.model import OWN_ORACLE, Check
-from acceld.workloads import Precision, Workload
+from acceld.workloads import PAPER_SEEDS, Precision, Workload
 
 FRESH_SEEDS = 5
 EXPENSIVE_S = 1.0

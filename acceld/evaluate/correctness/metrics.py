@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acceld.cores import on_every_core
 from acceld.evaluate.correctness.bands import Piece
-from acceld.evaluate.correctness.cores import on_every_core
 from acceld.evaluate.correctness.errors import BROKEN, NONE, Errors
 
 _BLOCK_ELEMENTS = 1 << 16

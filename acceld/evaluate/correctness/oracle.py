@@ -19,10 +19,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from acceld.cores import on_every_core
 from acceld.errors import WorkloadError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import Piece, is_banded, pieces_of
-from acceld.evaluate.correctness.cores import on_every_core
 from acceld.evaluate.correctness.distributions import NOISY, inputs_of, is_boosted
 from acceld.evaluate.correctness.errors import BROKEN, Errors
 from acceld.evaluate.correctness.metrics import Comparison, compare_pieces, sum_of_squares

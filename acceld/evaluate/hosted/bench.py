@@ -20,10 +20,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from acceld.cores import THREADS
 from acceld.errors import WorkloadError
 from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness.admission import Admission, answered
-from acceld.evaluate.correctness.cores import THREADS
 from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.hosted.arena import Layout, memory_file
 from acceld.evaluate.hosted.driver import Driver, Job, Lease, Rights

@@ -23,7 +23,7 @@ from acceld.evaluate.case import Failed, Recent
 from acceld.evaluate.comparison import SESSIONS
 from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.checks import placed
-from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
+from acceld.evaluate.correctness.distributions import OWN, strict_variants
 from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import Trial, check_errors, fresh_seed
 from acceld.evaluate.correctness.noise import NumpyFloor
@@ -40,7 +40,7 @@ from acceld.evaluate.sandbox.process import TRIES, LostError, lost_in
 from acceld.evaluate.shapes import at_shape
 from acceld.model import Correctness, Evaluation, Failure, Gate, Kernel, Profile, Source, Status
 from acceld.roofline import least_us
-from acceld.workloads import Workload, load_workload, shape_text
+from acceld.workloads import PAPER_SEEDS, Workload, load_workload, shape_text
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from acceld.errors import WorkloadError
 from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.correctness.checks import WORST, bounded, worst_row
-from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS
+from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import Trial, check_errors
 from acceld.evaluate.correctness.noise import Floors
@@ -16,6 +16,7 @@ from acceld.evaluate.hosted.bench import Artefact, Checked, Draw
 from acceld.evaluate.hosted.driver import Lease
 from acceld.evaluate.hosted.profiles import Measured
 from acceld.model import Check, Failure, Gate, Status
+from acceld.workloads import PAPER_SEEDS
 
 
 @dataclass(slots=True, kw_only=True)

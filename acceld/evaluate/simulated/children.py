@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from acceld.config import EvaluateConfig
+from acceld.cores import THREADS
 from acceld.errors import WorkloadError
 from acceld.evaluate.baselines import oracle_kernel
 from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.admission import Admission, answered
-from acceld.evaluate.correctness.cores import THREADS
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.errors import Errors

@@ -9,7 +9,7 @@ import pytest
 
 from acceld.evaluate.case import Case
 from acceld.evaluate.correctness.checks import WORST, bounded, correctness_of, near, placed, worst_row
-from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
+from acceld.evaluate.correctness.distributions import OWN, strict_variants
 from acceld.evaluate.correctness.errors import BROKEN, NONE, Errors
 from acceld.evaluate.correctness.gates import (
     FRESH_SEEDS,
@@ -24,7 +24,7 @@ from acceld.evaluate.correctness.gates import (
 )
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import OWN_ORACLE, Check, Failure, Gate, Kernel
-from acceld.workloads import workload
+from acceld.workloads import PAPER_SEEDS, workload
 
 SILU, MATMUL = workload("silu"), workload("matmul")
 FLOOR = Errors(5e-8, 5e-8, 1e-6)
