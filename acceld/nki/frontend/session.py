@@ -43,7 +43,7 @@ class LaunchedWhileLoading(BaseException):
 class TraceOptions:
     """Limits and choices of a trace.
 
-    ``deadline_s`` is wall time; ``module_stubs`` lets imports of modules that are not installed pass until they
+    ``deadline_s`` is processor time; ``module_stubs`` lets imports of modules that are not installed pass until they
     are used; ``strict_block_dims`` refuses block dimensions of on-chip tensors; ``source_root`` is a folder whose
     modules a kernel may import. With ``permitted`` the file is read as the subset of Python that it
     describes (:mod:`acceld.nki.frontend.guarded`).
@@ -90,9 +90,9 @@ class Session:
 
     def check_deadline(self) -> None:
         """Raise LimitExceeded once the deadline is past."""
-        if time.monotonic() > self.deadline:
+        if time.thread_time() > self.deadline:
             raise LimitExceeded(
-                f"tracing took more than {self.options.deadline_s:g} s",
+                f"tracing took more than {self.options.deadline_s:g} s of processor time",
                 rule="trace_deadline",
                 line=self.last_line,
                 hint="keep loops as nl.affine_range or nl.sequential_range instead of Python's range",

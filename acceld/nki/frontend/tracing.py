@@ -57,7 +57,7 @@ def trace(
     check_target(api, chip, lnc)
     tree = parse(source, filename)
     name = entry_in(tree, entry)
-    session = Session(filename, api, chip, tuple(grid), lnc, options, name, time.monotonic() + options.deadline_s)
+    session = Session(filename, api, chip, tuple(grid), lnc, options, name, time.thread_time() + options.deadline_s)
     front_end = _front_end(api, session)
     try:
         with imports(session, front_end.modules(), front_end.roots), _deadline(session):
@@ -294,7 +294,7 @@ def _deadline(session: Session) -> Iterator[None]:
     active = True
 
     def expire(number: int, frame: FrameType | None) -> None:
-        if not active:
+        if not active or time.thread_time() < session.deadline:
             return
         while frame is not None and frame.f_code.co_filename != session.filename:
             frame = frame.f_back
@@ -305,7 +305,7 @@ def _deadline(session: Session) -> Iterator[None]:
 
     started = time.monotonic()
     previous = signal.signal(signal.SIGALRM, expire)
-    delay, interval = signal.setitimer(signal.ITIMER_REAL, max(0.001, session.deadline - started), 0.1)
+    delay, interval = signal.setitimer(signal.ITIMER_REAL, max(0.001, session.options.deadline_s), 0.1)
     try:
         yield
     finally:
