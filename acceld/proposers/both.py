@@ -16,11 +16,11 @@ TOLD = 6
 
 
 class BothProposer:
-    """Let models make plans 0, 2, 4 ... of a parent, and rules the others. When rules have no more plans, models plan
+    """Let rules make plans 0, 2, 4 ... of a parent, and models the others. When rules have no more plans, models plan
     alone.
 
-    Rules that tune whole sequences make only one plan for a parent, because that plan already includes the gains of
-    further ones. Notes for the planner and the executor list the changes that rules would make, and the places where
+    Rules come first, so that where few candidates are left every parent's best rewrites are among them. Rules that tune
+    whole sequences make only one plan for a parent, because that plan already includes the gains of further ones. Notes for the planner and the executor list the changes that rules would make, and the places where
     rules refuse, with reasons. Models alone do repairs, first kernels and insights.
     """
 
@@ -37,7 +37,7 @@ class BothProposer:
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """Return a plan by models or by rules."""
-        if request.index % 2:
+        if request.index % 2 == 0:
             ruled = await self.rules.plan(replace(request, index=request.index // 2))
             if ruled is not None:
                 return replace(ruled, index=request.index)

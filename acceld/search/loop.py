@@ -106,6 +106,7 @@ class Search:
         self._codeless: Counter[str] = Counter()
         """Attempts without code in this process, counted by reason."""
         self._allowance = Allowance(None, 0, 0)
+        self._parents = 0
         self._begun = asyncio.Semaphore(parts.ahead)
         self._useful_below_us: float | None = None
         self._started = time.monotonic()
@@ -232,6 +233,7 @@ class Search:
         parents = tuple(p for p in parents if p.id not in self.control.vetoed) or (self._need(self.baseline),)
         parents += tuple(await self._branches(parents))
         await store.change(start_iteration, run.id, self.iteration, [parent.id for parent in parents])
+        self._parents = len(parents)
         self._allowance = self._allowed(len(parents))
         self._begun = asyncio.Semaphore(self.parts.ahead + int(str(self.parts.evaluator.statistics().get("slots", 0))))
         self._useful_below_us = self._useful(parents)
@@ -282,6 +284,10 @@ class Search:
         more += self.parts.polisher is not None
         return Allowance(None if limit is None else limit - self._made, parents * plan.plans * plan.attempts, more)
 
+    def _turn(self, parent: int, plan: int, attempt: int = 0) -> int:
+        """Return an attempt's place among those that share the remaining candidates: first plans of all parents first."""
+        return (plan * self._parents + parent) * self.strategy.attempts + attempt
+
     def _useful(self, parents: tuple[Candidate, ...]) -> float | None:
         """Return the latency above which no candidate can enter the beam any more; None if there is none.
 
@@ -312,8 +318,7 @@ class Search:
     ) -> None:
         """Make one plan, its attempts and their evaluations. Children are appended as they are evaluated."""
         await self.control.checkpoint()
-        first = (place * self.strategy.plans + index) * self.strategy.attempts
-        if not self._allowance.of(first):
+        if not self._allowance.of(self._turn(place, index)):
             return
         plan = self._plans.get((self.iteration, parent.id, index))
         if plan is None:
@@ -351,7 +356,7 @@ class Search:
     async def _attempt(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
         """Make one attempt at a plan, evaluate it, and repair it if the proposer can."""
         await self.control.checkpoint()
-        allowed = self._allowance.of((place * self.strategy.plans + plan.index) * self.strategy.attempts + index)
+        allowed = self._allowance.of(self._turn(place, plan.index, index))
         if not allowed:
             return
         attempt = self._attempts.get((plan.id, index, None))
@@ -422,7 +427,7 @@ class Search:
         if plan is None:
             seed = derived_seed(self.parameters.seed, self.iteration, place, index, number, step)
             run = self.run_record.id
-            below_us = self._useful_below_us
+            below_us = min(one for one in (self._useful_below_us, rank(self._need(self.best))[0]) if one is not None)
             asked = PlanRequest(self.parts.problem, run, self.iteration, model, place, 0, seed, below_us=below_us)
             proposed = await polisher.plan(asked)
             if proposed is None:

@@ -97,7 +97,7 @@ class Allowance:
     """Limit on repairs after a place's first candidate."""
 
     def of(self, place: int) -> int:
-        """Return how many candidates, with repairs, a place may make. Places are counted over parents, plans, attempts."""
+        """Return how many candidates, with repairs, a place may make. Places are counted over plans, parents, attempts."""
         if self.room is None:
             return 1 + self.repairs
         if place >= self.room:
