@@ -15,6 +15,7 @@ import tomllib
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
@@ -386,9 +387,15 @@ def default_toml() -> str:
     return "\n".join(lines) + "\n"
 
 
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the types of a record's fields. Reading them anew for each key would take most of the time of a start."""
+    return get_type_hints(kind)
+
+
 def every_key() -> Iterator[tuple[str, Any, str]]:
     """Yield each dotted key with its default and its help text; models' keys as ``models.NAME.key``."""
-    for section, hint in get_type_hints(Config).items():
+    for section, hint in _hints(Config).items():
         if section == "models":
             yield from ((f"models.NAME.{f.name}", _default(f), f.metadata["doc"]) for f in fields(ModelConfig))
         else:
@@ -402,7 +409,7 @@ def needs_trust(key: str) -> bool:
 
 
 def _section_keys(kind: type, prefix: str) -> Iterator[tuple[str, Any, str]]:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for f in fields(kind):
         if is_dataclass(hints[f.name]):
             yield from _section_keys(hints[f.name], f"{prefix}.{f.name}")
@@ -415,7 +422,7 @@ def _default(f: Field[Any]) -> Any:
 
 
 def _render(kind: type, prefix: str, lines: list[str]) -> None:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     plain = [f for f in fields(kind) if not is_dataclass(hints[f.name]) and kind is not Config]
     if prefix:
         lines += ["", f"# {(kind.__doc__ or '').splitlines()[0]}", f"[{prefix}]"]
@@ -474,10 +481,10 @@ def _find(key: str, where: str) -> tuple[Any, Field[Any]]:
     kind: Any = Config
     parts = key.split(".")
     for position, part in enumerate(parts):
-        hints = get_type_hints(kind) if is_dataclass(kind) else {}
+        hints = _hints(kind) if isinstance(kind, type) and is_dataclass(kind) else {}
         if kind is Config and part == "models" and len(parts) == 3:
             kind = ModelConfig
-            hints, part = get_type_hints(kind), parts[2]
+            hints, part = _hints(kind), parts[2]
             position = len(parts) - 1
         if part not in hints:
             known = [known_key for known_key, _, _ in every_key()]
@@ -542,7 +549,7 @@ def _convert(value: Any, hint: Any, subject: str, *, strict: bool = True) -> Any
 
 def _build(kind: Any, prefix: str, values: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
     made: dict[str, Any] = {}
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for f in fields(kind):
         key, hint = f"{prefix}{f.name}", hints[f.name]
         if kind is Config and f.name == "models":

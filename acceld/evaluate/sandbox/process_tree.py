@@ -45,6 +45,8 @@ def end(root: int) -> int:
     """
     ended = 0
     for _ in range(1000):
+        if not _has_children():  # so there is nothing below it, and no need to read all of /proc
+            return ended
         pids = descendants(root)
         if not pids:
             return ended
@@ -54,16 +56,17 @@ def end(root: int) -> int:
                 ended += 1
             except ProcessLookupError:
                 pass
-        _reap()
     return ended
 
 
-def _reap() -> None:
+def _has_children() -> bool:
+    """Reap the caller's children that have ended. Return True if there are others."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
-        pass
+        return False
+    return True
 
 
 def _parent(pid: int) -> int | None:

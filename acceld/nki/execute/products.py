@@ -43,7 +43,7 @@ def matmul(context: Context) -> Step:
         s, m = stationary.load(env, window), moving.load(env, window)
         if not flat:
             s, m = s.reshape(s.shape[0], -1), m.reshape(m.shape[0], -1)
-        if transposes and context.machine.check_transposes and not (_moves(s) or _moves(m)):
+        if transposes and context.machine.check_transposes and not _either_moves(s, m):
             crash(
                 "is_transpose is set, but neither operand is the identity or a permutation",
                 "transpose_identity",
@@ -114,10 +114,12 @@ def _transposed(s: Array, m: Array) -> Array | None:
 _LARGEST_IDENTITY = 512
 
 
-def _moves(values: Array) -> bool:
-    """Return True if a product with ``values`` moves elements without adding any: an identity, or a permutation."""
-    if _is_identity(values):
-        return True
+def _either_moves(s: Array, m: Array) -> bool:
+    """Return True if a product with either operand moves elements without adding any: an identity, or a permutation."""
+    return _is_identity(s) or _is_identity(m) or _is_permutation(s) or _is_permutation(m)
+
+
+def _is_permutation(values: Array) -> bool:
     ones = values == 1
     return bool((ones | (values == 0)).all() and ones.sum(axis=0).max() <= 1 and ones.sum(axis=1).max() <= 1)
 
@@ -129,7 +131,11 @@ def _identity(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
 
 def _is_identity(values: Array) -> bool:
     """Return True for the identity, or the part of an identity that a mask leaves."""
-    return max(values.shape) <= _LARGEST_IDENTITY and np.array_equal(values, _identity(*values.shape, values.dtype))
+    if max(values.shape) > _LARGEST_IDENTITY:
+        return False
+    wanted = _identity(*values.shape, values.dtype)
+    # A single row tells almost any other operand apart.
+    return np.array_equal(values[:1], wanted[:1]) and np.array_equal(values, wanted)
 
 
 def _onezero_check(context: Context) -> Callable[[Array, Array], None] | None:
@@ -142,7 +148,7 @@ def _onezero_check(context: Context) -> Callable[[Array, Array], None] | None:
 
     def check(s: Array, m: Array) -> None:
         for values, hinted, name in zip((s, m), hints, ("stationary", "moving"), strict=True):
-            if hinted and not np.logical_or(values == 0, values == 1).all():
+            if hinted and not (_is_identity(values) or np.logical_or(values == 0, values == 1).all()):
                 crash(
                     f"is_{name}_onezero is set but the {name} operand holds other values than 0 and 1",
                     "onezero_hint",
