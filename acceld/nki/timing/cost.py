@@ -332,7 +332,7 @@ class CostModel:
         if op in _VECTOR_SINGLE:
             return n / (self._narrow_gain(instruction, 4.0) if engine is Engine.VECTOR else 1.0)
         if op in ("tensor_tensor", "scalar_tensor_tensor", "select", "copy_predicated", "loop_reduce"):
-            return n * (2.0 if engine is Engine.GPSIMD else self._two_operand_factor(instruction, handed_over))
+            return n * (2.0 if engine is Engine.GPSIMD else self._two_operand_factor(instruction, n, handed_over))
         if op == "reciprocal":
             return self.params.reciprocal_factor * n
         if op == "scan":
@@ -349,15 +349,17 @@ class CostModel:
             return _GPSIMD_RULES[op] * n
         raise MissingRule(f"no cost rule for {op} (line {instruction.line})", hint="add one in acceld.nki.timing.cost")
 
-    def _two_operand_factor(self, instruction: Instruction, handed_over: bool) -> float:
-        tiles = [src for src in instruction.srcs if isinstance(src, Access) and prod(src.shape[1:]) > 1]
+    def _two_operand_factor(self, instruction: Instruction, n: float, handed_over: bool) -> float:
+        merged = n > prod(instruction.dsts[0].shape[1:])  # one instruction covers the columns of several iterations
+        tiles = [src for src in instruction.srcs if isinstance(src, Access) and (merged or prod(src.shape[1:]) > 1)]
         in_psum = [self.buffers[tile.buffer].space is Space.PSUM for tile in tiles]
         if handed_over or any(in_psum) or len(tiles) < 2:
             return 1.0
         simple = instruction.attr("op") in ("add", "multiply", "subtract")
         if self.chip.fast_16bit_vector:
             return 0.5 if instruction.op == "tensor_tensor" and self._all_narrow(instruction) else 1.0
-        fast = simple and self._all_bfloat16(instruction) and self._neighbors(instruction)
+        known = not merged or prod(instruction.dsts[0].shape[1:]) > 1  # whether single columns are neighbors is not
+        fast = simple and known and self._all_bfloat16(instruction) and self._neighbors(instruction)
         return 1.0 if fast else 2.0
 
     def _narrow_gain(self, instruction: Instruction, gain: float) -> float:

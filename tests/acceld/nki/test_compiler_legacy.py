@@ -84,6 +84,24 @@ def test_no_merged_loop_is_faster_than_its_elements() -> None:
         assert vector_us(windows(trips)) * 1120 >= trips * (6 + 3)
 
 
+def columns(wide: int) -> Program:
+    """Sums of two tiles of 512 columns, so many columns in an iteration."""
+    w = Writer()
+    source, target = w.hbm(128, 512), w.hbm(128, 512, role=Role.OUTPUT)
+    a, out = w.sbuf(128, 512), w.sbuf(128, 512)
+    w.load(tile(a), tile(source))
+    with w.loop("k", 512 // wide, LoopKind.AFFINE) as k:
+        part = tile(a, (0, 128), (times(k.id, wide), wide))
+        dst = tile(out, (0, 128), (times(k.id, wide), wide))
+        w.do("tensor_tensor", dst, part, part, engine=Engine.VECTOR, op="add")
+    w.store(tile(target), tile(out))
+    return w.done()
+
+
+def test_single_columns_merged_into_one_instruction_cost_what_wider_pieces_do() -> None:
+    assert vector_us(columns(1)) == pytest.approx(vector_us(columns(2))) == pytest.approx(vector_us(columns(512)))
+
+
 def rewritten(count: int, *, declared_outside: bool) -> Timeline:
     """Loads into one tile, or into one each, that an instruction reads before the next."""
     w = Writer()
