@@ -561,9 +561,7 @@ def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list
     from acceld.proposers.rules.records import RuleRefused
     from acceld.proposers.rules.suggested import suggested
 
-    tensors = [argument if argument.value is None else None for argument in found.arguments] if found else []
-    shapes = tuple(one.kernel_shape if one else None for one in tensors)
-    dtypes = tuple(one.dtype if one else "" for one in tensors)
+    shapes, dtypes = (found.kernel_shapes, found.kernel_dtypes) if found else ((), ())
     try:
         return suggested(kernel.text, kernel.api, rule, shapes, dtypes)
     except RuleRefused as error:

@@ -268,6 +268,16 @@ class Workload:
         """Dtype of the first array argument."""
         return next((a.dtype for a in self.arguments if not a.is_scalar), self.outputs[0].dtype)
 
+    @property
+    def kernel_shapes(self) -> tuple[tuple[int, ...] | None, ...]:
+        """Shapes of the arguments in the kernel's layout; None for a scalar."""
+        return tuple(one.kernel_shape if one.value is None else None for one in self.arguments)
+
+    @property
+    def kernel_dtypes(self) -> tuple[str, ...]:
+        """Dtypes of the arguments; empty for a scalar."""
+        return tuple(one.dtype if one.value is None else "" for one in self.arguments)
+
     def argument(self, name: str) -> Argument:
         """Return the argument called ``name``; KeyError if there is none."""
         for argument in self.arguments:

@@ -40,9 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         path = baseline_of(found, api)
     from acceld.proposers.rules.suggested import suggested
 
-    tensors = [argument if argument.value is None else None for argument in found.arguments] if found else []
-    shapes = tuple(one.kernel_shape if one else None for one in tensors)
-    dtypes = tuple(one.dtype if one else "" for one in tensors)
+    shapes, dtypes = (found.kernel_shapes, found.kernel_dtypes) if found else ((), ())
     text = parsed_kernel(path, api=api, exit_code=NOT_PASSED).text
     suggestions = suggested(text, api, arguments.rule, shapes, dtypes)
     if arguments.json:
