@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ _FRONT = 16
 """Number of kernels whose moves are compared."""
 _ROUND = 8
 """Number of moves that are tried before they are compared again."""
+_AGAIN = 0.8
+"""Share of a rule's expected saving that its next move on the same kernel promises. Fitted: 0.8 against 1."""
 _POPULATION = 16
 _GENERATION = 24
 
@@ -149,7 +152,8 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
     """Try the moves that promise the least latency, over the fastest kernels with untried moves.
 
     A move promises its kernel's latency less the share that its rule expects to save. So a kernel with only weak moves
-    is not preferred to a slower one with a promising move. For each set of rules, one kernel at a time is extended.
+    is not preferred to a slower one with a promising move. Each further move of a rule on the same kernel promises less,
+    because a rule's moves tend to save the same time. For each set of rules, one kernel at a time is extended.
     """
     while tuner.left > 0:
         front = _front(tuner)
@@ -157,9 +161,12 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
             return
         tries: list[tuple[float, int, int]] = []
         for number, one in enumerate(front):
+            earlier = Counter[str]()
             for place, move in enumerate(await tuner.moves(one)):
                 if place not in one.tried:
-                    tries.append((one.latency_us * (1.0 - move.benefit), number, place))
+                    saved = move.benefit * _AGAIN ** earlier[move.rule]
+                    tries.append((one.latency_us * (1.0 - saved), number, place))
+                earlier[move.rule] += 1
         await tuner.time([(front[number], place) for _, number, place in sorted(tries)[:_ROUND]])
 
 

@@ -60,6 +60,24 @@ async def test_the_limit_is_the_number_of_timed_kernels(strategy: str) -> None:
     assert len(clock.asked) == 1 + 5 and tuner.left == 0
 
 
+async def test_a_rule_with_many_places_leaves_room_for_another_that_promises_nearly_as_much() -> None:
+    def many(text: str) -> list[Move]:
+        places = [Move(f"a{number}", "a", 0.3, partial(str, f"{text} a{number}")) for number in range(20)]
+        return [*places, Move("b", "b", 0.2, partial(str, f"{text} b"))] if text == "root" else []
+
+    asked: list[str] = []
+
+    async def clock(text: str) -> Timed:
+        asked.append(text)
+        return Timed(10.0, text)
+
+    tuner = Tuner(clock, many, limit=8)
+    root = await tuner.root("root")
+    assert root is not None
+    await STRATEGIES["promise"](tuner, root)
+    assert "root b" in asked and asked[1:3] == ["root a0", "root a1"]
+
+
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 async def test_several_kernels_are_handed_to_the_clock_together(strategy: str) -> None:
     together: list[int] = []
