@@ -374,7 +374,7 @@ def default_toml() -> str:
     lines = [
         "# acceld's configuration: every key with its default.",
         "# Flags win over ACCELD_<SECTION>_<KEY> variables, then the nearest acceld.toml, then the user's own",
-        "# (in the XDG config folder), then these defaults. `acceld config show` tells where each value comes from.",
+        "# (in the XDG config folder), then these defaults. `acceld config show` shows where each value comes from.",
     ]
     _render(Config, "", lines)
     lines += [

@@ -30,7 +30,7 @@ class DraftArgument:
 
 @dataclass(frozen=True, slots=True)
 class DraftOutput:
-    """An output: the reference's shape, and the kernel's if it differs."""
+    """An output: its shape in the reference, and its shape in the kernel if that differs."""
 
     name: str
     shape: tuple[int, ...]

@@ -189,7 +189,7 @@ OWN_ORACLE = "against the float64 execution of the workload's own kernel"
 
 @dataclass(frozen=True, slots=True)
 class Correctness:
-    """Distance of a kernel's outputs from the reference's."""
+    """Distance between a kernel's outputs and the outputs of the reference."""
 
     gate: Gate
     rel_l2: float
@@ -431,7 +431,9 @@ class SearchParameters:
     budget_usd: float | None = _option(None, "cap on the cost of models")
     time_limit_s: float | None = _option(None, "stop a run after this long")
     polish: int = _option(24, "kernels that rules time to improve a passing kernel of a model; 0: none")
-    screen: bool = _option(False, "on a device, measure only a sample of what the simulator finds clearly slower")
+    screen: bool = _option(
+        False, "on a device, measure only a sample of the candidates that the simulator finds clearly slower"
+    )
     knowledge: KnowledgeLevel = _option(
         "calls", "facts in prompts: none, those of a kernel's calls and related ones, or of all calls"
     )

@@ -80,7 +80,7 @@ class Best:
     stored: Stored | None
     why: str
     layouts: tuple[tuple[int, ...], ...] = ()
-    """Shapes of a stored kernel's arrays; the elements are the caller's, in C order."""
+    """Shapes of a stored kernel's arrays. The caller's arrays have the same elements, in C order."""
     results: tuple[tuple[int, ...], ...] = ()
     """Shapes of the results for the caller."""
 

@@ -121,7 +121,7 @@ class Scorer:
         """
         names = [self._workload] * len(answers) if workloads is None else list(workloads)
         if len(names) != len(answers):
-            raise UsageError(f"{len(answers)} answers and {len(names)} workloads")
+            raise UsageError(f"{len(answers)} answers need as many workloads, not {len(names)}")
         return self._run(self._all(answers, names))
 
     def __call__(

@@ -72,7 +72,7 @@ class Tried:
 
     @property
     def speedup(self) -> float:
-        """Speed-up of the fastest kernel over the first one, simulated."""
+        """Return the simulated speed-up of the fastest kernel over the first one."""
         return self.before_us / self.best_us
 
 

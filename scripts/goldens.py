@@ -280,8 +280,8 @@ def _listed(name: str, values: Sequence[Any]) -> Entries:
 
 
 def _settled(value: Any, here: Place, name: str = "") -> Any:
-    """Return a value that can be compared with another run's: without clocks, folders and secrets, long parts as
-    hashes.
+    """Return a value that can be compared with the value of another run: without clocks, folders and secrets, and with
+    long parts as hashes.
     """
     if name in _VOLATILE and value is not None:
         return ANY

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
-    """Every import between acceld's modules, those for type checking included."""
+    """Return every import between acceld's modules, those for type checking included."""
     return grimp.build_graph("acceld", cache_dir=None)
 
 

@@ -18,9 +18,9 @@ PACKAGES = ("acceld", "store", "tui", "scripts", "tests")
 FUNCTION = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)*:[A-Za-z_][\w.]*")
 """A name ``package.module:function``, in the form by which the sandbox's processes and entry points name functions."""
 OPEN = re.compile(rf"((?:{'|'.join(PACKAGES)})(?:\.\w+)+):")
-"""The same form, with the function's name put in later."""
+"""The form of the previous pattern, if the function's name is inserted later."""
 MODULE = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
-"""``package.module``, as ``python -m`` and scanners name it, or something of the module's."""
+"""``package.module``, as written after ``python -m`` and in scanners, or a name in the module."""
 QUOTED = re.compile(rf"[\"'](?:{'|'.join(PACKAGES)})\.\w")
 """Text that a file with such a name contains; others are not parsed."""
 FILES = re.compile(r"acceld\.(?:db|toml|log|service|sock|py)(?:\.\w+)*")
@@ -35,7 +35,7 @@ MODULES_AT_LEAST = 19
 
 
 def texts() -> Iterator[tuple[str, bool]]:
-    """Every string of the packages' Python, and whether it goes on with something that is put in; entry points."""
+    """Yield every string of the packages' Python, with True if a value is inserted after it; then the entry points."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             if {"adversarial", "kernels"} & set(path.relative_to(ROOT).parts) or path.name in ATTRIBUTES:

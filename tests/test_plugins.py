@@ -32,7 +32,7 @@ def install(target: Path, source: Path) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the example package installed in it."""
+    """Return a folder with the example package installed in it."""
     folder = tmp_path_factory.mktemp("plugins")
     shutil.copytree(EXAMPLE, folder / "source")
     install(folder / "site", folder / "source")

@@ -42,7 +42,7 @@ def build(folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of the pages and their settings."""
+    """Return a copy of the pages and their settings."""
     shutil.copytree(DOCS, tmp_path / "docs")
     shutil.copy(SETTINGS, tmp_path)
     return tmp_path

@@ -88,7 +88,7 @@ def follow(
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str], dict[str, str]]:
-    """The folder, the environment and the output after the tutorial on a laptop."""
+    """Return the folder, the environment and the output after the tutorial on a laptop."""
     folder = tmp_path_factory.mktemp("laptop")
     environment = own_environment(folder)
     return folder, environment, follow("tutorial-laptop.md", folder, environment, {})

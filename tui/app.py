@@ -62,7 +62,7 @@ class Styled(LineFilter):
     """Give segments without a style an empty style."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the segments, all with a style."""
+        """Return the segments; those without a style get an empty one."""
         return [Segment(text, style or Style.null(), control) for text, style, control in segments]
 
 

@@ -76,7 +76,7 @@ class Palette:
                 return self.bad
 
     def state(self, state: str) -> Style:
-        """Return the style of a run's or a device's state."""
+        """Return the style of the state of a run or a device."""
         return {
             "running": self.good,
             "busy": self.good,

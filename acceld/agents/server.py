@@ -41,7 +41,7 @@ else:  # plug-ins add names; checked like any other Literal
 Chip = Annotated[ChipName, Field(description="Chip to evaluate for; default: as configured")]
 Api = Annotated[ApiName, Field(description="API the kernel is written in; default: by its imports")]
 RunId = Annotated[str, Field(description="A run, such as r12", pattern=r"^r?[0-9]{1,15}$")]
-WaitS = Annotated[float, Field(description="Seconds this call waits; the run itself goes on", ge=0, le=86_400)]
+WaitS = Annotated[float, Field(description="Seconds this call waits; the run itself continues", ge=0, le=86_400)]
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 
@@ -186,7 +186,7 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
         preset: Annotated[Literal["", "quick", "standard", "paper"], Field(description="How long to search")] = "",
         backend: Annotated[BackendName, Field(description="Default: as configured")] = "",
         seed: Annotated[int | None, Field(ge=0, lt=2**31)] = None,
-        budget_usd: Annotated[float | None, Field(description="Cap on what models may cost, in USD", ge=0)] = None,
+        budget_usd: Annotated[float | None, Field(description="Cap on the cost of models, in USD", ge=0)] = None,
         time_limit_s: Annotated[float | None, Field(description="End the search after so many seconds", gt=0)] = None,
         wait_s: WaitS = 600.0,
         chip: Chip = "",
@@ -344,8 +344,8 @@ def _prompts(server: MCPServer) -> None:
     def write_kernel(workload: str) -> str:
         """Write a first kernel for a workload."""
         return (
-            f"show_workload {workload}, look_up the calls you need, and write an NKI kernel for it. check_kernel it, mend what "
-            "failure says, and repeat until check_kernel with strict=true passes. Then profile_kernel it."
+            f"show_workload {workload}, look_up the calls you need, and write an NKI kernel for it. check_kernel it, correct "
+            "what its failure names, and repeat until check_kernel with strict=true passes. Then profile_kernel it."
         )
 
 

@@ -88,7 +88,7 @@ class Toolbox:
         chip: str = "",
         api: str = "",
     ) -> Json:
-        """Return a kernel's predicted latency and what it is bound by; it is not run on data."""
+        """Return a kernel's predicted latency and its bound. The kernel is not run on data."""
         if arguments and not workload:
             return await self._profile_bare(source, path, arguments, chip, api)
         return await self._evaluate(source, path, workload, Gate.TIMING, chip, api)
@@ -467,15 +467,15 @@ class Toolbox:
             "run": f"r{row['id']}",
             "state": row["state"],
             "message": _standing(row),
-            "next": f"The run goes on. follow_run r{row['id']} waits for it, cancel_run ends it.",
+            "next": f"The run continues. follow_run r{row['id']} waits for it, cancel_run ends it.",
         }
 
     async def _outcome(self, run: int, row: Mapping[str, Any]) -> Json:
         found = await self._client.get(f"/v1/runs/{run}/outcome")
         if row["state"] == RunState.PAUSED:
-            following = f"It is paused. resume_run r{run} goes on with it, cancel_run ends it."
+            following = f"It is paused. resume_run r{run} continues it, cancel_run ends it."
         elif found["best"] is None:
-            following = f"Nothing passed. details r{run} tells more."
+            following = f"Nothing passed. details r{run} has more."
         elif found["improved"]:
             following = f"best_kernel r{run} shows it; apply_best r{run} writes it over its file."
         else:
@@ -566,7 +566,7 @@ def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list
         return suggested(kernel.text, kernel.api, rule, shapes, dtypes)
     except RuleRefused as error:
         raise UsageError(
-            f"the rules can not read this kernel: {error}", hint="check_kernel tells if it is one"
+            f"the rules can not read this kernel: {error}", hint="check_kernel says if it is one"
         ) from error
     except RecursionError as error:
         raise UsageError("the source is nested too deep for the rules") from error

@@ -33,7 +33,7 @@ FROM evaluations e JOIN profiles f ON f.evaluation = e.id JOIN sources s ON s.sh
 WHERE f.source = 'measured' AND e.status = 'passed' AND s.closure IN ('', '{}') AND f.api IN ('nki', 'nki_legacy')
 GROUP BY s.sha256, e.workload, f.chip, f.sdk
 """
-"""SQL: the newest measurement of each kernel in the history that consists of one file."""
+"""SQL: the newest measurement of each kernel in the history, if the kernel consists of one file."""
 LIMIT = 100_000
 TIME_LIMIT_S = 60.0
 

@@ -17,7 +17,7 @@ from acceld.workloads import load_workload
 
 UNPRICED = "under a cap in USD calls are refused; declare input_usd_per_mtok and output_usd_per_mtok"
 FIRST_LENGTH = 3
-"""Assumed length of a first kernel, as a multiple of its reference's."""
+"""Assumed length of a first kernel, as a multiple of the length of its reference."""
 
 
 def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:

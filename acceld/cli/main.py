@@ -78,7 +78,7 @@ COMMANDS: dict[str, Command] = {
     "db": Command("db", "setup", "copy, check, shrink or prune the history"),
     "clean": Command("clean", "setup", "remove data sets and, with --all, all other data that can be made again"),
     "mcp": Command("mcp", "agents", "serve tools for coding agents over the Model Context Protocol"),
-    "skill": Command("skill", "agents", "tell a coding agent when to use acceld, and how"),
+    "skill": Command("skill", "agents", "write instructions for a coding agent: when and how to use acceld"),
     "web": Command("web", "daemon", "serve the terminal UI to a browser, on loopback"),
     "pause": Command("steer", "steer", "pause a run before its next step"),
     "resume": Command("steer", "steer", "continue a paused or failed run"),

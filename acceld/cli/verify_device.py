@@ -79,7 +79,7 @@ def device_of(api: str, chip: str) -> str:
     for target in TARGETS.values():
         if target.source is Source.MEASURED and chip in target.chips.get(api, ()):
             return target.backend
-    raise UsageError(f"no device runs {api} kernels for {chip}", hint="acceld doctor tells what this machine has")
+    raise UsageError(f"no device runs {api} kernels for {chip}", hint="acceld doctor shows the devices of this machine")
 
 
 def agreement(found: list[Measured]) -> tuple[int, int]:

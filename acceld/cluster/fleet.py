@@ -559,8 +559,8 @@ def _decides(evaluation: Evaluation, request: EvaluationRequest) -> bool:
 
 
 def _settled(answers: Sequence[_Answer]) -> _Answer:
-    """Return the answer that counts among differing ones: a wrong result of any host, else the majority's. A pass needs
-    a majority.
+    """Return the answer that counts if answers differ: a wrong result of any host, else the answer of the majority. A
+    pass needs a majority.
     """
     wrong = next((one for one in answers if one.evaluation.status in _WRONG), None)
     if wrong is not None:

@@ -48,7 +48,7 @@ class HostFacts:
     sdk: str = ""
     driver: str = ""
     versions: tuple[tuple[str, str], ...] = ()
-    """Versions that must equal the daemon's: acceld, Python, Ray."""
+    """Versions that must equal those of the daemon: acceld, Python, Ray."""
 
     def takes(self, backend: str, chip: str) -> bool:
         """Return False if a kernel for another chip would be measured on this host."""

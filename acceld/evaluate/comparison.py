@@ -44,7 +44,9 @@ class Paired:
 
     @property
     def band_percent(self) -> float:
-        """Half width of the ratio inside which the two tie: the interval's, or twice the resolution if that is more."""
+        """Half width of the ratio inside which the two tie: that of the interval, or twice the resolution if that is
+        more.
+        """
         return max(self.speedup.half_percent, 2 * self.resolution_percent)
 
     @property

@@ -135,7 +135,7 @@ def canonical(text: str) -> str:
     try:
         return ast.dump(parse(text), include_attributes=False)
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"no Python source: {error}") from error
+        raise ValueError(f"not Python source: {error}") from error
 
 
 class _Reader:
@@ -370,4 +370,4 @@ PERMITTED = Permitted(
     attributes=frozenset((TILE_NAMES | _PLAIN_NAMES | _ARRAY_NAMES) - HIDDEN_NAMES - FRAMES),
     template=_plain_template,
 )
-"""The same rules for an interpreter that sees the values: :mod:`acceld.nki.frontend.guarded`."""
+"""These rules in the form in which :mod:`acceld.nki.frontend.guarded` applies them to values."""

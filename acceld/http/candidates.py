@@ -33,7 +33,9 @@ async def get_candidate(request: web.Request) -> web.Response:
 
 
 async def get_diff(request: web.Request) -> web.Response:
-    """Return the difference of a candidate's text from its parent's, the baseline's, the best's or another candidate's."""
+    """Return the difference between a candidate's text and the text of its parent, the baseline, the best candidate or
+    another one.
+    """
     candidate, against = number(request), request.query.get("against", "parent")
     return answer(await request.app[READING].read(diff, candidate, against))
 

@@ -55,7 +55,7 @@ class Ledger(Protocol):
     """Record of calls. Both writes are durable when they return."""
 
     async def answer(self, key: str) -> Completion | None:
-        """Return the stored answer to the same question, so that it is never paid for twice."""
+        """Return the stored answer to an identical request, so that it is never paid for twice."""
         ...
 
     async def intend(self, intent: CallIntent) -> int:
@@ -80,7 +80,7 @@ class MemoryLedger:
         self.marked: set[int] = set()
 
     async def answer(self, key: str) -> Completion | None:
-        """Return the stored answer to the same question."""
+        """Return the stored answer to an identical request."""
         for call, intent in self.intents.items():
             outcome = self.outcomes.get(call)
             if intent.key == key and outcome is not None and outcome.outcome == "answered":

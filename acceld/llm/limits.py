@@ -17,7 +17,7 @@ WINDOW_S = 60.0
 
 
 class Clock(Protocol):
-    """Interface of monotonic seconds and timers; by default the running event loop's."""
+    """Interface of monotonic seconds and timers; the running event loop by default."""
 
     def time(self) -> float:
         """Return the time in seconds."""

@@ -36,8 +36,8 @@ class Price:
     """``config`` or the price table and its version."""
 
     def cost_usd(self, usage: Usage) -> Decimal:
-        """Return USD of one call: cached and cache-written tokens at their own rates, the rest of the prompt at the
-        input's.
+        """Return the cost of one call in USD. Cached and cache-written tokens have their own prices; the other tokens
+        of the prompt have the input price.
         """
         fresh = usage.input_tokens - usage.cached_tokens - usage.cache_written_tokens
         return (

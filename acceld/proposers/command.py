@@ -266,7 +266,7 @@ class CommandProposer:
             "| file | has |",
             "|---|---|",
             f"| {name} | the kernel |",
-            "| profile.md | its latency, what bounds it, its hottest lines |",
+            "| profile.md | its latency, its bound, its hottest lines |",
             "| problem.md | the operator, its arguments and a numpy reference |",
             "| notes.md | insights of earlier rewrites, hints of a person, what was proposed before |",
         ]

@@ -27,7 +27,7 @@ STATUSES: Mapping[str, Status] = {
     "COMPILE_ERROR": Status.COMPILE_ERROR,
     "TIMEOUT": Status.TIMEOUT,
 }
-"""acceld's status for each of flashinfer-bench's."""
+"""acceld's status for each status of flashinfer-bench."""
 METHOD = "flashinfer-bench"
 
 
@@ -187,4 +187,4 @@ def _load(path: Path) -> Any:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}") from error
+        raise UsageError(f"{path} is not JSON: {error}") from error

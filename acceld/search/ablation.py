@@ -64,7 +64,7 @@ class Variant:
     name: str
     searches: tuple[SearchParameters, ...]
     proposer: str = ""
-    """Proposer; empty means the base's."""
+    """Proposer; empty means that of the base."""
 
 
 @dataclass(frozen=True, slots=True)

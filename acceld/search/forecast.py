@@ -118,7 +118,7 @@ def forecast(
     """Forecast a run; ``roles`` None means that rules propose, which costs nothing.
 
     ``price`` gives the price of a model for a prompt of so many tokens, as :meth:`acceld.llm.calls.Calls.price`.
-    ``share`` of the plans are models'; in the worst case all are.
+    ``share`` is the expected share of plans by models; in the worst case models make all plans.
     """
     habits = habits or Habits()
     most = calls_by_role(parameters)

@@ -105,7 +105,7 @@ def _workload(path: Path, folder: Path) -> Finding:
     try:
         name = load_workload(folder).name
     except AcceldError as error:
-        return Finding(path, f"rejected, no run can begin with it: {error.message}", False)
+        return Finding(path, f"rejected, no run can start with it: {error.message}", False)
     return Finding(path, f"workload {name} is valid: it is used from the next evaluation on", True)
 
 

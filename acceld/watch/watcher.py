@@ -181,7 +181,7 @@ class Watcher:
             return
         before, watched.hashes = watched.hashes, now
         if before is not None and (before.canonical, before.interface) == (now.canonical, now.interface):
-            report("unchanged", "the code means the same: nothing to do")
+            report("unchanged", "the code's meaning has not changed: nothing to do")
             return
         if before is not None and before.interface != now.interface:
             report("interface", "the interface changed: earlier timings are not comparable")

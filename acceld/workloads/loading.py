@@ -206,7 +206,7 @@ def hidden_shapes(workload: Workload) -> tuple[Workload, ...]:
 
 
 def every_shape(workload: Workload) -> tuple[tuple[WeightedShape, Workload], ...]:
-    """Return the workload in each shape that a kernel is for, its own first."""
+    """Return the workload in each shape that a kernel must support, the workload's main shape first."""
     named = {symbol for shape in workload.shapes for symbol in shape.values}
     own = WeightedShape(
         {symbol: workload.values[symbol] for symbol in workload.values if symbol in named}, workload.weight

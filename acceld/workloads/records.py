@@ -183,7 +183,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class WeightedShape:
-    """Another shape that a kernel is for, as values of the symbols, and its weight."""
+    """Another shape that a kernel must support, as values of the symbols, and its weight."""
 
     values: Mapping[str, int]
     weight: float = 1.0

@@ -47,7 +47,9 @@ class RowBlock:
 
 
 def row_blocks(workload: Workload, most_elements: int = BLOCK_ELEMENTS) -> list[RowBlock]:
-    """Return the blocks in which the reference may be computed: a single one unless the workload says otherwise."""
+    """Return the blocks in which the reference may be computed: a single block if no row axes are declared or the
+    outputs are small.
+    """
     largest = max(math.prod(output.shape) for output in workload.outputs)
     if not workload.rows or largest <= most_elements:
         return [RowBlock({})]

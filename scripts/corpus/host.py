@@ -148,7 +148,7 @@ class HostKernel:
 
     @property
     def benchmark_result(self) -> MagicMock:
-        """Stand for the chip's measurements: nothing is measured, every latency is 0."""
+        """Return a stand-in for the chip's measurements, in which every latency is 0."""
         result = MagicMock()
         result.nc_latency.get_latency_percentile.return_value = 0.0
         return result

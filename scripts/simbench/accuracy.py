@@ -25,7 +25,7 @@ COUNTERS: Mapping[str, tuple[str, str, float]] = {
     "vector busy": ("vector", "vector_engine_active_time_percent", 10),
     "scalar busy": ("scalar", "scalar_engine_active_time_percent", 20),
 }
-"""Names of our counter and of the profiler's, and the allowed difference in percent."""
+"""Names of our counter and of the profiler's counter, and the allowed difference in percent."""
 IDLE_US = 10.0
 """A vector engine measured busy for less is left out: most of that time is the profiler's own instructions."""
 

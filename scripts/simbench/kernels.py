@@ -1,4 +1,4 @@
-"""Read and trace the kernels of the tables: NKIBench's, from a checkout, and acceld's own baselines."""
+"""Read and trace the kernels of the tables: the kernels of NKIBench, from a checkout, and acceld's own baselines."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ _TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_toke
 
 
 def begin_call(tx: Transaction, call: NewCall) -> int:
-    """Store the intent, and return the call's id. If a call to the same question is under way in a batch, that one is
+    """Store the intent, and return the call's id. If a batch already holds an identical request, that call is
     continued.
     """
     open_row = tx.one("SELECT id FROM llm_calls WHERE key = ? AND outcome IS NULL", (call.key,))
@@ -157,7 +157,7 @@ class BatchEntry:
 
 
 def begin_batch(tx: Transaction, model: str, token: str, keys: Sequence[str], began_at: float) -> None:
-    """Store a batch of calls before it is sent. ``token`` is our own id of it, ``keys`` are the calls'."""
+    """Store a batch of calls before it is sent. ``token`` is our own id of the batch, ``keys`` are those of the calls."""
     data = {"model": model, "keys": list(keys), "began_at": began_at}
     values = {"kind": BATCH, "key": token, "state": "intent", "data": dump(data), "created_at": tx.at}
     tx.insert("journal", values)

@@ -396,7 +396,7 @@ _TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_toke
 
 
 def stored_answer(connection: sqlite3.Connection, key: str) -> StoredAnswer | None:
-    """Return the newest paid answer to the same question; None if there is none."""
+    """Return the newest paid answer to an identical request; None if there is none."""
     row = connection.execute(
         "SELECT * FROM llm_calls WHERE key = ? AND outcome = 'answered' ORDER BY id DESC LIMIT 1", (key,)
     ).fetchone()
@@ -417,7 +417,7 @@ def stored_answer(connection: sqlite3.Connection, key: str) -> StoredAnswer | No
 def spent_usd(
     connection: sqlite3.Connection, run: int | None = None, since: float = 0.0, *, settled: bool = False
 ) -> float:
-    """Return the cost of calls in USD: a run's, or all since a time (epoch seconds).
+    """Return the cost in USD of a run's calls, or of all calls since a time (epoch seconds).
 
     Reservations of running calls count, unless ``settled`` asks for ended calls only.
     """

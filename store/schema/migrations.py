@@ -90,7 +90,7 @@ def m005_results(db: Database) -> None:
 
 @migrations()
 def m006_one_tie(db: Database) -> None:
-    """Store one percentage for a tie, stated by measured profiles, in place of one for each class of change."""
+    """Store one percentage for a tie, stated by measured profiles, in place of one percentage for each class of change."""
     db.conn.execute(
         """UPDATE profile_details SET details =
                json_set(details, '$.tie_percent', json_extract(details, '$.prediction.paired_band.mixed'))

@@ -26,5 +26,5 @@ def _of(kind: type[EventData], text: st.SearchStrategy[str]) -> st.SearchStrateg
 
 
 def event_data(text: st.SearchStrategy[str]) -> st.SearchStrategy[EventData]:
-    """Strategy for the data of any event; its texts are drawn from ``text``."""
+    """Return strategy for the data of any event; its texts are drawn from ``text``."""
     return st.one_of(*(_of(kind, text) for kind in get_args(EventData)))

@@ -15,7 +15,7 @@ SDKS = ("aiohttp", "anthropic", "openai", "pydantic", "textual", "sqlite3", "sql
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """An environment whose runtime and configuration folders are the test's own."""
+    """Return an environment whose runtime and configuration folders are the test's own."""
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
     return os.environ | {

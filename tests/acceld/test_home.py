@@ -15,7 +15,7 @@ from acceld.home import SOCKET_LIMIT, DaemonLock, Home, file_system, find_home, 
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A runtime folder of the test's own."""
+    """Return a runtime folder of the test's own."""
     folder = tmp_path / "run"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))

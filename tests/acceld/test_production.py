@@ -107,7 +107,9 @@ def transform_nki_outputs(result, ref):
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A history with four kernels: measured at 80 and 60 us, the latter not strictly; for another SDK, and simulated."""
+    """Return a history with four kernels: two measured ones (80 us, strict gate not passed, and 60 us), one for another
+    SDK, and a simulated one.
+    """
     folder = tmp_path / "twice"
     folder.mkdir()
     (folder / "workload.toml").write_text(WORKLOAD, encoding="utf-8")
@@ -152,7 +154,7 @@ def result(latency_us: float, gate: Gate, source: Source, sdk: str, number: int)
 
 @pytest.fixture
 def chip(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine whose Neuron software is the stand-in, on trn2."""
+    """Yield a machine whose Neuron software is the stand-in, on trn2."""
     monkeypatch.setenv("ACCELD_STANDIN", "1")
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
     monkeypatch.syspath_prepend(str(STANDIN))

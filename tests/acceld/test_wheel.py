@@ -19,7 +19,7 @@ NAMES = "acceld store tui prompts workloads docs skills pyproject.toml setup.py 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of this checkout, so that no build folder is left in it."""
+    """Return a copy of this checkout, so that no build folder is left in it."""
     copy = tmp_path_factory.mktemp("checkout")
     subprocess.run(["cp", "-r", *(str(ROOT / name) for name in NAMES), str(copy)], check=True)
     (copy / "tests").mkdir()
@@ -37,7 +37,7 @@ def build(source: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
+    """Return the wheel of this checkout."""
     return build(source, tmp_path_factory.mktemp("wheel"))
 
 

@@ -64,7 +64,7 @@ def kill_writers(folder: Path, rounds: int, seed: int = 0) -> Storage:
 def start(
     module: str, *words: str, environment: dict[str, str] | None = None, talking: bool = False
 ) -> subprocess.Popen[str]:
-    """A process of this interpreter whose output can be read."""
+    """Return a process of this interpreter whose output can be read."""
     return subprocess.Popen(
         [sys.executable, "-m", module, *words],
         cwd=ROOT,
@@ -97,7 +97,7 @@ class Resumed:
 
 
 def kill_daemons(folder: Path, kills: int, seed: int = 0) -> Resumed:
-    """Kill a daemon again and again while a run goes on; let the last one end it."""
+    """Kill a daemon again and again during a run. Let the last daemon end the run."""
     rng, home = random.Random(seed), folder / ".acceld"
     log = folder / "evaluated.log"
     environment = os.environ | {

@@ -55,7 +55,7 @@ def apply(image: bytearray, write: tuple[int, bytes | None]) -> None:
 
 
 def cut_power(folder: Path, rounds: int, seed: int = 0) -> dict[str, Any] | None:
-    """Cut the power at a random write of each round, for FULL and for NORMAL; what was lost or damaged."""
+    """Cut the power at a random write of each round, for FULL and for NORMAL. Return what was lost or damaged."""
     try:
         apsw = importlib.import_module("apsw")
     except ImportError:
@@ -74,7 +74,7 @@ def cut_power(folder: Path, rounds: int, seed: int = 0) -> dict[str, Any] | None
 
 
 def _write_until_cut(apsw: Any, path: Path, mode: str, rng: random.Random) -> tuple[int, dict[str, bytes]]:
-    """Commits acknowledged before the cut, and each file as a reboot finds it."""
+    """Write until the power is cut. Return the commits acknowledged before, and each file as found after a reboot."""
     disks: dict[str, Disk] = {}
     state = {"left": rng.randrange(20, 400), "acknowledged": 0}
     found: dict[str, Any] = {}

@@ -26,7 +26,7 @@ from tests.store import records
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    """An open store."""
+    """Yield an open store."""
     opened = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
     yield opened
     await opened.close()

@@ -5,7 +5,9 @@ import os
 
 
 def program(func, arrays, scalars, *, chip, lnc, grid=(), api="nki"):
-    """The kernel's program in base64. SyntaxError with file and line, as the compilers print it, where it has none."""
+    """Return the kernel's program in base64. SyntaxError with file and line, as the compilers print it, if the kernel
+    can not be traced.
+    """
     from acceld.nki.errors import KernelFailure
     from acceld.nki.frontend.tracing import TensorSpec, trace
     from acceld.nki.ir.codec import encode
@@ -31,7 +33,9 @@ def program(func, arrays, scalars, *, chip, lnc, grid=(), api="nki"):
 
 
 def target():
-    """Chip and LNC as the documented variables name them. ValueError for a chip that the package nki does not know."""
+    """Return chip and LNC as the documented variables name them. ValueError for a chip that the package nki does not
+    know.
+    """
     chip, lnc = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE"), int(os.environ.get("NEURON_LOGICAL_NC_CONFIG", "1"))
     if chip not in ("trn2", "trn3"):
         raise ValueError("this compiler knows trn2 and trn3")

@@ -65,7 +65,7 @@ def stand_in_machine(
     lnc: int = 1,
     modes: Mapping[str, str] | None = None,
 ) -> StandInMachine:
-    """Interpreters with the stand-in packages, neuron-ls and neuron-monitor, in ``folder``/bin.
+    """Return interpreters with the stand-in packages, neuron-ls and neuron-monitor, in ``folder``/bin.
 
     The packages compute what acceld's own simulator reads in a kernel. ``scenario`` is what goes wrong on the device;
     ``runtime`` "" leaves the profiler as the only way to run; ``compiler`` is the folder of the compiler's packages;
@@ -106,7 +106,7 @@ def _script(path: Path, named: str, program: str) -> Path:
 
 
 def small_silu(folder: Path, kernel: str = "", *, lnc: int = 1) -> Path:
-    """A workload named ``small_silu``: SiLU of 128 x 2048 elements; its baselines work in tiles of 512."""
+    """Return a workload named ``small_silu``: SiLU of 128 x 2048 elements; its baselines work in tiles of 512."""
     made = folder / "small_silu"
     made.mkdir()
     (made / "workload.toml").write_text(_WORKLOAD)
@@ -182,7 +182,7 @@ def kernel(x):
 """
 """Its baseline."""
 NARROW = KERNEL.replace("512", "128").replace("affine_range(4)", "affine_range(16)")
-"""The same in tiles of 128: slower."""
+"""``small_silu`` in tiles of 128, which is slower."""
 
 CURRENT = """\
 import nki
@@ -209,4 +209,4 @@ CURRENT_NARROW = CURRENT.replace("512", "64").replace("affine_range(4)", "affine
 CURRENT_LNC2 = CURRENT.replace("affine_range(4)", "affine_range(2)").replace(
     "512 * tile", "512 * (2 * nl.program_id(0) + tile)"
 )
-"""The same by the two physical cores of one logical core, each half of the columns."""
+"""The same kernel on the two physical cores of one logical core. Each core computes half of the columns."""

@@ -19,7 +19,7 @@ HEADER = struct.Struct("<QQQQQ128sI32s16s256sI64sQI468x")
 
 
 def pack(inputs: list[tuple[str, int]], outputs: list[tuple[str, int]], *, lnc: int = 1, **more: Any) -> bytes:
-    """A NEFF; inputs and outputs are lists of names and bytes."""
+    """Return a NEFF; inputs and outputs are lists of names and bytes."""
     use_system()
     names = os.environ.get("STANDIN_NAMES", "")
     if names == "python":
@@ -44,7 +44,7 @@ def pack(inputs: list[tuple[str, int]], outputs: list[tuple[str, int]], *, lnc: 
 
 
 def unpack(path: Any) -> dict[str, Any]:
-    """The record of a NEFF, or of a hand-made one that is JSON alone."""
+    """Return the record of a NEFF, or of a hand-made one that is JSON alone."""
     with open(path, "rb") as file:
         data = file.read()
     if data.startswith(b"{"):
@@ -57,7 +57,7 @@ def unpack(path: Any) -> dict[str, Any]:
 
 
 def outputs_of(program: str) -> list[tuple[str, int]]:
-    """Names and bytes of the outputs of a program in base64."""
+    """Return names and bytes of the outputs of a program in base64."""
     import base64
 
     from acceld.nki.ir.codec import decode

@@ -13,13 +13,13 @@ from acceld.store.database import Store
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """Path of a test's database."""
+    """Return path of a test's database."""
     return tmp_path / "acceld.db"
 
 
 @pytest.fixture
 async def store(database: Path) -> AsyncIterator[Store]:
-    """An open store."""
+    """Yield an open store."""
     opened = await asyncio.to_thread(Store.open, database)
     yield opened
     await opened.close()

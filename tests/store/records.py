@@ -37,12 +37,12 @@ SPEC = RunSpec(workload="nkibench/silu", preset="quick", search=SearchParameters
 
 
 def kernel(text: str = "def kernel(x):\n    return x\n") -> Kernel:
-    """A kernel's source."""
+    """Return a kernel's source."""
     return Kernel(text=text, api="nki_legacy", entry="kernel", grid=(2,), filename="kernel_legacy.py")
 
 
 def profile(latency_us: float = 100.0) -> Profile:
-    """A simulated profile."""
+    """Return a simulated profile."""
     return Profile(
         source=Source.SIMULATED,
         chip="trn1",
@@ -61,7 +61,7 @@ def profile(latency_us: float = 100.0) -> Profile:
 
 
 def passed(latency_us: float = 100.0, gate: Gate = Gate.SEARCH, sha256: str = "a" * 64) -> Evaluation:
-    """A result of a kernel that is right."""
+    """Return a result of a kernel that is right."""
     return Evaluation(
         status=Status.PASSED,
         source_sha256=sha256,
@@ -81,7 +81,7 @@ def passed(latency_us: float = 100.0, gate: Gate = Gate.SEARCH, sha256: str = "a
 def failed(
     status: Status = Status.COMPILE_ERROR, message: str = "free size 1024 exceeds the limit of 512"
 ) -> Evaluation:
-    """A result of a kernel that is not."""
+    """Return a result of a kernel that is not."""
     return Evaluation(
         status=status,
         source_sha256="b" * 64,
@@ -91,7 +91,7 @@ def failed(
 
 
 def insight(run: int = 0, title: str = "Hoist loop-invariant loads") -> Insight:
-    """A positive insight."""
+    """Return a positive insight."""
     return Insight(
         title=title,
         strategy="Load what does not depend on the loop before the loop.",
@@ -108,7 +108,7 @@ def insight(run: int = 0, title: str = "Hoist loop-invariant loads") -> Insight:
 
 
 def call(run: int | None = None, key: str = "question", model: str = "small") -> NewCall:
-    """A model call."""
+    """Return a model call."""
     return NewCall(
         key=key,
         role="planner",
@@ -154,7 +154,7 @@ async def evaluate(store: Store, candidate: Candidate, evaluation: Evaluation, g
 
 
 async def begin(store: Store, spec: RunSpec = SPEC) -> tuple[Run, Candidate]:
-    """A run with a baseline of 100 us."""
+    """Return a run with a baseline of 100 us."""
     run = await store.change(create_run, spec)
     await store.change(set_run_state, run.id, RunState.RUNNING)
     baseline = await store.change(write_candidate, Candidate(run.id, 0, kernel(), None))
@@ -166,7 +166,7 @@ async def begin(store: Store, spec: RunSpec = SPEC) -> tuple[Run, Candidate]:
 async def child_of(
     store: Store, parent: Candidate, number: int, iteration: int = 1, rule: str = "widen_tiles"
 ) -> Candidate:
-    """A candidate of plan ``number`` for ``parent``, not evaluated."""
+    """Return a candidate of plan ``number`` for ``parent``, not evaluated."""
     plan = await store.change(
         write_plan,
         Plan(parent.run, iteration, parent.id, number, f"Widen the tiles, way {number}.", title="Widen", rule=rule),
@@ -189,7 +189,9 @@ async def child_of(
 
 
 async def small_run(store: Store, spec: RunSpec = SPEC) -> Run:
-    """A finished run of one iteration: a win of 80 us, a failure, an attempt without code, one insight, one call."""
+    """Return a finished run of one iteration: a win of 80 us, a failure, an attempt without code, one insight, one
+    call.
+    """
     run, baseline = await begin(store, spec)
     lesson = await store.change(write_insight, insight(run.id))
     number = await store.change(begin_call, call(run.id))
@@ -207,7 +209,7 @@ async def small_run(store: Store, spec: RunSpec = SPEC) -> Run:
 
 
 async def fill(database: Path, runs: int = 1) -> None:
-    """A new database with finished runs."""
+    """Write a new database with finished runs."""
     store = await asyncio.to_thread(Store.open, database)
     for _ in range(runs):
         await small_run(store)
@@ -215,7 +217,7 @@ async def fill(database: Path, runs: int = 1) -> None:
 
 
 def state_with_runs(parent: Path, runs: int = 1) -> Path:
-    """A state folder in ``parent`` with finished runs."""
+    """Return a state folder in ``parent`` with finished runs."""
     folder = parent / ".acceld"
     folder.mkdir(parents=True, mode=0o700)
     asyncio.run(fill(folder / "acceld.db", runs))

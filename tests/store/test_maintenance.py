@@ -95,7 +95,7 @@ async def test_a_copy_is_private_checked_and_one_file(store: Store, tmp_path: Pa
 
 
 def filled(path: Path) -> None:
-    """A closed database with one run."""
+    """Write a closed database with one run."""
 
     async def fill() -> None:
         store = await asyncio.to_thread(Store.open, path)

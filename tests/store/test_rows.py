@@ -131,7 +131,7 @@ insights = some.builds(
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, asyncio.Runner, Candidate]]:
-    """Share one store between all examples: a further row does no harm."""
+    """Yield one store for all examples, because a further row does no harm."""
     with asyncio.Runner() as runner:
         store = Store.open(Path(tmp_path_factory.mktemp("rows")) / "acceld.db")
         _, baseline = runner.run(records.begin(store))

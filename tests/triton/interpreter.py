@@ -12,7 +12,7 @@ _NUMBER = itertools.count()
 
 
 def error_of(text, workload, folder, monkeypatch, *, seed=3, distribution="own"):
-    """Greatest relative L2 error of the kernel in ``text`` over the outputs, against the float64 reference."""
+    """Return greatest relative L2 error of the kernel in ``text`` over the outputs, against the float64 reference."""
     inputs = make_inputs(workload, seed, distribution)
     expected = reference_outputs(workload, inputs)
     outputs = outputs_of(text, workload.entry, inputs, folder, monkeypatch)

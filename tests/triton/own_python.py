@@ -10,7 +10,7 @@ ROOT = HERE.parents[1]
 
 
 def python_with_triton(folder):
-    """Its path, in an environment made under ``folder``."""
+    """Return the path of an interpreter with Triton, in an environment made under ``folder``."""
     import triton
 
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)

@@ -17,7 +17,7 @@ _SMALL = {
 
 
 def small_shapes(name):
-    """The workload in small shapes."""
+    """Return the workload in small shapes."""
     one = workload(name)
     (values,) = (values for start, values in _SMALL.items() if name.startswith(start))
     return tuple(load_workload(one.folder, instead) for instead in values)

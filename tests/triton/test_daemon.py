@@ -71,7 +71,7 @@ def acceld_of(python, environment, folder):
 
 @contextlib.contextmanager
 def daemon_with_a_standin_gpu(python, environment, folder, acceld):
-    """A daemon whose GPU stands in, ready to be asked."""
+    """Yield a daemon with a stand-in for its GPU, ready for requests."""
     with (folder / "daemon.out").open("w") as output:
         command = [python, "-c", DAEMON, environment["ACCELD_HOME"]]
         daemon = subprocess.Popen(command, env=environment, cwd=folder, stdout=output, stderr=output)

@@ -65,7 +65,7 @@ class DataTorch(BlankTorch):
     tensor_class, allocation_class = DataTensor, Memory
 
     def tensor(self, array):
-        """A tensor that holds a copy of a numpy array."""
+        """Return a tensor that holds a copy of a numpy array."""
         made = self.empty(array.shape, dtype=getattr(self, array.dtype.name))
         made.numpy()[...] = array
         return made
@@ -73,7 +73,7 @@ class DataTorch(BlankTorch):
 
 @contextmanager
 def interpreting(monkeypatch):
-    """Triton interprets, and kernels that import torch get this one."""
+    """Let Triton interpret kernels, and give this module to kernels that import torch."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     torch = DataTorch(132, 90)
     monkeypatch.setitem(sys.modules, "torch", torch)

@@ -278,12 +278,12 @@ INSIGHTS = [
 
 
 def vars_of(record: Any) -> dict[str, Any]:
-    """Fields of a record with slots."""
+    """Return fields of a record with slots."""
     return {name: getattr(record, name) for name in record.__slots__}
 
 
 def history() -> list[Event]:
-    """Three runs: one that ended, one of a larger beam, one that goes on."""
+    """Return three runs: one that ended, one with a larger beam, and one that is active."""
     found = renumbered(events_of(1, iterations=2, width=2, seed=5, proposer="rules", ends="finished"), 1)
     first = len(found) + 1
     found += renumbered(events_of(2, iterations=2, seed=3, first_candidate=1001, ends="cancelled"), first)
@@ -318,7 +318,7 @@ ROWS = {
 
 
 def _step(view: RunView, candidate: int) -> float | None:
-    """The speed-up of a candidate over its parent."""
+    """Return the speed-up of a candidate over its parent."""
     node = view.candidates[candidate]
     parent = view.candidates.get(node.parent or 0)
     return parent.latency_us / node.latency_us if parent and parent.latency_us and node.latency_us else None

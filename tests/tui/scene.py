@@ -58,7 +58,7 @@ def events_of(
     proposer: str = "llm",
     ends: str | None = None,
 ) -> Iterator[Event]:
-    """A run's events in order; ``ends`` is its last state."""
+    """Yield a run's events in order; ``ends`` is its last state."""
     draw = random.Random(seed)
     seq, at, candidate = first_seq, START + 60 * run, first_candidate
     plan = call = insight = 0
@@ -199,5 +199,5 @@ def _call(call: int, role: str, model: str, draw: random.Random) -> LlmCallFinis
 
 
 def renumbered(events: Iterator[Event], first: int) -> list[Event]:
-    """The same events with numbers from ``first`` on."""
+    """Return the same events with numbers from ``first`` on."""
     return [replace(event, seq=first + place) for place, event in enumerate(events)]

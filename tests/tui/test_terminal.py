@@ -58,7 +58,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    """The console of a daemon with one finished run, at 80x24."""
+    """Yield the console of a daemon with one finished run, at 80x24."""
     folder = tmp_path / "project"
     state_with_runs(folder)
     runtime = tmp_path / "run"

@@ -157,7 +157,7 @@ class MemoryScreen(ConsoleScreen):
                 return
             self._seen = -1
             self.show()
-            self.notify(f"i{row['id']} {done}; it holds from the next iteration on")
+            self.notify(f"i{row['id']} {done}; it applies from the next iteration on")
 
         self.run_worker(send(), exit_on_error=False)
 

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="candidates=N|usd=X",
-        help="what each run may spend; default: the candidates that the preset's schedule makes",
+        help="cap of each run; default: the candidates that the preset's schedule makes",
     )
     parser.add_argument(
         "--repeats", type=count, default=1, metavar="N", help="number of runs of each variant, with other seeds"
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
             _wait(client, number)
     except KeyboardInterrupt:
         words = " ".join(f"r{number}" for number in every)
-        say(f"detached; the runs go on. Afterwards: acceld compare {words}")
+        say(f"detached; the runs continue. Afterwards: acceld compare {words}")
         return 130
     results = _results(home.database, planned, numbers)
     curves = {one.name: one.progress for one in results}

@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     home = find_home(arguments.home)
     if arguments.all and home.daemon() is not None:
-        raise UsageError("a daemon uses what --all removes", hint="acceld stop, or acceld clean without --all")
+        raise UsageError("a daemon uses the data that --all removes", hint="acceld stop, or acceld clean without --all")
     others = home.made_again[1:] if arguments.all else ()
     before = datasets.size_bytes(home.datasets)
     freed = sum(file.lstat().st_size for folder in others for file in folder.rglob("*") if file.is_file())

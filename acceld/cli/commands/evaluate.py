@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out)
     earlier = _earlier(out, items)
     if earlier:
-        say(f"{out} has {len(earlier)} of {len(items)} results; going on")
+        say(f"{out} has {len(earlier)} of {len(items)} results; continuing")
     records = list(earlier)
     if len(earlier) < len(items):
         home, _ = connected(arguments.home)

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{folder} is not empty", hint="give a new folder: -o DIR")
     materials = _materials(arguments)
     if not materials:
-        raise UsageError("there is no run to export", hint="acceld history lists what there is")
+        raise UsageError("there is no run to export", hint="acceld history lists all runs")
     folder.mkdir(parents=True, exist_ok=True)
     counts: dict[str, int]
     if arguments.format == "nkibench":

@@ -103,11 +103,11 @@ def _change(arguments: argparse.Namespace, edits: dict[str, Any]) -> int:
         found = client.send("PATCH", f"/v1/insights/{number}", edits)
         if arguments.json:
             print_json({"insight": found})
-        say(f"i{number} was edited: {', '.join(edits)}; it holds from the next iteration on")
+        say(f"i{number} was edited: {', '.join(edits)}; it applies from the next iteration on")
         return 0
     name = {"pin": "pinned", "mute": "muted", "withdraw": "withdrawn"}[arguments.mark.removeprefix("un")]
     found = client.send("PATCH", f"/v1/insights/{number}", {name: not arguments.mark.startswith("un")})
     if arguments.json:
         print_json({"insight": found})
-    say(f"i{number} {arguments.mark}: it holds from the next iteration on")
+    say(f"i{number} {arguments.mark}: it applies from the next iteration on")
     return 0

@@ -68,7 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "attempts", count, "K")
     add_target(parser, backend=f"backend that evaluates them {CONFIGURED}")
     parser.add_argument(
-        "--screen", choices=("off", "simulator"), help="on a device: skip what the simulator finds clearly slower"
+        "--screen",
+        choices=("off", "simulator"),
+        help="on a device: skip candidates that the simulator finds clearly slower",
     )
     parser.add_argument("--strategy", choices=get_args(StrategyName), help=option_text("strategy"))
     parser.add_argument("--memory", choices=get_args(MemoryPolicy), help=option_text("memory"))
@@ -184,7 +186,7 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
     if arguments.from_reference:
         return None, _reference(arguments)
     if arguments.arg or arguments.scalar:
-        raise UsageError("--arg and --scalar describe what a reference takes", hint="--from-reference REF.py")
+        raise UsageError("--arg and --scalar describe the arguments of a reference", hint="--from-reference REF.py")
     if arguments.target is None:
         raise UsageError("what is to be optimized?", hint="a workload (acceld workloads lists them) or a kernel file")
     path = Path(arguments.target)
@@ -209,7 +211,9 @@ def _reference(arguments: argparse.Namespace) -> str:
     from acceld.cli.reference import reference_workload
 
     if arguments.target or arguments.workload:
-        raise UsageError("a reference file stands for itself", hint="acceld optimize --from-reference REF.py")
+        raise UsageError(
+            "a reference file is given as --from-reference REF.py alone", hint="acceld optimize --from-reference REF.py"
+        )
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
     place = find_home(arguments.home).path / "workloads"
@@ -217,7 +221,7 @@ def _reference(arguments: argparse.Namespace) -> str:
 
 
 def parameters(arguments: argparse.Namespace, resolved: config.Resolved) -> SearchParameters:
-    """Return the search parameters: the preset's, overridden by the configuration, then by flags."""
+    """Return the search parameters: the values of the preset, overridden by the configuration, then by flags."""
     from acceld.daemon.specs import configured_search
 
     settings = resolved.config.search
@@ -264,7 +268,7 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
     else:
         print_outcome(result, best_file, str(home.database))
     if result["state"] == RunState.PAUSED:
-        say(f"r{run_id} waits for a higher cap: acceld budget r{run_id} USD raises it, and the run goes on")
+        say(f"r{run_id} waits for a higher cap: acceld budget r{run_id} USD raises it, and the run continues")
         return BudgetError.exit_code
     return int(result["exit_code"])
 

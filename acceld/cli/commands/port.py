@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = config.load().config
     path = Path(arguments.kernel)
     if path.suffix != ".py":
-        raise UsageError(f"{path} is no Python file", hint="name the file of a kernel that imports neuronxcc.nki")
+        raise UsageError(f"{path} is not a Python file", hint="name the file of a kernel that imports neuronxcc.nki")
     found = None if arguments.arg else workload_of(path, arguments.workload, settings)
     kernel = parsed_kernel(
         path,

@@ -256,7 +256,9 @@ COUNTERS = (
 
 
 def record(evaluation: Evaluation, found: Workload | None, chip: str, api: str | None = None) -> dict[str, Any]:
-    """Return the evaluation as ``--json`` prints it. ``api`` is the kernel's, for one that was not timed."""
+    """Return the evaluation as ``--json`` prints it. ``api`` is the API of the kernel; it is used if the kernel was not
+    timed.
+    """
     profile, correctness, failure = evaluation.profile, evaluation.correctness, evaluation.failure
     counters = {name: _whole(value) for name, value in profile.counters.items()} if profile else {}
     return {

@@ -1,4 +1,4 @@
-"""``acceld skill``: install the skill that tells a coding agent when to use acceld, and how."""
+"""``acceld skill``: install instructions for a coding agent: when and how to use acceld."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     home = find_home(arguments.home)
     pid = stop(home, grace_s=0.0 if arguments.now else None, timeout_s=arguments.timeout)
     if not arguments.json:
-        say("runs that had not ended go on when a daemon starts again")
+        say("runs that had not ended continue when a daemon starts again")
     return answer(arguments, {"stopped": pid, "home": str(home.path)}, f"stopped (pid {pid})")
 
 

@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kernel", metavar="KERNEL.py|KERNEL.c|WORKLOAD", help="a kernel file, or a workload for its baseline"
     )
     add_target(parser)
-    parser.add_argument("--workload", help="the workload that tells a file's shapes (default: workload.toml beside it)")
+    parser.add_argument(
+        "--workload", help="the workload with the shapes of a file's arguments (default: workload.toml beside it)"
+    )
     parser.add_argument("--rule", metavar="NAME", help="only this rule")
     add_json(parser)
 

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hours", type=float, default=1.0, metavar="Y", help="time for all kernels together (default 1)"
     )
-    parser.add_argument("--usd", type=float, metavar="X", help="what models may cost for all kernels together")
+    parser.add_argument("--usd", type=float, metavar="X", help="cap on the cost of models for all kernels together")
     parser.add_argument("--name", default="", help="name of this pass over the suite; a known name continues it")
     parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, or both")
     parser.add_argument("--preset", choices=tuple(PRESETS), default="quick", help="of each slice (default: quick)")
@@ -95,7 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
             last = done[label][-1]
             say(f"{label}: {figures.speedup(last.gain)} in {last.elapsed_s:.0f} s (r{last.run})")
     except KeyboardInterrupt:
-        say("detached; the same command goes on")
+        say("detached; the same command continues it")
     competitors = _competitors(client, suite, arguments) if arguments.competitors else {}
     found = [_row(label, rows.get(label, []), competitors.get(label), notes.get(label, "")) for label in entries]
     record = figures_of(suite.name, found)

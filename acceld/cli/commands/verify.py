@@ -46,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="every",
         help="the best kernel of every run, oldest first; the history keeps which no longer hold (after an update of the SDK)",
     )
-    parser.add_argument("--workload", help="the best kernel of every run of it; with a file, what to check it against")
+    parser.add_argument(
+        "--workload", help="the best kernel of every run of it; with a file, the workload to check it against"
+    )
     parser.add_argument("--against", metavar="REV", help="with a file: a revision in git to compare the latency with")
     parser.add_argument(
         "--max-regression",

@@ -130,8 +130,8 @@ class JailedExchange:
         return {**found, "reported": str(reported[0].get("reported", ""))}, payload
 
     async def _readable(self, python: str) -> tuple[str, ...]:
-        """Return the folders that a worker needs: those of its interpreter, the system's, and our scripts. DeviceError
-        without an interpreter.
+        """Return the folders that a worker needs: those of its interpreter, of the system, and of our scripts.
+        DeviceError without an interpreter.
         """
         if python not in self._paths:
             self._paths[python] = await asyncio.to_thread(_paths_of, python)
@@ -145,7 +145,7 @@ def _paths_of(python: str) -> tuple[str, ...]:
         reported = [str(path) for path in json.loads(done.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise DeviceError(
-            f"{python} is no working Python interpreter: {error}", hint="see devices.compile_python"
+            f"{python} is not a working Python interpreter: {error}", hint="see devices.compile_python"
         ) from error
     wanted = (*SYSTEM, *reported, str(Path(python).parent), str(SCRIPTS))
     there = {path for path in wanted if os.path.exists(path) and path != "/"}

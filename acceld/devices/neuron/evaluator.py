@@ -179,9 +179,9 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
             await self._on_notice(
                 request.run,
                 "warning",
-                f"no win of this run could be visible: its first kernel takes about {latency_us:.4g} us as the simulator "
-                f"says, no kernel less than {least_us:.4g} us, and {clock.method} shows differences from "
-                f"{clock.least_win_us:.4g} us on. Larger shapes, or nrtpy (SDK 2.32 and newer), which reads the device's clock",
+                f"a win in this run can not be measured: its first kernel takes about {latency_us:.4g} us by the simulator, "
+                f"no kernel can take less than {least_us:.4g} us, and {clock.method} only shows differences of at least "
+                f"{clock.least_win_us:.4g} us. Use larger shapes, or nrtpy (SDK 2.32 and newer), which reads the device's clock",
             )
 
     def _holds(self) -> str:

@@ -44,7 +44,7 @@ from acceld.workloads.oracle import as_float64
 from acceld.workloads.rows import BlockedReference, RowBlock, row_blocks
 
 _BEGUN = 5
-"""Descriptor of a pipe that is told when the inputs are written."""
+"""Descriptor of a pipe that gets a message when the inputs are written."""
 _LARGEST = 3e38
 """Greatest value an output of type float32 may have."""
 _DRAWS = 4

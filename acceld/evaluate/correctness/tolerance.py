@@ -31,7 +31,7 @@ _LEAST_MULTIPLE = 2.0
 _LEAST, _GREATEST = 2e-7, 1e-3
 _LEAST_ROW, _GREATEST_ROW = 1e-6, 1e-2
 SPLIT, SPLIT_ROW = 1e-5, 5e-5
-"""Twice the error of a product of bfloat16 parts; the same for one row."""
+"""Twice the error of a product of bfloat16 parts: over all elements, and for one row."""
 _ELEMENT_MULTIPLE, _SPLIT_MULTIPLE, _LEAST_ELEMENT = 50.0, 600.0, 1e-3
 
 

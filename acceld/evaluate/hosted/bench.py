@@ -113,7 +113,9 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One call compared with the reference. ``moved``: the distance of a repeated call's outputs from the first's."""
+    """One call compared with the reference. ``moved``: the distance between the outputs of a repeated call and those of
+    the first.
+    """
 
     errors: tuple[Errors, ...] = ()
     moved: tuple[Errors, ...] = ()
@@ -378,7 +380,9 @@ def _module(where: str) -> tuple[str, ...]:
 
 
 def _timed(outcome: Outcome, reply: Reply, said: bytes) -> Timed:
-    """Return the referee's record as a value. The referee is our own code; the reply is the worker's."""
+    """Return the referee's record as a value. The referee is our own code; the reply in the record comes from the
+    worker.
+    """
     try:
         record = json.loads(said)
         wall = record["wall_ns"]

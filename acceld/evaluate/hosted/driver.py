@@ -152,7 +152,7 @@ class Driver(Protocol):
 
 
 def job_of(kernel: Kernel, arguments: Sequence[Any], outputs: Sequence[Any], settings: Mapping[str, Any]) -> Job:
-    """Return the job record. ``arguments`` and ``outputs`` are a workload's, in the kernel's layout."""
+    """Return the job record. ``arguments`` and ``outputs`` are those of a workload, in the kernel's layout."""
     return {
         "api": kernel.api,
         "text": kernel.text,

@@ -444,7 +444,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
 
 def _reached(case: HostedCase) -> Gate:
-    """Return the gate to apply: the search gate's, for a request that only asks for a latency."""
+    """Return the gate to apply: the search gate for a request that only asks for a latency."""
     return Gate.STRICT if case.request.gate is Gate.STRICT else Gate.SEARCH
 
 

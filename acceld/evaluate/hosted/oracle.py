@@ -1,4 +1,5 @@
-"""Make inputs and check results of hosted kernels, in children that run the workload's code and never a candidate's.
+"""Make inputs and check results of hosted kernels, in child processes that run the workload's code and never the code
+of a candidate.
 
 ``generate`` makes the inputs of every call before the worker starts. ``check`` computes the expected outputs from the
 same seeds, after the worker has ended.

@@ -19,8 +19,8 @@ the device clock is used, since such a call is a median of several launches.
 _EVENT_RESOLUTION_US = 0.5
 """Resolution of a device's clock, as NVIDIA documents it for cuEventElapsedTime."""
 RESOLUTION = "resolution"
-"""Rule of a kernel whose time the clock can not distinguish from an empty call's. It also depends on the machine's
-load.
+"""Rule of a kernel whose time the clock can not distinguish from the time of an empty call. It also depends on the
+machine's load.
 """
 _MORE_THAN_ONE_CORE = 1.05
 
@@ -34,7 +34,7 @@ class Overhead:
     wall_spread_us: float
     processor_spread_us: float
     clock: Clock
-    """The clock to use: the driver's, or the wall clock if the processor clock is too coarse."""
+    """The clock to use: the clock of the driver, or the wall clock if the processor clock is too coarse."""
 
     @property
     def resolution_us(self) -> float:
@@ -82,7 +82,9 @@ def overhead_of(timed: Timed, clock: Clock) -> Overhead:
 
 
 def measured(sessions: Sequence[tuple[Timed, Timed | None]], competitor_sha256: str, overhead: Overhead) -> Measured:
-    """Return the latency over sessions whose calls were all right, compared with the competitor's if there is one."""
+    """Return the latency over sessions whose calls were all right, compared with the latency of the competitor if there
+    is one.
+    """
     samples = [_net(timed, overhead) for timed, _ in sessions]
     latency = median(samples)
     walls = [middle_of(_after(timed.wall_us, overhead)) - overhead.wall_us for timed, _ in sessions]

@@ -84,7 +84,8 @@ class SandboxReport:
 async def probe_level(highest: Level = Level.L4, zygote: Zygote | None = None) -> SandboxReport:
     """Try the levels from ``highest`` down, and report the first that holds. L0 always does.
 
-    A ``zygote`` with the tasks :data:`TASKS` is used in place of one of its own, and jails at the level found from then on.
+    A ``zygote`` with the tasks :data:`TASKS` is used instead of a new one. From then on it makes jails of the level
+    found.
     """
     if zygote is None:
         zygote = Zygote(TASKS, level=Level.L0)

@@ -146,7 +146,7 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
 
 
 def _left_out(path: Path) -> bool:
-    """Return True for a file that is not an attack: a workload's, a test, or a helper that others import."""
+    """Return True for a file that is not an attack: a file of a workload, a test, or a helper that others import."""
     hidden = any(part.startswith((".", "_")) or part == "workloads" for part in path.parts)
     return hidden or path.name.startswith(("test_", "conftest"))
 
@@ -241,7 +241,7 @@ def _api(path: Path, text: str) -> str:
 
 
 def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str:
-    """Return the workload that an attack is for, if its file does not name it."""
+    """Return the default workload of an attack whose file names none."""
     spoken = [workload for workload in workloads if workload in name]
     if spoken:
         return max(spoken, key=len)

@@ -34,7 +34,7 @@ from acceld.targets import ALL_DEVICES, DEVICE_OF, SIMULATOR, TARGETS
 from acceld.workloads import load_workload
 
 BACKENDS = {SIMULATOR: ""} | {t.backend: d.attacks for d in ALL_DEVICES if d.attacks for t in d.targets}
-"""Backends with a suite, and its folder below the simulator's."""
+"""Backends with their own suite. The value is its folder, below the simulator's folder."""
 _BUILD_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 30.0, 3.0, 2.0
 """Low limits: the suite's workloads are small, and some attacks run until their deadline."""
 _QUEUE = 10_000
@@ -74,7 +74,7 @@ class Result:
     guessed: bool = False
     """True if the attack's file does not name its workload."""
     further: bool = False
-    """True if the attack is one of the further folder's."""
+    """True if the attack comes from the additional folder."""
 
 
 @dataclass(frozen=True, slots=True)

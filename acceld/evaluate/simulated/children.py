@@ -111,7 +111,7 @@ class Refused:
 class Children:
     """Starts and calls the child processes. ``root`` is the folder for data sets.
 
-    A ``zygote`` with the tasks :data:`TASKS` is used in place of one of its own.
+    A ``zygote`` with the tasks :data:`TASKS` is used instead of a new zygote.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ OPTIONAL = frozenset(
 
 
 class OpenAIClient(SdkClient):
-    """One model behind an OpenAI-compatible endpoint: OpenAI's own, Azure's, Amazon Bedrock's or any other."""
+    """One model behind an OpenAI-compatible endpoint, such as those of OpenAI, Azure and Amazon Bedrock."""
 
     errors = OPENAI
 

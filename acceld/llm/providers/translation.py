@@ -213,7 +213,7 @@ def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMEr
 async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
     """Return the whole answer of a gateway that does not stream although it was asked to; None for a stream.
 
-    :raises LLMError: a web page (a proxy's, mostly), an error or bytes that are no answer came instead.
+    :raises LLMError: the response is a web page (mostly from a proxy), an error, or not an answer.
     """
     kind = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
     if kind == "text/html":

@@ -53,7 +53,7 @@ def _member(context: Context) -> Member:
 def _lists(context: Context) -> list[list[int]]:
     ranks, members = context.attr("ranks"), context.attr("members")
     if not isinstance(ranks, tuple) or not isinstance(members, int) or members < 1 or len(ranks) % members:
-        crash("a collective names no lists of ranks", "collective_ranks", context.instruction.line)
+        crash("a collective has no lists of ranks", "collective_ranks", context.instruction.line)
     flat = [int(rank) for rank in ranks]
     return [flat[at : at + members] for at in range(0, len(flat), members)]
 
@@ -119,7 +119,7 @@ def register_rank(context: Context) -> Step:
     """register = the rank, or the rank a given number of steps earlier in its list."""
     number = context.attr("register")
     if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):
-        crash("rank_id names no register", "register", context.instruction.line)
+        crash("rank_id has no register as its result", "register", context.instruction.line)
     member, lists = _member(context), _lists(context)
     steps = context.number(0)
     group = next((ranks for ranks in lists if member.rank in ranks), [member.rank])

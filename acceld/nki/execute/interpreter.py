@@ -78,8 +78,8 @@ def execute(
     *,
     member: Member | None = None,
 ) -> list[Array]:
-    """Return the program's outputs for ``inputs``, arrays of the input buffers' shapes (any numeric dtype, rounded to
-    the buffer's), in the order of ``program.inputs``. Inputs are never written to.
+    """Return the program's outputs for ``inputs``, arrays of the input buffers' shapes (any numeric dtype; values are
+    rounded to the dtype of the buffer), in the order of ``program.inputs``. Inputs are never written to.
 
     Raises KernelCrash or LimitExceeded if the program fails, UnsupportedCall for an operation that the simulator can
     not run, UsageError for inputs that do not fit. ``member``: the rank that runs (:mod:`acceld.nki.execute.ranks`).
@@ -256,7 +256,7 @@ class _Execution:
             return  # it ran together with the first core
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
-            crash("a core exchanges tiles with none", "exchange_cores", getattr(body[position], "line", 0))
+            crash("a core exchanges tiles without a partner", "exchange_cores", getattr(body[position], "line", 0))
         self._acquire(position)
         self._acquire(position + 1)
         self.machine.pair = pair = Pair(self.machine.folds)

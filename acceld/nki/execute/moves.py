@@ -89,7 +89,7 @@ def _skipping(src: Tile, dst: Tile) -> Step:
 
 def _read_modify_write(context: Context, src: Tile, dst: Tile, op: str) -> Step:
     if op not in REDUCE_OPS:
-        crash(f"{op!r} is no read-modify-write operation", "operation", context.instruction.line)
+        crash(f"{op!r} is not a read-modify-write operation", "operation", context.instruction.line)
     bits = op in BITWISE
 
     def run(env: Env, window: Window) -> None:

@@ -49,7 +49,7 @@ class Races:
                 crash(
                     placed(
                         f"two cores write different values to {int(both.sum())} elements of {buffer.name or 'an output'}, "
-                        f"the first at {place}, with nothing between them: which one stays is chance",
+                        f"the first at {place}, without a barrier between them: it is undefined which one stays",
                         writer.place,
                     ),
                     "race",

@@ -22,7 +22,7 @@ def parse(source: str, filename: str) -> ast.Module:
     except SyntaxError as error:
         raise KernelCrash(f"SyntaxError: {error.msg}", rule="syntax", line=error.lineno or 0) from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise KernelCrash(f"the file is no Python source: {error}", rule="syntax") from error
+        raise KernelCrash(f"the file is not Python source: {error}", rule="syntax") from error
 
 
 def find_entry(source: str, entry: str | None) -> str:

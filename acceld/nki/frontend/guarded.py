@@ -312,7 +312,7 @@ class _Checks(ast.NodeTransformer):
         if not isinstance(node.op, ast.Mod):
             return node
         if not isinstance(node.target, ast.Name):
-            raise self._refused("%= on what is no variable", node.lineno)
+            raise self._refused("%= on something other than a variable", node.lineno)
         return [node, ast.copy_location(ast.Expr(_asked(_SHOWN, ast.Name(node.target.id, ast.Load()))), node)]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:

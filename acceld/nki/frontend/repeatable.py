@@ -215,7 +215,9 @@ def attribute(owner: Any, name: str, *default: Any) -> Any:
 
 
 def called(function: Any) -> Any:
-    """Return a function for a call: one of numpy makes numbers only, and leaves none of them out."""
+    """Return a function for a call. A function of numpy is wrapped: results other than numbers, and results with unset
+    elements, are refused.
+    """
     if function is copy.deepcopy:
         return _deepcopy
     owner = getattr(function, "__self__", None)

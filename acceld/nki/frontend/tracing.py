@@ -1,6 +1,6 @@
 """Run a kernel's Python once, without data, and return its Program.
 
-The source is compiled under the given file name, so that lines in errors are the kernel's. The Program is not trusted
+The source is compiled under the given file name, so that errors name lines of the kernel. The Program is not trusted
 because the tracer made it: the judge decodes and verifies it again.
 """
 

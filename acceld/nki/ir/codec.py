@@ -310,7 +310,7 @@ class _Decoder:
         if "loop" in raw:
             number = _int(raw["loop"], 0, MAX_INSTRUCTIONS)
             if number in self.loops:
-                _refuse(f"loop {number} stands twice")
+                _refuse(f"loop {number} occurs twice")
             self.loops.add(number)
             self.open.append(number)
             body = self.body(raw["body"], depth + 1)

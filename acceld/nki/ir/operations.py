@@ -91,9 +91,9 @@ class Trait(Flag):
     PACKED = auto()
     """Takes formats of four values an element."""
     BY_ROW = auto()
-    """Free axes of the destinations and of later operands do not move with the iteration space."""
+    """The free axes of the destinations and of the later operands are independent of the iteration space."""
     GATHERS = auto()
-    """Free axes of the first operand do not move with the iteration space."""
+    """The free axes of the first operand are independent of the iteration space."""
     CONTROL = auto()
     """Control operation: no engine reads or writes tiles for it."""
 

@@ -103,7 +103,7 @@ class _File:
         try:
             used = {one.id for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Name)}
         except SyntaxError as error:
-            self.findings.append(Finding(0, f"the new text is no Python: {error.msg}, line {error.lineno}"))
+            self.findings.append(Finding(0, f"the new text is not Python: {error.msg}, line {error.lineno}"))
             return text
         lines = []
         for short, module in (("nl", "nki.language"), ("nisa", "nki.isa")):
@@ -209,7 +209,8 @@ class _File:
         """Put an assertion into a branch that the trace never reached."""
         self.notes.append(
             Finding(
-                body[0].lineno, "the trace did not come here for these arguments: this is not ported, and asserts so"
+                body[0].lineno,
+                "these lines were not traced for these arguments, so they are not ported: an assert stands in their place",
             )
         )
         text = f'{" " * column}assert False, "not ported: these arguments were not traced"'

@@ -266,7 +266,7 @@ class Function(Values):
     def _declare(self, variable: str, op: Op) -> None:
         fact = self.facts.of(op.node)
         if fact is None:
-            raise Unportable(op.node.lineno, "the trace never came here, so the shape of the result is not known")
+            raise Unportable(op.node.lineno, "this line was not traced, so the shape of the result is not known")
         dtype: ast.expr = op.dtype if op.dtype is not None else parsed(f"nl.{dtype_word(fact.dtype)}")
         if not fact.dtype and op.dtype is None:
             if op.like is None:

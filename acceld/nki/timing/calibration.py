@@ -17,9 +17,9 @@ from acceld.nki.timing.parameters import PARAMS_VERSION, TimelineParams, default
 FILE = "calibration.json"
 """Name of the file in the state folder."""
 FACTORS: Mapping[str, str] = {
-    "overheads": "what each instruction takes beyond its elements, and semaphores between engines",
+    "overheads": "fixed cost of each instruction, and semaphores between engines",
     "transfers": "time of DMA transfers",
-    "slack": "how much later a schedule ends than it could",
+    "slack": "how much longer a schedule takes than the best one",
 }
 """The constants that each factor multiplies; a factor of 1 is the published model."""
 RANGE = (0.75, 1.5)

@@ -51,7 +51,9 @@ class Schedule:
 def schedule(
     machine: Machine, params: TimelineParams, chip: ChipSpec, not_before: Mapping[int, float] | None = None
 ) -> Schedule:
-    """Place every operation of ``machine`` in time, those in ``not_before`` (by number) no earlier than that."""
+    """Compute the start and end of every operation of ``machine``. ``not_before`` gives the earliest start of some
+    operations, by number.
+    """
     held = not_before or {}
     count = len(machine.engine)
     start, end, cause = [0.0] * count, [0.0] * count, [-1] * count

@@ -127,7 +127,7 @@ FITTED: dict[str, str] = {
     "tensor_overhead_cycles": "cycles a pass takes beyond its columns; the 14 NKIBench baselines on trn1 (64), float32 products "
     "of KDA's kernels on trn2 (8)",
     "scalar_overhead_cycles": "cycles of a long instruction that do not overlap with the next; scalar busy time of the same 14. None "
-    "on trn2: what KDA's counters show beyond the columns is latency",
+    "on trn2: KDA's counters show more time than the columns take, but as latency",
     "vector_overhead_cycles": "the same of the vector engine: busy time of the 14 (130), of KDA's adamw in 13 widths (108); "
     "instructions of three elements start every 64 cycles, the documented interval",
     "reciprocal_factor": "vector busy time of the same 14 (the documented 8N is refuted by them)",
@@ -140,8 +140,8 @@ FITTED: dict[str, str] = {
     "latency_scale": "latency of the same 14: schedules are not perfect",
     "dma_latency_us": "documented on trn1 (1.3); on trn2 three rungs of awslabs/nki-autotune's ladder whose loads wait for single "
     "buffers: of the 0.7 to 0.95 us in AWS's trace all but 0.2 overlap with the wait",
-    "kernel_start_us": "nki-samples' shortest kernels on trn1 (8), KDA's latencies on trn2 (3): both leave most of what is before "
-    "the first instruction out",
+    "kernel_start_us": "nki-samples' shortest kernels on trn1 (8), KDA's latencies on trn2 (3): both leave out most of the time "
+    "before the first instruction",
     "kernel_end_us": "the same after the last one (3 and 2)",
     "merged_iterations": "two convolutions of Autocomp on trn1, 5.602 and 4.955 ms; on trn2 as many as fill a bank of PSUM",
     "half_use": "KDA's products on trn2, whose K of 64 fills half the array; documented is a half (neuron-explorer, "

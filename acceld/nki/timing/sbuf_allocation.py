@@ -77,7 +77,7 @@ class Machine:
     spilled_lines: dict[int, int] = field(default_factory=dict)
     """Bytes saved, by the line that computed the value."""
     dropped: tuple[int, ...] = ()
-    """Numbers, in program order, of the instructions without an execution that reaches a store."""
+    """Numbers, in program order, of the instructions whose results never reach a store."""
     became: bytearray = field(default_factory=bytearray)
     """For each event: 0 if it is left out, 1 for an operation, 2 if its values are already in place."""
 

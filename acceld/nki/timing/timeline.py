@@ -85,7 +85,7 @@ class HotSpot:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Prediction for one program. Counters are named and counted as neuron-profile's."""
+    """Prediction for one program. Counters have the names and definitions of neuron-profile."""
 
     chip: str
     api: str
@@ -104,7 +104,7 @@ class Timeline:
     hardware_flops: int
     transpose_flops: int
     instructions: Mapping[str, int]
-    """As written, by engine."""
+    """Number of instructions in the source, by engine."""
     written_read_bytes: int
     """Bytes that all loads ask for, before the compiler merges or repeats any."""
     written_write_bytes: int

@@ -85,7 +85,7 @@ class Operations(Checker):
             if len(one.dims) > 1 and one.shape[-1] > 1
         ]
         if any(step != 1 for step in steps):
-            self._add("access_pattern", instruction, "a view reads elements that are no neighbors", "copy the tile")
+            self._add("access_pattern", instruction, "a view reads elements that are not neighbors", "copy the tile")
 
     def _bits_in_hbm(self, instruction: Instruction, src: Access, dst: Access) -> None:
         """Check that a view in HBM covers all of a tensor, in order, and is not a result, because a view moves no data."""
@@ -95,7 +95,9 @@ class Operations(Checker):
         if not (self._all_in_order(src) and self._all_in_order(dst)):
             self._add("access_pattern", instruction, "a view of a tensor in HBM is of all of it", "copy the tensor")
         if self.report.buffer(dst).role is not Role.SCRATCH or dst.buffer in self.report.program.outputs:
-            self._add("address_space", instruction, "a view in HBM is not an argument and no result", "copy the tensor")
+            self._add(
+                "address_space", instruction, "a view in HBM is neither an argument nor a result", "copy the tensor"
+            )
 
     def _all_in_order(self, access: Access) -> bool:
         """Return True if an access covers all of its buffer, axis by axis."""

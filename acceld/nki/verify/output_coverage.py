@@ -114,7 +114,7 @@ def _reached(access: Access, d: int, length: int, trips: Mapping[int, int]) -> M
 
 
 def _spread(marks: Marks, by: int) -> None:
-    """Also mark the positions ``by`` beyond each mark."""
+    """Mark, besides each marked position, the position at distance ``by``."""
     if by > 0:
         marks[by:] |= marks[:-by].copy()
     elif by < 0:

@@ -158,7 +158,7 @@ class Structure:
     def _buffer(self, number: int, buffer: Buffer) -> None:
         line = buffer.line
         if buffer.id != number:
-            self._bad(line, f"buffer {buffer.id} stands at position {number}")
+            self._bad(line, f"buffer {buffer.id} is at position {number}")
         if buffer.dtype not in DTYPE_BYTES:
             self._bad(line, f"buffer {number} has unknown dtype {buffer.dtype!r}")
             return
@@ -196,7 +196,7 @@ class Structure:
             if isinstance(node, Loop):
                 dynamic = node.at_run_time
                 if node.id in self._loops:
-                    self._bad(node.line, f"loop {node.id} stands twice")
+                    self._bad(node.line, f"loop {node.id} occurs twice")
                 if not self._is_index(node.trips, _LARGEST):
                     self._bad(node.line, f"a loop has {node.trips} iterations")
                 if dynamic != (node.trips_register is not None) or (

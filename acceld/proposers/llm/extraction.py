@@ -90,7 +90,9 @@ def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base:
 
 
 def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
-    """Return the kernel after its edits, in order. Each must occur in it once, except for trailing blanks."""
+    """Return the kernel after its edits, in order. The searched lines of each edit must occur once in the kernel;
+    trailing blanks are ignored.
+    """
     lines = [line.rstrip() for line in base.splitlines()]
     for number, edit in enumerate(edits, 1):
         wanted = [line.rstrip() for line in edit.group("old").strip("\n").splitlines()]

@@ -137,10 +137,10 @@ class LLMProposer:
             "insights": _optional(
                 "Insights from earlier rewrites of kernels:", "insights", insight_lines(request.insights, request.seed)
             ),
-            "notes": _optional("What the search has noticed:", "notes", "\n".join(request.notes)),
-            "hints": _optional("A person who watches this search says:", "hints", "\n".join(request.hints)),
+            "notes": _optional("Observations of the search:", "notes", "\n".join(request.notes)),
+            "hints": _optional("Hints of a person who watches this search:", "hints", "\n".join(request.hints)),
             "tried": _optional(
-                "Already proposed for this kernel with what came of it, so propose something else:",
+                "Already proposed for this kernel with the result, so propose something else:",
                 "earlier proposals",
                 tried_lines(request.earlier, request.outcomes),
             ),
@@ -190,8 +190,8 @@ class LLMProposer:
         """Return the plan of a search without a planner: the executor itself decides what to change."""
         text = (
             "There is no plan. Decide yourself how to make this kernel faster, and write it.\n"
-            f"This is version {request.index + 1} of {self._plans} from this kernel, so prefer a thought that is not "
-            "everybody's first."
+            f"This is version {request.index + 1} of {self._plans} from this kernel, so prefer an idea that is not "
+            "the most obvious one."
         )
         return Plan(request.run, request.iteration, request.parent.id, request.index, text, NO_PLAN)
 
@@ -226,7 +226,7 @@ class LLMProposer:
             further: Values = {
                 "tools": "\n".join(TEXTS.values()),
                 "left": left,
-                "transcript": _optional("What you asked and were told:", "tools", "\n\n".join(done)),
+                "transcript": _optional("Your calls of tools, with their answers:", "tools", "\n\n".join(done)),
             }
             turn = tags | {"turn": spent.turns}
             answer = await self._ask(

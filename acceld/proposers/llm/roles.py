@@ -37,7 +37,7 @@ class RoleModels:
 
 @dataclass(frozen=True, slots=True)
 class RoleTable:
-    """The models of all roles. A role without models uses another role's."""
+    """The models of all roles. A role without models uses those of another role."""
 
     planner: RoleModels
     executor: RoleModels

@@ -46,7 +46,9 @@ def suggestions(
 
 
 def refusals(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = ()) -> list[Suggestion]:
-    """Return the places that match a rule's pattern but where it refuses; the place's precondition is the reason."""
+    """Return the places that match a rule's pattern, but at which the rule refuses. The precondition of a place is the
+    reason.
+    """
     return _findings(source, api, shapes, dtypes, None)[1]
 
 

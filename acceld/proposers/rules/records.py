@@ -35,7 +35,7 @@ class Site:
     precondition: str
     """The proven precondition, in a sentence."""
     plan: str
-    """The change and its reason, worded like a planner's."""
+    """The change and its reason, worded like a plan of a planner."""
     variants: tuple[Variant, ...]
     benefit: float = 1.0
     """Expected effect for ranking: a rough share of the latency, 0 to 1."""
@@ -70,7 +70,9 @@ class Rule(ABC):
 
     @abstractmethod
     def find(self, kernel: Source, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the places in ``kernel`` where the rule applies, with proven preconditions, and those where it refuses."""
+        """Yield the places in ``kernel`` where the rule applies, with proven preconditions, and the places at which it
+        refuses.
+        """
 
     def found(
         self,
@@ -96,7 +98,9 @@ class Rule(ABC):
         return [one.site for one in self.find(kernel, profile) if one.rewrite is not None]
 
     def refusals(self, kernel: Source) -> list[Site]:
-        """Return the places that match the rule's pattern but where it refuses, with the reason as precondition."""
+        """Return the places that match the rule's pattern, but at which the rule refuses, with the reason as
+        precondition.
+        """
         return [one.site for one in self.find(kernel, None) if one.rewrite is None]
 
     def apply(self, kernel: Source, site: Site, variant: Variant) -> str:

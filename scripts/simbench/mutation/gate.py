@@ -49,7 +49,7 @@ class Result:
     complaint: str = ""
     """Reason why the program does not pass; empty if it passes."""
     same: bool = False
-    """True if every bit of the outputs equals the kernel's."""
+    """True if every bit of the outputs equals that of the kernel."""
     noise: float = 0.0
     """Greatest error, as a multiple of the kernel's own error in float32."""
 

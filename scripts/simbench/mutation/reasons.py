@@ -1,4 +1,4 @@
-"""List reasons why a mutant that passes every trial is harmless, although its bits differ from the kernel's.
+"""List reasons why a mutant that passes every trial is harmless, although its outputs differ from those of the kernel.
 
 A reason is accepted only if the errors support it: on no trial may an error of the mutant exceed 1.5 times the kernel's
 own in float32, or the larger multiple that the reason states.

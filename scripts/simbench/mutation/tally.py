@@ -35,7 +35,7 @@ class _Suspect:
     mutant: Mutant
     fate: Fate
     same: bool = True
-    """True if every bit of every output so far equals the kernel's."""
+    """True if every bit of all outputs so far equals that of the kernel."""
     tried: int = 0
 
     def take(self, bench: Bench) -> None:

@@ -17,7 +17,7 @@ SLOW = KERNEL.replace("512", "8").replace("affine_range(4)", "affine_range(256)"
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of its own with ``small_silu/`` and ``mine.py``; the daemon that a test started is stopped behind it."""
+    """Yield a new folder with ``small_silu/`` and ``mine.py``. A daemon that the test started is stopped afterwards."""
     folder = tmp_path / "project"
     folder.mkdir()
     (tmp_path / "run").mkdir(mode=0o700)

@@ -39,7 +39,7 @@ def sdk_client() -> Client:
 
 
 async def call(client: Client, tool: str, /, **arguments: Any) -> dict[str, Any]:
-    """A tool's answer; AssertionError with its text where it is an error."""
+    """Return a tool's answer. AssertionError with its text if it is an error."""
     found = await client.call_tool(tool, arguments)
     assert not found.is_error, found.content
     answer: dict[str, Any] = found.structured_content
@@ -54,7 +54,7 @@ async def refused(client: Client, tool: str, /, **arguments: Any) -> str:
 
 
 def written(project: Path) -> tuple[str, list[str]]:
-    """The kernel's file as it is now, and its copies."""
+    """Return the kernel's file in its present state, and its copies."""
     return (project / "mine.py").read_text(), [one.read_text() for one in project.glob("mine.py.*.bak")]
 
 
@@ -259,7 +259,7 @@ STATEMENTS = (
 
 
 def hostile_inputs() -> list[tuple[str, Any]]:
-    """A hundred and more tool calls that no honest agent makes."""
+    """Return more than a hundred tool calls that no honest agent makes."""
     found: list[tuple[str, Any]] = [("profile_kernel", {"workload": "small_silu", "path": path}) for path in PATHS]
     found += [("apply_best", {"run": "r1", "path": path}) for path in PATHS]
     found += [("show_workload", {"workload": path}) for path in PATHS if path != "small_silu"]
@@ -283,7 +283,7 @@ def hostile_inputs() -> list[tuple[str, Any]]:
 
 
 def below(pid: int) -> set[int]:
-    """Every process below one."""
+    """Return all processes below one."""
     children = {int(word) for path in Path(f"/proc/{pid}/task").glob("*/children") for word in path.read_text().split()}
     return children.union(*(below(child) for child in children))
 
@@ -343,7 +343,7 @@ def test_a_hundred_hostile_inputs_leave_no_process_no_file_outside_and_no_dead_d
 
 @contextmanager
 def over_http() -> Iterator[str]:
-    """The server on a free loopback port; its address."""
+    """Serve on a free loopback port. Yield the address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -360,7 +360,7 @@ def over_http() -> Iterator[str]:
 
 
 def status_of(url: str, **headers: str) -> int:
-    """The status of a request; 0 until the server listens."""
+    """Return the status of a request; 0 until the server listens."""
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
     accepted = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     asked = urllib.request.Request(url, body, {**accepted, **headers})

@@ -20,7 +20,7 @@ REFERENCE = re.findall(r"```python\n(.*?)```", (SKILL / "examples.md").read_text
 
 
 def lines(name: str) -> list[str]:
-    """Every command of a page, in order."""
+    """Return every command of a page, in order."""
     blocks = re.findall(r"```sh\n(.*?)```", (SKILL / name).read_text(encoding="utf-8"), re.DOTALL)
     return [line for block in blocks for line in block.splitlines()]
 

@@ -14,7 +14,7 @@ from tests.faults.harness import client_of, start
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with runtime, configuration and state folders of its own: none above it is found."""
+    """Return a folder with its own runtime, configuration and state folders, so that no folder above it is found."""
     (tmp_path / ".acceld").mkdir()
     (tmp_path / "run").mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def daemon(folder: Path) -> Iterator[str]:
-    """The state folder of a daemon whose judge and proposer are scripted."""
+    """Yield the state folder of a daemon whose judge and proposer are scripted."""
     home = str(folder / ".acceld")
     process = start("tests.acceld.daemon.scripted", "--home", home, environment=dict(os.environ))
     try:

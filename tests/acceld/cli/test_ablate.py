@@ -23,7 +23,7 @@ models = ["local"]
 
 @pytest.fixture
 def with_model(folder: Path) -> Path:
-    """The user's own configuration names a model."""
+    """Name a model in the user's configuration."""
     (folder / "config" / "acceld").mkdir(parents=True)
     (folder / "config" / "acceld" / "acceld.toml").write_text(MODEL, encoding="utf-8")
     return folder

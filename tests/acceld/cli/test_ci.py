@@ -27,7 +27,9 @@ def git(folder: Path, *words: str) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository whose branch ``main`` has a workload and three kernels, and whose branch ``work`` begins there."""
+    """Return a repository whose branch ``main`` has a workload and three kernels, and whose branch ``work`` begins
+    there.
+    """
     folder = tmp_path / "repository"
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
@@ -50,7 +52,7 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
 
 
 def steps() -> dict[str, str]:
-    """The shell text of each step of the action, by name."""
+    """Return the shell text of each step of the action, by name."""
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
     found: dict[str, str] = {}
     for block in re.split(r"^    - name: ", text, flags=re.MULTILINE)[1:]:

@@ -165,7 +165,7 @@ def test_check_calls_each_model_once_and_says_what_came_of_it(
 
 @contextmanager
 def served(reply: Reply) -> Iterator[ScriptedServer]:
-    """A server in a thread of its own, for commands that run their own event loop."""
+    """Run a server in a thread, for commands that run their own event loop. Yield it."""
     server, loop = ScriptedServer(default=reply), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -16,7 +16,7 @@ from tests.acceld.daemon.conftest import begun_store
 
 @pytest.fixture
 async def taught(folder: Path) -> Path:
-    """A state folder whose memory holds an insight."""
+    """Return a state folder whose memory holds an insight."""
     home = folder / ".acceld"
     async with begun_store(home) as store:
         assert isinstance(store, Store)

@@ -70,7 +70,7 @@ void kernel(const float *a, const float *b, float *out)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the kernel and its reference, and the place the commands run in."""
+    """Return the folder with the kernel and its reference, in which the commands run."""
     (tmp_path / "mine.py").write_text(KERNEL, encoding="utf-8")
     (tmp_path / "ref.py").write_text(REFERENCE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -59,7 +59,7 @@ def on_a_terminal(folder: Path, *words: str, **environ: str) -> tuple[str, int]:
 
 @pytest.fixture
 def pager(tmp_path: Path) -> str:
-    """A pager that tells that it was used."""
+    """Return a pager that records that it was used."""
     file = tmp_path / "pager.py"
     file.write_text(PAGER)
     return f"{sys.executable} {file}"

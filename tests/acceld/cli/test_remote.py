@@ -61,7 +61,7 @@ while True:
 
 @pytest.fixture
 async def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder ``work`` with a history on the machine ``box``, and the stand-in first on PATH."""
+    """Return the folder ``work`` with a history on the machine ``box``, and the stand-in first on PATH."""
     folder = tmp_path / "machines" / "box" / "work"
     (folder / "deep").mkdir(parents=True)
     runtime = tmp_path / "run"
@@ -81,7 +81,7 @@ async def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 async def remote(machine: Path) -> AsyncIterator[Path]:
-    """The same with a daemon's server."""
+    """Start a daemon's server on the machine, and yield the same folder."""
     async with daemon(machine):
         yield machine
 

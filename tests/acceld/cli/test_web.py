@@ -15,7 +15,7 @@ from acceld.cli.web_server import COOKIE, Door, GuardedServer
 
 @pytest.fixture
 async def opened() -> AsyncIterator[tuple[str, Door, aiohttp.ClientSession]]:
-    """A guarded page, its door and a browser."""
+    """Yield a guarded page, its door and a browser."""
 
     async def page(request: web.Request) -> web.Response:
         return web.Response(text="inside")

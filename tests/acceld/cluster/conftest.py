@@ -125,7 +125,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def request(text: str = "latency 90.0", number: int = 1, **more: object) -> EvaluationRequest:
-    """A candidate of run 1, measured."""
+    """Return a candidate of run 1, measured."""
     values: dict[str, object] = {
         "backend": "neuron_legacy",
         "run": 1,

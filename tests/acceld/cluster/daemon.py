@@ -27,7 +27,7 @@ from tests.acceld.cluster.runs import search_parts
 
 
 async def fleet_parts(config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> Parts:
-    """Parts whose evaluator is a fleet."""
+    """Return parts whose evaluator is a fleet."""
 
     async def started(request: EvaluationRequest, host: str) -> None:
         if request.candidate:

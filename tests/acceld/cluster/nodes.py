@@ -104,7 +104,7 @@ class Nodes:
         return Setup(EvaluateConfig(slots=slots), DevicesConfig(), MAKER)
 
     def fleet(self, slots: int, queue_size: int = 64) -> Fleet:
-        """A fleet over the nodes."""
+        """Return a fleet over the nodes."""
         return Fleet(RayHosts(self.address, self.setup(slots)), queue_size)
 
 

@@ -37,7 +37,7 @@ async def decisions_of(store: Store, run: int) -> Decisions:
 
 
 def search_parts(store: Store, evaluator: Evaluator) -> SearchParts:
-    """The parts of a search by rules that each make a kernel a tenth faster."""
+    """Return the parts of a search by rules that each make a kernel a tenth faster."""
     problem = Problem("silu", "", "", (), "trn1", "nki_legacy")
     root = Kernel("latency 100 # baseline", "nki_legacy", "kernel")
     return SearchParts(store, evaluator, TenthFaster(), problem, root, context="c")

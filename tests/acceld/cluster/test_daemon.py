@@ -31,7 +31,7 @@ from tests.acceld.daemon.scripted import TenthFaster
 
 @pytest.fixture
 async def serving(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Home, Daemon]]:
-    """A daemon in this process over the hosts a and b."""
+    """Yield a daemon in this process over the hosts a and b."""
     (tmp_path / "run").mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

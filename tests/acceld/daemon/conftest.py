@@ -20,14 +20,14 @@ from tests.acceld.daemon.scripted import scripted_parts
 
 @pytest.fixture(autouse=True)
 def blocking() -> Iterator[BlockBuster]:
-    """A call of ours that blocks the event loop fails the test."""
+    """Fail a test in which one of our calls blocks the event loop."""
     with blockbuster_ctx(scanned_modules=["acceld.daemon", "acceld.http", "acceld.search", "acceld.store"]) as found:
         yield found
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A state folder with a runtime folder of its own."""
+    """Return a state folder with its own runtime folder."""
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
@@ -41,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 async def serving(
     home: Home, idle_exit_s: float | None = None, keys: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[Daemon, HttpClient]]:
-    """A daemon in this process, and a client of it."""
+    """Yield a daemon in this process, and a client of it."""
     lock = await asyncio.to_thread(DaemonLock, home)
     token = await asyncio.to_thread(lock.new_token)
     socket_path = await asyncio.to_thread(home.socket)
@@ -70,7 +70,7 @@ async def serving(
 
 @contextlib.asynccontextmanager
 async def begun_store(folder: Path) -> AsyncIterator[Store]:
-    """An open store in a folder."""
+    """Yield an open store in a folder."""
     opened = await asyncio.to_thread(Store.open, folder / "acceld.db")
     try:
         yield opened

@@ -46,13 +46,13 @@ LOCAL = Config(
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    """An open store."""
+    """Yield an open store."""
     async with begun_store(tmp_path) as opened:
         yield opened
 
 
 async def builder(store: Store, config: Config | None = None) -> Builder:
-    """A builder whose parts are made."""
+    """Return a builder whose parts are made."""
     made = Builder(config or Config(), Home(store.path.parent), store, {})
     await made.parts()
     return made

@@ -35,7 +35,7 @@ class Metadata:
 
 @pytest.fixture
 async def metadata() -> AsyncIterator[Metadata]:
-    """A metadata service on loopback."""
+    """Yield a metadata service on loopback."""
     made, app = Metadata(), web.Application()
     app.router.add_put("/latest/api/token", made.token)
     app.router.add_get("/latest/meta-data/spot/instance-action", made.action)

@@ -15,12 +15,12 @@ from tests.standin_neuron.machine import CURRENT_NARROW, KERNEL, NARROW, small_s
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Folders of the test's own, and the stand-in's interpreters named by variables."""
+    """Return folders of the test's own, and the stand-in's interpreters named by variables."""
     return made_for(tmp_path, "legacy")
 
 
 def made_for(tmp_path: Path, compiler: str) -> dict[str, str]:
-    """The environment for one of the stand-in's compilers."""
+    """Return the environment for one of the stand-in's compilers."""
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
     machine = stand_in_machine(tmp_path, compiler=compiler)
@@ -40,7 +40,7 @@ def made_for(tmp_path: Path, compiler: str) -> dict[str, str]:
 
 
 def acceld(environment: dict[str, str], folder: Path, *words: str, code: int = 0) -> str:
-    """Run one command in ``folder``; what it printed."""
+    """Run one command in ``folder``. Return its output."""
     done = subprocess.run(
         [sys.executable, "-m", "acceld", *words],
         env=environment,

@@ -29,7 +29,7 @@ QUICK = {"workload": "silu", "preset": "quick", "search": {"iterations": 2, "pat
 
 
 async def ended(client: HttpClient, run: int) -> dict[str, Any]:
-    """The run's row once it has ended."""
+    """Return the run's row once it has ended."""
     async with asyncio.timeout(30):
         async for batch in client.events(0, run):
             for event in batch:
@@ -40,7 +40,7 @@ async def ended(client: HttpClient, run: int) -> dict[str, Any]:
 
 
 async def begun(client: HttpClient, run: int) -> dict[str, Any]:
-    """The run's row once its baseline has been evaluated."""
+    """Return the run's row once its baseline has been evaluated."""
     async with asyncio.timeout(30):
         async for batch in client.events(0, run):
             if any(event.kind == "best_changed" for event in batch):

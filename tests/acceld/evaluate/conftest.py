@@ -17,7 +17,7 @@ TASKS = "echo leave_at_once crash hang spin escape bomb allocate allocate_in_chi
 
 @pytest_asyncio.fixture(params=[Level.L3, Level.L2, Level.L1], ids=lambda level: level.name)
 async def zygote(request, monkeypatch) -> AsyncIterator[Zygote]:  # type: ignore[no-untyped-def]
-    """A running zygote that can import the hostile tasks."""
+    """Yield a running zygote that can import the hostile tasks."""
     level: Level = request.param
     monkeypatch.setattr(
         process, "_BOOT", process._BOOT.replace("import json, sys", f"import json, sys; sys.path.append({str(HERE)!r})")

@@ -33,7 +33,7 @@ time.sleep(60)
 
 @pytest.fixture
 def real() -> Iterator[Path]:
-    """A cgroup v2 made for the test in the kernel's own hierarchy, whatever controllers it has."""
+    """Yield a cgroup v2 made for the test in the kernel's own hierarchy, whatever controllers it has."""
     mount, own = cgroups.mounted(), cgroups.membership()
     if mount is None or own is None or not os.access(mount / own.lstrip("/"), os.W_OK):
         pytest.skip("no cgroup v2 may be made here")
@@ -48,7 +48,7 @@ def real() -> Iterator[Path]:
 
 
 def delegated(tmp_path: Path, *, controllers: str = "cpu memory pids", handed: str = "memory pids") -> Path:
-    """A stand-in for a hierarchy: one cgroup's files."""
+    """Return a stand-in for a hierarchy: one cgroup's files."""
     (tmp_path / "cgroup.controllers").write_text(controllers)
     (tmp_path / "cgroup.subtree_control").write_text(handed)
     return tmp_path
@@ -74,7 +74,7 @@ def test_the_limits_of_a_cgroup_are_those_asked_for(tmp_path: Path) -> None:
 
 
 def first_version(tmp_path: Path) -> tuple[str, str]:
-    """A stand-in for the hierarchies of version 1: the texts of /proc/self/mountinfo and /proc/self/cgroup."""
+    """Return a stand-in for the hierarchies of version 1: the texts of /proc/self/mountinfo and /proc/self/cgroup."""
     for controller in ("memory", "pids"):
         (tmp_path / controller / "user" / "1").mkdir(parents=True)
         (tmp_path / controller / "user" / "1" / "cgroup.procs").touch()

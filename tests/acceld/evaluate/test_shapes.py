@@ -37,7 +37,7 @@ weight = 0.5
 
 
 def listed(folder: Path, tables: str = LISTED) -> Path:
-    """A copy of a workload that lists shapes."""
+    """Return a copy of a workload that lists shapes."""
     shutil.copytree(ROWS, folder, dirs_exist_ok=True)
     first, _, rest = tables.partition("\n")
     own = (folder / "workload.toml").read_text("utf-8")
@@ -59,7 +59,7 @@ def request(folder: Path, text: str = "", gate: Gate = Gate.SEARCH, **more: obje
 
 
 async def alone(evaluator: SimulatedEvaluator, folder: Path, shape: WeightedShape) -> float:
-    """The latency at one shape, of a workload that has no other."""
+    """Return the latency at one shape, of a workload that has no other."""
     text = (ROWS / "workload.toml").read_text("utf-8")
     for name, extent in shape.values.items():
         text = text.replace(f"{name} = {load_workload(ROWS).values[name]}\n", f"{name} = {extent}\n", 1)

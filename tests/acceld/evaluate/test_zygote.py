@@ -224,7 +224,7 @@ async def _tree_of(zygote: Zygote) -> tuple[int, ...]:
 
 
 def _jobs_of(zygote: Zygote) -> tuple[int, ...]:
-    """Living processes below the zygote."""
+    """Return living processes below the zygote."""
     assert zygote.pid is not None
     return tuple(pid for pid in descendants(zygote.pid) if _alive(pid))
 

@@ -24,7 +24,7 @@ METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "WS")
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    """An open store."""
+    """Yield an open store."""
     opened = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
     yield opened
     await opened.close()

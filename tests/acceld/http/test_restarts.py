@@ -20,7 +20,7 @@ from acceld.store.database import Store
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A state folder with a runtime folder of its own."""
+    """Return a state folder with its own runtime folder."""
     (tmp_path / "run").mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     made = Home(tmp_path / ".acceld")

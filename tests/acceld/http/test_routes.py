@@ -24,7 +24,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
 
 
 def client_of(server: HistoryServer) -> HttpClient:
-    """A client of a history server."""
+    """Return a client of a history server."""
     return HttpClient(socket_path=server.socket_path, token=server.token)
 
 

@@ -49,7 +49,7 @@ class Shelf:
 
     @property
     def bought(self) -> list[str]:
-        """The custom id of every request that was paid for."""
+        """Return the custom id of every request that was paid for."""
         return [custom for batch in self.batches.values() for custom, _, _ in batch.requests]
 
     def add_to(self, app: web.Application) -> None:

@@ -20,13 +20,13 @@ QUICK = Deadlines(connect_s=2.0, first_token_s=0.3, idle_s=0.3, total_s=1.0)
 
 
 def ask(system: str = "be brief", user: str = "say hello", **changes: Any) -> CompletionRequest:
-    """A small request to the model ``m``."""
+    """Return a small request to the model ``m``."""
     request = CompletionRequest("planner", "m", system, user, 100, tags={"run": 1})
     return replace(request, **changes)
 
 
 def settings_for(server: ScriptedServer, api: Api = "chat", **changes: Any) -> ModelSettings:
-    """The settings of the model ``m``, served by ``server``."""
+    """Return the settings of the model ``m``, served by ``server``."""
     base_url = server.base_url.removesuffix("/v1") if api == "messages" else server.base_url
     provider: Any = "anthropic" if api == "messages" else "openai"
     patient = BreakerSettings(failures_to_open=1000)
@@ -37,7 +37,7 @@ def settings_for(server: ScriptedServer, api: Api = "chat", **changes: Any) -> M
 
 
 def model_for(server: ScriptedServer, api: Api = "chat", **changes: Any) -> Model:
-    """The model ``m``, which does not wait between tries."""
+    """Return the model ``m``, which does not wait between tries."""
     model = connect(settings_for(server, api, **changes), {})
     model._sleep = yield_once
     model._rng = random.Random(0)
@@ -45,5 +45,5 @@ def model_for(server: ScriptedServer, api: Api = "chat", **changes: Any) -> Mode
 
 
 async def yield_once(_: float) -> None:
-    """A sleep that takes no time."""
+    """Sleep without taking time."""
     await asyncio.sleep(0)

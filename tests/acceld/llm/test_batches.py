@@ -45,7 +45,7 @@ def spoken(body: dict[str, Any]) -> str:
 
 
 def echo(body: dict[str, Any]) -> Reply:
-    """Answers with the question; refuses requests about money."""
+    """Answer with the question. Refuse requests about money."""
     return Reply(kind="rate_limited_bare") if "money" in spoken(body) else Reply(f"you said {spoken(body)}")
 
 

@@ -85,7 +85,7 @@ def sha256(data: bytes) -> str:
 
 
 def event(frame: bytes) -> bytes:
-    """A server-sent event as AWS frames it: lengths, headers, payload and two checksums."""
+    """Return a server-sent event as AWS frames it: lengths, headers, payload and two checksums."""
     data = frame.decode().partition("data: ")[2].strip()
     payload = json.dumps({"bytes": base64.b64encode(data.encode()).decode()}).encode()
     headers = b""
@@ -123,7 +123,7 @@ def model(provider: str, environment: dict[str, str] | None = None, **section: A
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """An environment in which AWS's chain finds one pair of keys and nothing of this machine's."""
+    """Return an environment in which AWS's chain finds one pair of keys, and no credentials of this machine."""
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))

@@ -27,7 +27,7 @@ IMPATIENT = Deadlines(connect_s=5, first_token_s=3.0, idle_s=0.4, total_s=10)
 async def booked(
     api: Api, replies: Sequence[Reply], budget: Budget, expected: type[Exception] | None = None
 ) -> tuple[CallOutcome, ScriptedServer]:
-    """Return the amount that one call was booked with."""
+    """Return the amount that was booked for one call."""
     async with ScriptedServer(replies) as server:
         settings = settings_for(server, api, deadlines=IMPATIENT, price=PRICE)
         ledger, model = MemoryLedger(), connect(settings)

@@ -41,7 +41,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def whole_run(store: Store, base_url: str, model: str, **search: Any) -> Run:
-    """A search on ``matmul_cpu`` in numpy, with the daemon's own parts."""
+    """Return a search on ``matmul_cpu`` in numpy, with the daemon's own parts."""
     served = ModelConfig(
         base_url=base_url,
         name=model,

@@ -385,7 +385,7 @@ CURRENT = (
 
 
 def source(api: str, lines: str) -> tuple[str, int]:
-    """The kernel around ``lines`` of a pair, and the line a refusal should name."""
+    """Return the kernel around ``lines`` of a pair, and the line a refusal should name."""
     head, tail = (LEGACY_HEAD, LEGACY_TAIL) if api == "nki_legacy" else (CURRENT_HEAD, CURRENT_TAIL)
     body = lines.split(";;")
     marked = next((k for k, line in enumerate(body) if line.endswith("#!")), len(body) - 1)
@@ -394,7 +394,7 @@ def source(api: str, lines: str) -> tuple[str, int]:
 
 
 def outcomes(api: str) -> Iterator[Outcome]:
-    """Both kernels of every pair of an API, traced and verified."""
+    """Yield both kernels of every pair of an API, traced and verified."""
     specs = [
         TensorSpec((256, 1024), "float32"),
         TensorSpec((256, 1024), "float32"),

@@ -62,7 +62,7 @@ def affine(value: Affine | int) -> Affine:
 
 
 def at(buffer: Buffer, *indices: Index, dtype: str = "", indirect: tuple[Indirect, ...] = ()) -> Access:
-    """A tile: one index for each dimension, the partition axis first. No indices mean the whole buffer."""
+    """Return a tile: one index for each dimension, the partition axis first. No indices mean the whole buffer."""
     given: Sequence[Index] = indices or [Run(0, size) for size in buffer.shape]
     assert len(given) == len(buffer.shape)
     starts, axes = [], []
@@ -183,7 +183,7 @@ class Kernel:
         return self.op("dma_copy", at(dst), at(src))
 
     def loaded(self, shape: tuple[int, ...], dtype: str = "float32") -> Buffer:
-        """An SBUF tensor filled from an input of its own."""
+        """Return an SBUF tensor filled from its own input."""
         tensor = self.sbuf(shape, dtype)
         self.load(tensor, self.input(shape, dtype))
         return tensor

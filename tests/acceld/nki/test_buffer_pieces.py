@@ -15,7 +15,7 @@ from acceld.nki.timing.buffer_pieces import Grid, cell_access, make_grids
 
 @st.composite
 def accesses(draw: st.DrawFn, shape: tuple[int, ...]) -> Access:
-    """An access of up to three axes that stays inside ``shape``; an axis may move along several dimensions."""
+    """Return an access of up to three axes that stays inside ``shape``; an axis may move along several dimensions."""
     rank = len(shape)
     start, room = [draw(st.integers(0, size - 1)) for size in shape], list(shape)
     dims = []
@@ -30,7 +30,7 @@ def accesses(draw: st.DrawFn, shape: tuple[int, ...]) -> Access:
 
 
 def elements(access: Access) -> set[tuple[int, ...]]:
-    """The elements of an access, one by one."""
+    """Return the elements of an access, one by one."""
     starts = [start.const for start in access.start]
     return {
         tuple(

@@ -88,7 +88,7 @@ class Interpreter:
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
-    """Loops up to three deep that fill, copy and add tiles of blocked buffers declared at any level."""
+    """Return loops up to three deep that fill, copy and add tiles of blocked buffers declared at any level."""
     buffers: list[Buffer] = []
     count = itertools.count()
 

@@ -43,7 +43,7 @@ def on(machine: TimelineParams, programs: list[Program]) -> list[Sample]:
 
 
 def error(found: Calibration | None, samples: list[Sample]) -> float:
-    """Mean error of what is predicted, with a calibration or without."""
+    """Return the mean error of the predictions, with or without a calibration."""
     ratios = []
     for one in samples:
         params = calibration.calibrated(found, one.program.chip, one.program.api)

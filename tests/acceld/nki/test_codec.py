@@ -38,7 +38,7 @@ OPTIONS = ExecuteOptions(max_bytes=1 << 26, deadline_s=5.0)
 
 
 def sample() -> Program:
-    """A program with loops, masks, a constant, a gather, registers, a product and a reduction."""
+    """Return a program with loops, masks, a constant, a gather, registers, a product and a reduction."""
     kernel = Kernel()
     x, table = kernel.input((40, 16)), kernel.input((9, 16))
     eye = kernel.constant(np.eye(16, dtype=np.float32).tobytes(), (16, 16))
@@ -130,7 +130,7 @@ affines = st.builds(Affine, small)
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
-    """Programs of any operations on a few small buffers: mostly illegal, always decodable."""
+    """Return programs of any operations on a few small buffers: mostly illegal, always decodable."""
     buffers = []
     for number in range(draw(st.integers(1, 4))):
         space = draw(st.sampled_from(list(Space)))

@@ -9,7 +9,7 @@ TILES = 160
 
 
 def producer_and_consumer(*, backwards: bool = False, kind: LoopKind = LoopKind.AFFINE) -> Program:
-    """One loop makes tiles, a second uses them, in the same order or backwards."""
+    """Make tiles in one loop, and use them in a second one, in the same order or backwards."""
     w = Writer()
     source, target = w.hbm(128, TILES * 512), w.hbm(128, TILES * 512, role=Role.OUTPUT)
     made = w.sbuf(TILES, 128, 512, axis=1)

@@ -79,7 +79,7 @@ def machine(line: Timeline) -> Machine:
 
 
 def of_kind(line: Timeline, kind: str) -> list[float]:
-    """Times of a kind of operation."""
+    """Return times of a kind of operation."""
     made = machine(line)
     return [us for us, here in zip(made.busy_us, made.kind, strict=True) if here == kind]
 

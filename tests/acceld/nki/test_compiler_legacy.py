@@ -13,7 +13,7 @@ from tests.acceld.nki.tiles import Writer, tile, times
 def windows(
     trips: int, *, kind: LoopKind = LoopKind.AFFINE, in_psum: bool = False, partitions: bool = False
 ) -> Program:
-    """Products of three neighbors each, and their sums."""
+    """Return products of three neighbors each, and their sums."""
     w = Writer()
     source, target = w.hbm(128, trips + 2), w.hbm(128, trips, role=Role.OUTPUT)
     a, out = w.sbuf(128, trips + 2), w.sbuf(128, trips)
@@ -103,7 +103,7 @@ def test_single_columns_merged_into_one_instruction_cost_what_wider_pieces_do() 
 
 
 def rewritten(count: int, *, declared_outside: bool) -> Timeline:
-    """Loads into one tile, or into one each, that an instruction reads before the next."""
+    """Return loads into one tile, or each into its own tile. An instruction reads each load before the next one."""
     w = Writer()
     source, target = w.hbm(128, count * 512), w.hbm(128, count, role=Role.OUTPUT)
     held, sums = w.sbuf(128, 512), w.sbuf(128, count)

@@ -17,7 +17,7 @@ from tests.acceld.nki.tiles import Writer, tile
 
 
 def cost(writer: Writer, *, chip: str = "trn1", handed_over: bool = False) -> Cost:
-    """Cost of the last instruction written."""
+    """Return cost of the last instruction written."""
     params = LEGACY if chip == "trn1" else CURRENT
     program = writer.done(chip=chip) if chip == "trn1" else writer.done("nki", chip)
     model = CostModel.of(program, params)

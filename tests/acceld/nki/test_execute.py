@@ -42,7 +42,7 @@ def run_op(
     results: tuple[tuple[tuple[int, ...], str], ...] = (),
     **how: Any,
 ) -> list[Array]:
-    """One operation on SBUF tiles loaded from inputs, its destinations stored to outputs."""
+    """Return one operation on SBUF tiles loaded from inputs, its destinations stored to outputs."""
     kernel = Kernel()
     srcs: list[Any] = []
     inputs = []
@@ -73,7 +73,7 @@ dims = st.integers(1, 6)
 
 @st.composite
 def strided(draw: st.DrawFn) -> tuple[tuple[int, int, int], tuple[int, int], tuple[int, int]]:
-    """A tile shape, and for two operands the steps of its free axes and their start."""
+    """Return a tile shape, and for two operands the steps of its free axes and their start."""
     shape = (draw(dims), draw(dims), draw(dims))
     return shape, (draw(st.integers(1, 3)), draw(st.integers(1, 3))), (draw(st.integers(0, 3)), draw(st.integers(0, 3)))
 

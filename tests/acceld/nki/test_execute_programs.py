@@ -122,7 +122,7 @@ def test_output_nobody_wrote_is_nan() -> None:
 
 
 def edge(rows: int, height: int, width: int) -> Program:
-    """Doubles a tensor of ``rows`` rows in tiles of ``height``, the last one masked."""
+    """Double a tensor of ``rows`` rows in tiles of ``height``, with the last tile masked."""
     kernel = Kernel()
     x, y = kernel.input((rows, width)), kernel.output((rows, width))
     with kernel.loop(-(-rows // height)) as i:
@@ -205,7 +205,7 @@ def test_a_product_under_a_mask_of_two_axes_drops_single_terms() -> None:
 
 
 def shifted(kind: LoopKind) -> Program:
-    """Each row takes the row before it: wrong in an affine loop, since iterations depend on each other."""
+    """Copy each row from the row before it. That is wrong in an affine loop, since iterations depend on each other."""
     kernel = Kernel()
     x = kernel.input((9, 4))
     y = kernel.output((9, 4))
@@ -293,7 +293,7 @@ def test_read_modify_write_folds_repeated_targets(op: str) -> None:
 
 
 def dynamic(most: int = 8) -> tuple[Program, int]:
-    """Copies as many rows as the counter says, each from a row given by a register."""
+    """Copy as many rows as the counter says, each from a row given by a register."""
     kernel = Kernel()
     counter = kernel.loaded((1, 1), "int32")
     x, y = kernel.input((8, 3)), kernel.output((8, 3))

@@ -53,7 +53,7 @@ class Statement:
 
 
 def _copied(to: int, source: int, first: int, step: int, ends: bool) -> Statement:
-    """A copy of some columns; with the columns before the first and behind the last, so that the ends are covered, not all."""
+    """Return a copy of some columns. With ``ends``, also copy the columns before the first and after the last one."""
     columns = range(first, WIDTH, step)
     pieces = [(first, step, len(columns))]
     if ends:
@@ -82,7 +82,7 @@ def _added(to: int, one: int, other: int) -> Statement:
 
 
 def _summed(to: int, source: int) -> Statement:
-    """A sum whose first half stays in the scalar engine."""
+    """Return a sum whose first half stays in the scalar engine."""
     kept = f"reduce_res=s{to}[p, one], reduce_cmd=nisa.reduce_cmd.reduce"
     lines = (
         f"s{to} = nl.ndarray((nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)",

@@ -15,7 +15,7 @@ QUIET = replace(LEGACY, semaphore_us=0.0, dma_latency_us=0.0)
 
 
 def machine(*operations: tuple[Engine, float, tuple[int, ...]]) -> Machine:
-    """A machine of (engine, microseconds, operations it waits for)."""
+    """Return a machine of (engine, microseconds, operations it waits for)."""
     made = Machine()
     for engine, busy, waits in operations:
         made.add(INDEX[engine], busy, waits, 1, "test")
@@ -55,7 +55,7 @@ def test_a_transfer_uses_gaps_that_are_too_short_for_all_of_it() -> None:
 
 
 def copies(count: int, other: float = 1.0) -> Machine:
-    """Copies of one microsecond on the scalar engine, each of which the vector engine could make in ``other``."""
+    """Return copies of one microsecond on the scalar engine, each of which the vector engine could make in ``other``."""
     made = machine(*((Engine.SCALAR, 1.0, ()) for _ in range(count)))
     made.choices = dict.fromkeys(range(count), (INDEX[Engine.VECTOR], other))
     return made

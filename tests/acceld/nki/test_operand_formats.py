@@ -24,7 +24,7 @@ def values(*shape: int) -> Array:
 
 
 def rounded(x: Array, dtype: str) -> Array:
-    """The nearest values of ``dtype``, one at a time and by arithmetic alone for TF32."""
+    """Return the nearest values of ``dtype``, one at a time and by arithmetic alone for TF32."""
     if dtype != "tfloat32":
         return x.astype(NUMPY_DTYPES[dtype]).astype(np.float32)
     out = np.empty_like(x)
@@ -35,7 +35,7 @@ def rounded(x: Array, dtype: str) -> Array:
 
 
 def held(kernel: Kernel, shape: tuple[int, ...], dtype: str, how: str) -> tuple[Buffer, str]:
-    """A tile that an instruction reads as ``dtype``, filled from an input in one of the ways a kernel has."""
+    """Return a tile that an instruction reads as ``dtype``, filled from an input in one of the ways a kernel has."""
     if how == "declared":
         tile = kernel.sbuf(shape, dtype)
         kernel.load(tile, kernel.input(shape))

@@ -15,7 +15,7 @@ def tile(buffer: int, row: int = 0, column: int = 0) -> Access:
 
 
 def trace(*, rows: int = 3, columns: int = 4, odd_row: int | None = None, escape: bool = False) -> Program:
-    """Copies a (rows*128, columns*64) tensor tile by tile, every iteration unrolled and marked."""
+    """Trace a copy of a (rows*128, columns*64) tensor tile by tile, with every iteration unrolled and marked."""
     b = ProgramBuilder()
     x = b.buffer("x", Space.HBM, "float32", (rows * 128, columns * 64), role=Role.INPUT).id
     y = b.buffer("y", Space.HBM, "float32", (rows * 128, columns * 64), role=Role.OUTPUT).id
@@ -38,7 +38,7 @@ def trace(*, rows: int = 3, columns: int = 4, odd_row: int | None = None, escape
 
 
 def performed(program: Program) -> list[tuple[str, int, tuple[int, ...]]]:
-    """Each instruction that runs, with its line and the starts of its HBM operands."""
+    """Return each instruction that runs, with its line and the starts of its HBM operands."""
     out: list[tuple[str, int, tuple[int, ...]]] = []
 
     def run(body: tuple[Loop | Instruction, ...], env: dict[int, int]) -> None:

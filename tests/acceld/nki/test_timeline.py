@@ -32,7 +32,7 @@ def streaming(tiles: int, columns: int = 512, *, chip: str = "trn1", api: str = 
 
 
 def weights_in_loop(trips: int) -> Program:
-    """A load that does not depend on the loop it stands in."""
+    """Load in a loop on which the load does not depend."""
     w = Writer()
     source, scale, target = w.hbm(128, trips * 512), w.hbm(128, 512), w.hbm(128, trips * 512, role=Role.OUTPUT)
     with w.loop("i", trips, LoopKind.AFFINE) as i:
@@ -100,7 +100,7 @@ def test_the_same_operation_on_the_same_values_runs_once() -> None:
 
 
 def revisited(blocks: int, *, declared_outside: bool = False) -> Program:
-    """Four tiles of each block, each loaded in an inner loop again in all three passes over the block."""
+    """Load four tiles of each block in an inner loop, again in each of three passes over the block."""
     w = Writer()
     source = w.hbm(128, blocks * 4 * 512)
     target = w.hbm(128, blocks * 12 * 512, role=Role.OUTPUT)

@@ -241,7 +241,7 @@ def test_a_line_in_a_helper_file_is_that_of_the_call(tmp_path: Path) -> None:
     ("source", "line", "part"),
     [
         ("def kernel(:\n", 1, "SyntaxError"),
-        ("\x00", 0, "no Python|null"),
+        ("\x00", 0, "not Python|null"),
         (kernel("x.nothing"), 6, "AttributeError"),
         (kernel("raise SystemExit(3)"), 6, "SystemExit"),
         (kernel("import os; os._nothing"), 6, "AttributeError"),

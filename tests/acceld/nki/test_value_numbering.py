@@ -49,7 +49,7 @@ STEPS = st.lists(
 
 
 def program(steps: list[Step], trips: int) -> Program:
-    """The steps in a loop of ``trips``; each store has columns of its own."""
+    """Return the steps in a loop of ``trips``; each store has its own columns."""
     w = Writer()
     sources = w.hbm(128, SOURCES * COLUMNS)
     target = w.hbm(128, trips * len(steps) * COLUMNS, role=Role.OUTPUT)

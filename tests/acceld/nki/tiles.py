@@ -54,7 +54,7 @@ class Writer(ProgramBuilder):
 
 
 def tile(buffer: Buffer, *index: int | Affine | tuple[int | Affine, int]) -> Access:
-    """A tile: for each dimension an index, or (start, count); missing dimensions are whole."""
+    """Return a tile: for each dimension an index, or (start, count); missing dimensions are whole."""
     given = [*index, *((0, size) for size in buffer.shape[len(index) :])]
     start, dims = [], []
     axes: Sequence[int] = range(len(given))

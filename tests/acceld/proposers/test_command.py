@@ -47,7 +47,7 @@ print('{"type": "result", "total_cost_usd": 0.02}')
 
 
 def agent(folder: Path, text: str) -> str:
-    """The command line of a script that stands for an agent."""
+    """Return the command line of a script that plays the role of an agent."""
     script = folder / "agent.py"
     script.write_text(text)
     return f"{sys.executable} {script}"

@@ -17,7 +17,7 @@ FASTER = "def kernel(x):\n    return 3\n"
 
 
 def record(baseline: str, baseline_ms: float, body: str, **result: Any) -> dict[str, Any]:
-    """One answer as AccelOpt's executor writes it."""
+    """Return one answer as AccelOpt's executor writes it."""
     metadata = result.pop("metadata", {})
     return {
         "body": body,

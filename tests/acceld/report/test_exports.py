@@ -18,7 +18,7 @@ from tests.store.records import state_with_runs
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A state folder with one finished run: a win of 80 us over 100, a failure, an attempt without code."""
+    """Return a state folder with one finished run: a win of 80 us over 100, a failure, an attempt without code."""
     return state_with_runs(tmp_path_factory.mktemp("state"))
 
 

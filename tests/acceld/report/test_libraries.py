@@ -13,7 +13,7 @@ from tests.store.records import state_with_runs
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A state folder with one finished run."""
+    """Return a state folder with one finished run."""
     return state_with_runs(tmp_path)
 
 

@@ -41,7 +41,7 @@ from acceld.store.database import Store
 
 
 def kernel_text(latency_us: float, note: str = "") -> str:
-    """A kernel whose latency the scripted judge can read."""
+    """Return a kernel whose latency the scripted judge can read."""
     return f"latency {latency_us}\n{note}\n"
 
 
@@ -142,7 +142,7 @@ SearchMaker = Callable[..., Search]
 
 @pytest.fixture
 def search_for(store: Store) -> SearchMaker:
-    """Makes a search over ``store``."""
+    """Return a function that makes a search over ``store``."""
 
     def make(
         run: Run, evaluator: ScriptedEvaluator, proposer: ListedProposer, control: RunControl | None = None
@@ -155,6 +155,6 @@ def search_for(store: Store) -> SearchMaker:
 
 
 async def new_run(store: Store, **search: object) -> Run:
-    """A run in the store with these search parameters."""
+    """Return a run in the store with these search parameters."""
     parameters = SearchParameters(**{"beam_width": 2, "plans": 3, "attempts": 2, "iterations": 3, **search})  # type: ignore[arg-type]  # by name
     return await store.change(create_run, RunSpec("toy", search=parameters))

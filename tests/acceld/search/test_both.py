@@ -84,7 +84,7 @@ Node = tuple[tuple[int, int, int, int], str, str]
 
 
 async def tree(store: Store, run: Run) -> dict[Node, Node | None]:
-    """Candidates by place, text and rule, each with its parent."""
+    """Return candidates by place, text and rule, each with its parent."""
     plans = {plan.id: plan.rule for plan in await store.read(load_plans, run.id)}
     candidates = {one.id: one for one in await store.read(load_candidates, run.id)}
 

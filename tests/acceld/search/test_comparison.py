@@ -24,7 +24,7 @@ ROOT = Kernel(kernel_text(100.0), "nki_legacy")
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Two finished runs: a beam and one lineage."""
+    """Return two finished runs: a beam and one lineage."""
 
     async def searches() -> None:
         store = Store.open(tmp_path / "acceld.db")

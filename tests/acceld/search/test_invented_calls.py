@@ -57,7 +57,7 @@ INVENTED = (
 
 
 def written(line: str, spare: int) -> str:
-    """The kernel with the new line; ``spare`` makes each plan's source its own."""
+    """Return the kernel with the new line. ``spare`` makes the source of each plan different."""
     text = KERNEL.replace(BODY, line).replace(STORE, "value=nl.multiply(tile, weight)")
     return text.replace('"""SiLU', f'"""Version {spare}. SiLU', 1)
 
@@ -72,7 +72,7 @@ def repaired(request: CompletionRequest) -> str:
 
 
 def corrected(failing: str, reported: str) -> str:
-    """Return a kernel corrected by the failure that it was told."""
+    """Return a kernel corrected by the failure in its prompt."""
     if reported.startswith("unknown_call"):
         wrong = re.search(r"message: neuronxcc\.nki\.(?:isa|language)\.(\w+) does not exist", reported)
         near = re.search(r"The nearest: (\w+)\(", reported)
@@ -87,7 +87,7 @@ def corrected(failing: str, reported: str) -> str:
 
 
 def answers(seed: int, share: int) -> ScriptedClient:
-    """A model that invents a call in one of ``share`` of its kernels; never where ``share`` is 0."""
+    """Return a model that invents a call in the given share of its kernels; in none if ``share`` is 0."""
 
     def answer(request: CompletionRequest) -> str:
         if request.role == "planner":

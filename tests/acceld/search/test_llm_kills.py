@@ -34,7 +34,7 @@ WHERE first.outcome = 'answered'
 
 
 def victim(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
-    """A process that searches."""
+    """Return a process that searches."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.acceld.search.llm_victim", str(folder)],
         stdout=subprocess.PIPE,

@@ -107,7 +107,7 @@ async def write_tree(store: Store, plans: Sequence[Plan] = PLANS) -> None:
 
 
 async def kept(store: Store) -> list[Insight]:
-    """Every insight, oldest first."""
+    """Return every insight, oldest first."""
     return (await store.read(load_insights, withdrawn=True))[::-1]
 
 

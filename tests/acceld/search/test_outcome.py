@@ -12,7 +12,7 @@ from tests.acceld.search.test_beam import candidate
 
 
 def chain(*latencies: float) -> list[Candidate]:
-    """Candidates 1, 2, ..., each the parent of the next."""
+    """Return candidates 1, 2, ..., each the parent of the next."""
     return [
         replace(candidate(number, latency), parent=number - 1 or None, plan=number if number > 1 else None)
         for number, latency in enumerate(latencies, 1)
@@ -68,7 +68,7 @@ def test_proposals_without_code_are_counted_by_reason_most_frequent_first() -> N
 
 
 def measured_chain(*steps: tuple[float, float, float]) -> list[Candidate]:
-    """Candidates measured interleaved with their parents: ratio and interval of each step."""
+    """Return candidates measured interleaved with their parents: ratio and interval of each step."""
     made = chain(100.0)
     for number, (ratio, low, high) in enumerate(steps, 2):
         one = chain(*[100.0] * number)[-1]

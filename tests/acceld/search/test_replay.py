@@ -31,7 +31,7 @@ from tests.acceld.search.llm_victim import ROOT, Model, SimulatedEvaluator
 
 @pytest.fixture
 async def path(tmp_path: Path) -> Path:
-    """The database of a finished run with a scripted model."""
+    """Return the database of a finished run with a scripted model."""
     store = Store.open(tmp_path / "acceld.db")
     parameters = SearchParameters(beam_width=2, plans=3, attempts=2, iterations=3, patience=0)
     run = await store.change(create_run, RunSpec("toy", search=parameters, proposer="llm", root=ROOT))

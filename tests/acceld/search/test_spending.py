@@ -31,7 +31,7 @@ class TimingEvaluator(ScriptedEvaluator):
 
 
 async def beams(store: Store, run: int) -> list[list[str]]:
-    """The texts of every beam, in order."""
+    """Return the texts of every beam, in order."""
     texts = {c.id: c.kernel.text for c in await store.read(load_candidates, run)}
     found = [e.data.beam for e in await store.read(load_events, run=run) if isinstance(e.data, BeamSelected)]
     return [[texts[number] for number in beam] for beam in found]

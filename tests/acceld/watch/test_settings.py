@@ -23,7 +23,7 @@ from acceld.watch.settings import Finding, SettingsFiles
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with acceld.toml, prompts and a workload."""
+    """Return a folder with acceld.toml, prompts and a workload."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     folder = tmp_path / "project"
     shutil.copytree(prompts_folder(), folder / "prompts")

@@ -48,7 +48,7 @@ def wrong(x):
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Host, ModuleType]:
-    """A checkout with one module, imported as its tests would."""
+    """Return a checkout with one module, imported as its tests would."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -70,7 +70,7 @@ def softmax_of_product() -> Program:
 
 
 def running_mean() -> Program:
-    """Rows minus the mean of the rows up to them, a sequential loop that carries a sum."""
+    """Subtract from each row the mean of the rows up to it, in a sequential loop that carries a sum."""
     kernel = Kernel()
     x, y = kernel.input((6, 16, 8)), kernel.output((6, 16, 8))
     held, count = kernel.sbuf((16, 8)), kernel.sbuf((16, 1))

@@ -36,7 +36,7 @@ def shifted_squares() -> Program:
 
 
 def sum_over_blocks() -> Program:
-    """The sum of all blocks: no iteration can go."""
+    """Sum all blocks, so that no iteration can be left out."""
     kernel = Kernel()
     x, y = kernel.input((BLOCKS, ROWS, WIDTH)), kernel.output((ROWS, WIDTH))
     held = kernel.sbuf((ROWS, WIDTH))
@@ -50,7 +50,7 @@ def sum_over_blocks() -> Program:
 
 
 def unrolled_copies() -> Program:
-    """Rows times two, tile after tile without a loop."""
+    """Double the rows, tile after tile, without a loop."""
     kernel = Kernel()
     x, y = kernel.input((12 * ROWS, WIDTH)), kernel.output((12 * ROWS, WIDTH))
     for i in range(12):

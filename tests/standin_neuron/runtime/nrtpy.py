@@ -126,6 +126,6 @@ class NrtpyModel:
 
 
 def wrong(program):
-    """The scenario that a program's entry names: ``kernel_crash`` crashes."""
+    """Return the scenario in the name of a program's entry: ``kernel_crash`` crashes."""
     entry = getattr(program, "entry", "")
     return entry[len("kernel_") :].replace("_", " ") if entry.startswith("kernel_") else ""

@@ -19,7 +19,7 @@ class Reduction:
     statement: Statement
     term: Expr
     comparison: str = ""
-    """The same update as a comparison, if it is written as a call."""
+    """The update rewritten as a comparison, if it is written as a call."""
 
 
 def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:

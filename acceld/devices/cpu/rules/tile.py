@@ -18,7 +18,9 @@ class Tile(Rule):
     """Keep a block of the inner loop's data in cache during the outer loop."""
 
     name = "tile"
-    reason = "What a tile of the inner loop touches fits into the L1 or L2 cache and is used again by the outer loop."
+    reason = (
+        "The data that a tile of the inner loop touches fits into the L1 or L2 cache, and the outer loop uses it again."
+    )
     source = "Drepper, What every programmer should know about memory, 6.2.1"
     apis = frozenset({"c"})
     change_class = "tile_width"

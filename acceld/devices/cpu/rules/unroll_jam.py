@@ -23,7 +23,7 @@ class UnrollJam(Rule):
 
     name = "unroll_jam"
     reason = (
-        "Iterations done side by side share what they load and keep several sums in registers at once, so that the "
+        "Iterations done side by side share their loads and keep several sums in registers at once, so that the "
         "multiply-add units do not wait for memory or for one sum's last addition."
     )
     source = "Allen and Kennedy, Optimizing Compilers for Modern Architectures, 8.4 (unroll-and-jam)"

@@ -19,8 +19,8 @@ class Vectorize(Rule):
 
     name = "vectorize"
     reason = (
-        "The compiler may not reorder floating-point sums or assume that pointers do not overlap; told that it may, it "
-        "computes a whole vector of iterations at once."
+        "The compiler may not reorder floating-point sums or assume that pointers do not overlap. With a "
+        "pragma that allows it, it computes a whole vector of iterations at once."
     )
     source = "GCC manual, loop-specific pragmas (ivdep) and -fopenmp-simd; OpenMP 5.2, simd construct"
     apis = frozenset({"c"})

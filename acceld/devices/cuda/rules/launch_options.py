@@ -40,7 +40,7 @@ class LaunchOptions(Rule):
                     launch.call.lineno,
                     partial(_launched, kernel, launch, option),
                     *(Variant(f"{option}={value}", {"value": value}) for value in others),
-                    precondition="an option of the launch changes no result",
+                    precondition="an option of the launch does not change results",
                     plan=f"Launch {launch.kernel} with another {option} than {now}: {', '.join(map(str, others))}.",
                     benefit=0.25 if option == "num_warps" else 0.2,
                     gain_percent=(-10.0, 25.0),

@@ -43,7 +43,7 @@ class Persistent(Rule):
                     tiles.numbers[0].lineno,
                     partial(_looped, kernel, function, tiles),
                     *(Variant(f"{count} programs", {"programs": count}) for count in (528, 1056, 264, 132, 2112)),
-                    precondition="programs do not know how many they are, so one may do the work of several in turn",
+                    precondition="programs do not read how many they are, so one may do the work of several, one after another",
                     plan=f"Launch as many programs of {name} as the chip runs at one time; each takes every so-many-th "
                     "tile.",
                     benefit=0.2,

@@ -53,7 +53,7 @@ class TritonModule(SourceText):
         try:
             self.tree = parse(source)
         except (SyntaxError, ValueError) as error:
-            raise RuleRefused(f"the source is no Python: {error}") from error
+            raise RuleRefused(f"the source is not Python: {error}") from error
         self._lines = lines_of(source)
         if not self.launches:
             raise RuleRefused("the source launches no function decorated with triton.jit")

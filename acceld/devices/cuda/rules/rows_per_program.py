@@ -39,8 +39,8 @@ class RowsPerProgram(Rule):
 
     name = "rows_per_program"
     reason = (
-        "A short row leaves most of a program's threads without 16 bytes to load, and starting a program costs "
-        "more than its work. Several rows fill the vector loads and share what rows have in common."
+        "A short row leaves most threads of a program without 16 bytes to load, and starting the program costs "
+        "more than its work. Several rows fill the vector loads, and share values that are the same for all rows."
     )
     source = "CUDA C++ best practices: coalesced access, 16-byte loads; Triton documentation: tl.arange, broadcasting"
     apis = frozenset({"triton"})
@@ -55,7 +55,7 @@ class RowsPerProgram(Rule):
                     rows.row.lineno,
                     partial(_several, kernel, function, rows),
                     *(Variant(f"{count} rows", {"rows": count}) for count in (4, 16, 8, 32, 2)),
-                    precondition="rows do not meet: the row number only places accesses, and folds run along the row",
+                    precondition="rows are independent: the row number is used only in the addresses of accesses, and folds run along the row",
                     plan=f"Each program of {name} works on one row. Give it several rows as a second axis, masked at the "
                     "end.",
                     benefit=0.6,

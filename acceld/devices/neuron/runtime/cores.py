@@ -89,7 +89,7 @@ def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tup
     chosen = set(wanted)
     if missing := chosen - {core.id for core in found}:
         raise DeviceError(
-            f"there is no core {min(missing)}; neuron-ls tells of {[core.id for core in found]}",
+            f"there is no core {min(missing)}; neuron-ls lists {[core.id for core in found]}",
             hint="devices.cores in acceld.toml names logical cores",
         )
     return tuple(core for core in found if not chosen or core.id in chosen)
@@ -99,7 +99,11 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
     """Raise DeviceError, with both figures, if the numbers of logical and physical cores do not fit together."""
     physical = CHIPS[chip].cores_per_chip if chip in CHIPS else 0
     for device in devices:
-        logical, lnc, where = device.core_count, device.logical_core_size, f"neuron-ls tells, of chip {device.index}, "
+        logical, lnc, where = (
+            device.core_count,
+            device.logical_core_size,
+            f"neuron-ls reports for chip {device.index}, ",
+        )
         if len(device.core_ids) != logical:
             raise DeviceError(
                 f"{where}nc_count {logical} and {len(device.core_ids)} core ids: {list(device.core_ids)}",
@@ -109,7 +113,7 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
             raise DeviceError(
                 f"{where}{logical} logical cores of {lnc} physical ones, which makes {logical * lnc}; "
                 f"a {chip} has {physical}",
-                hint="is NEURON_LOGICAL_NC_CONFIG another than the driver's? To go on all the same, name the logical "
+                hint="does NEURON_LOGICAL_NC_CONFIG differ from the driver's setting? To continue nevertheless, name the logical "
                 "cores to use: devices.cores in acceld.toml",
             )
 

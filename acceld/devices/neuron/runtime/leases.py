@@ -44,7 +44,9 @@ class Lease:
     """True if the unclean end had another cause than the candidate."""
 
     def owns(self, session: int) -> None:
-        """Record the session of a child that works on this core, so that it is not taken for another program's."""
+        """Record the session of a child that works on this core, so that acceld does not take it for a session of
+        another program.
+        """
         self.sessions.add(session)
 
     def ended_unclean(self) -> None:

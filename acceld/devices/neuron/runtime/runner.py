@@ -206,7 +206,7 @@ class NeuronRunner:
         if kind == "shape":
             return Failed(Status.INCORRECT_SHAPE, Failure("output_shape", message), log=log)
         if kind == "profiler":
-            raise ProfilerError(f"the profiler failed, not the kernel: {message}", hint=PROFILER)
+            raise ProfilerError(f"the profiler failed, but not the kernel: {message}", hint=PROFILER)
         result = runtime_failure(message) if kind == "nrt" else None
         if result is None:
             self.clean = False

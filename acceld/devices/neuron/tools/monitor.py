@@ -27,7 +27,7 @@ OnErrors = Callable[[int, int], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class MonitorReport:
-    """One report of neuron-monitor: sums over the processes that use the chips, acceld's and others'."""
+    """One report of neuron-monitor: sums over all processes that use the chips, also those of other programs."""
 
     utilization_percent: Mapping[int, float]
     """By logical core, 0-100."""

@@ -62,7 +62,7 @@ def reduce(
 
 
 def axes_last(tile: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
-    """Return a view of ``tile`` whose last axes are ``axes``, and the order of the view's axes in the tile's."""
+    """Return a view of ``tile`` whose last axes are ``axes``, and for each axis of the view its number in the tile."""
     order = (*(k for k in range(tile.ndim) if k not in axes), *axes)
     return tile.like(replace(tile.access, dims=tuple(tile.access.dims[k] for k in order))), order
 

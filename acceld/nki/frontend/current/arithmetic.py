@@ -198,7 +198,7 @@ def tensor_scalar_cumulative(
     if (imm1 is not None) is not (word_of(reduce_cmd) == "load_reduce"):
         refuse(
             "reduce_init",
-            "imm1 of 'tensor_scalar_cumulative' is what reduce_cmd.load_reduce starts from, and only that",
+            "imm1 of 'tensor_scalar_cumulative' may only be used with reduce_cmd.load_reduce, which starts from it",
             "pass both, or neither",
         )
     if imm1 is not None:

@@ -77,7 +77,7 @@ def _pairs(srcs: object, dsts: object, call: str) -> list[tuple[Tensor, Tensor]]
     if len(spaces) != 1 or Space.PSUM in spaces:
         refuse("address_space", f"tensors of '{call}' are all in HBM or all in SBUF")
     if len(sources) > 1 and Space.SBUF in spaces:
-        refuse("operand_type", f"'{call}' of several tensors at once takes tensors in HBM")
+        refuse("operand_type", f"'{call}' of several tensors at once needs them in HBM")
     return list(zip(sources, targets, strict=True))
 
 

@@ -139,7 +139,9 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
 
 
 def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
-    """Return both tiles of a copy in one shape: the target's; or the source's, if only the target has a view of it."""
+    """Return both tiles of a copy in one shape: that of the target, or that of the source if only the target has a view
+    of it.
+    """
     try:
         return target, same(source, target, call)
     except (UnsupportedCall, Retrace) as failure:

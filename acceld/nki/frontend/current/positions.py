@@ -172,8 +172,8 @@ def nc_n_gather(dst: object, data: object, indices: object, name: str | None = N
 
 
 def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None = None) -> None:
-    """Find the greatest of the n elements of each sixteen partitions, as many as val_dst has columns, and their
-    positions.
+    """Find the greatest values of the n elements of each sixteen partitions, with their positions. The number of
+    columns of val_dst is the number of values.
     """
     trace = current()
     trace.builder.notice(

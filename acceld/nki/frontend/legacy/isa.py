@@ -192,7 +192,7 @@ def tensor_scalar_cumulative(
     if (imm1 is not None) is not (command is ReduceCommand.load_reduce):
         refuse(
             "reduce_init",
-            f"imm1 of '{call}' is what reduce_cmd.load_reduce starts from, and only that",
+            f"imm1 of '{call}' may only be used with reduce_cmd.load_reduce, which starts from it",
             "pass both, or neither",
         )
     if masked(mask, tile.shape):

@@ -53,9 +53,9 @@ class _Part(Enum):
     SLOT = auto()
     """All columns at the step's place: ``half[c, p, f]``."""
     ALL = auto()
-    """The same part in every step, as wide as a step: ``tile[p, f]``."""
+    """A part that is equal in every step and as wide as a step: ``tile[p, f]``."""
     SAME = auto()
-    """The same part in every step, of another width: ``scale[p, 0]``."""
+    """A part that is equal in every step, of another width: ``scale[p, 0]``."""
 
 
 def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:

@@ -30,7 +30,7 @@ class CompositeActivation(Rule):
     name = "composite_activation"
     reason = (
         "The scalar engine evaluates any of its activation functions at one element a lane and cycle, with scale and "
-        "bias for free; spelling one out costs a pass over the tile for each step, on both engines."
+        "bias for free; computing one from simpler instructions costs a pass over the tile for each step, on both engines."
     )
     source = "nki.isa.activation: cost max(MIN_II, N); list of supported activation functions"
     apis = frozenset({"nki_legacy", "nki"})

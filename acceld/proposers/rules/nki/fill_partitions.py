@@ -93,7 +93,7 @@ def _low(kernel: KernelModule, loop: Loop) -> _Low | str | None:
     if len(heights) != 1 or (rows := heights.pop()) not in _BEGINNINGS:
         return None
     if loop.kind != "affine_range" or loop.trips is None or len(statements) < len(loop.items):
-        return f"line {loop.line}: {loop.variable} is no parallel loop without another inside"
+        return f"line {loop.line}: {loop.variable} is not a parallel loop, or has another loop inside"
     for name in sorted(tiles):
         problem = _fixed(kernel, loop, name)
         if problem:

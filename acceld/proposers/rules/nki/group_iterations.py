@@ -49,8 +49,8 @@ class GroupIterations(Rule):
 
     name = "group_iterations"
     reason = (
-        "On-chip memory holds 192 KiB a partition on trn1. What an inner loop goes through for every outer iteration is "
-        "loaded or made again each time where it does not fit; a group of it that fits stays for all outer iterations."
+        "On-chip memory holds 192 KiB a partition on trn1. Tiles that an inner loop uses in every outer iteration are "
+        "loaded or computed again each time if they do not fit. A group that fits stays for all outer iterations."
     )
     source = (
         "AWS NKI architecture guide: SBUF size; NKI matrix multiplication tutorial: blocking of the free dimensions"

@@ -49,8 +49,8 @@ class KeepOnChip(Rule):
 
     name = "keep_on_chip"
     reason = (
-        "A value that goes to HBM and comes back pays two DMA transfers at the HBM's rate and about 2 us of latency; SBUF "
-        "holds 24 MiB and is read at the engines' own rate. What does not fit is spilled, and pays no more than before."
+        "A value that goes to HBM and comes back costs two DMA transfers at the HBM's rate and about 2 us of latency; SBUF "
+        "holds 24 MiB and is read at the engines' own rate. What does not fit is spilled, and costs no more than before."
     )
     source = "AWS NKI architecture guide: memory hierarchy, SBUF of 24 MiB; DMA transfers"
     apis = frozenset({"nki_legacy"})
@@ -73,7 +73,7 @@ class KeepOnChip(Rule):
                 Variant("in SBUF"),
                 precondition=f"{buffer.name} is only stored and loaded, always with dimension {scratch.axis} over the "
                 "partitions",
-                plan=f"{buffer.name} goes to HBM and is loaded again at line {lines}. Keep it in SBUF, so that no transfer "
+                plan=f"{buffer.name} goes to HBM and is loaded again in line {lines}. Keep it in SBUF, so that no transfer "
                 "is needed.",
                 benefit=max(0.2, 0.6 * busy_share(profile, "dma")),
                 gain_percent=(5.0, 40.0),

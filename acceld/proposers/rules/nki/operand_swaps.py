@@ -146,7 +146,7 @@ class _Origin:
         places.
         """
         if not 1 < self._swap.blocks <= _WIDEST_MOVING // BLOCK:
-            return f"line {self._swap.turn.line}: {self._columns} columns are no moving operand"
+            return f"line {self._swap.turn.line}: {self._columns} columns are too many for a moving operand"
         steps: dict[Statement, None] = {}
         pending = [self._swap.source.name]
         while pending:
@@ -266,7 +266,7 @@ class _Origin:
         if kernel.extents(stationary) != (BLOCK, BLOCK) or kernel.extents(moving) != (BLOCK, self._columns):
             return f"the operands are not {BLOCK} x {BLOCK} and {BLOCK} x {self._columns}"
         if not _by_range(moving, self._columns) or not _by_range(stationary, BLOCK):
-            return "the columns of an operand are no plain range"
+            return "the columns of an operand are not a plain range"
         for slot in around(step):
             if moving.variables is None or slot.variable in moving.variables:
                 continue

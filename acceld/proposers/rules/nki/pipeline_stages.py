@@ -42,8 +42,8 @@ class PipelineStages(Rule):
 
     name = "pipeline_stages"
     reason = (
-        "Each engine takes its instructions in order, and the compiler reorders only neighbors. Where one iteration is long "
-        "chain from engine to engine, every engine waits for the others; one stage ahead, it has other work meanwhile."
+        "Each engine takes its instructions in order, and the compiler reorders only neighbors. If an iteration is a chain "
+        "from engine to engine, every engine waits for the others. One stage ahead, it has other work meanwhile."
     )
     source = (
         "AWS NKI performance guide: overlapping compute of different engines; NKI fused attention: software pipelining"
@@ -63,7 +63,7 @@ class PipelineStages(Rule):
                     partial(_ahead, kernel, stages),
                     Variant("one iteration ahead"),
                     precondition=f"iterations of {loop.variable} are parallel, and {names} have a place for each of them",
-                    plan=f"What an iteration of {loop.variable} does from line {stages.rest[0].line} on waits for the "
+                    plan=f"In an iteration of {loop.variable}, the work from line {stages.rest[0].line} on waits for the "
                     f"{stages.kind} before it. Make {names} of the next iteration before finishing this one.",
                     benefit=0.2,
                     gain_percent=(-5.0, 30.0),

@@ -158,7 +158,7 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
             return f"{where} {name} is {', '.join(sorted(other_dtypes))}"
         writers = kernel.writers(name)
         if not writers or any(w.kind != "op" or w.augmented or w.op == "loop_reduce" for w in writers):
-            return f"{where} {name} is not simply written"
+            return f"{where} {name} is not written by a plain statement"
         if all_accesses(kernel, name) is None and declaration is not None:
             return f"{where} {name} also occurs in another way"
         if any(kernel.text_of(w, "dtype").endswith("16") for w in writers):

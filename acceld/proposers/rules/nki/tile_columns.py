@@ -163,7 +163,7 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
     if one.op == "tensor_tensor_scan" and kernel.number(one.args.get("initial")) is None:
         return "the scan does not begin with a number"
     if one.op == "accumulate" and set(one.reads) != {"x"}:
-        return "the added operand is an expression"
+        return "the operand that the scan adds is an expression"
     for access in accesses(one):
         if access.dims is None:
             if access.name not in wide and access is not one.target and not _is_column(kernel, access):

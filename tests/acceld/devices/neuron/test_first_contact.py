@@ -39,7 +39,7 @@ TWOS = array.array("f", [2.0] * 6).tobytes()
 async def running(
     tmp_path: Path, modes: dict[str, str], *, runtime: str, outputs: Sequence[Tensor] = (OUT,), scenario: str = ""
 ) -> NeuronRunner:
-    """A runner with a NEFF loaded, on the stand-in in some modes."""
+    """Return a runner with a NEFF loaded, on the stand-in in some modes."""
     named = {f"STANDIN_{name}": value for name, value in modes.items()}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in named.items():
@@ -285,7 +285,7 @@ async def test_a_run_hears_first_how_it_is_timed_and_that_its_wins_could_not_be_
     assert (level, warned) == ("info", "warning")
     assert "neuron-profile total_time: resolution 55.56 us, least visible win 111.12 us" in first
     assert "neuronxcc.nki.baremetal" in first
-    assert "no win of this run could be seen" in second and "111.1 us" in second
+    assert "a win in this run can not be measured" in second and "111.1 us" in second
 
 
 async def test_a_profiler_that_fails_ends_the_start_by_its_own_name(
@@ -306,7 +306,7 @@ async def test_a_profiler_that_fails_ends_the_start_by_its_own_name(
         raise AssertionError
 
     evaluator = NeuronEvaluator("neuron_legacy", ONE, devices, tmp_path / "state", nobody)
-    with pytest.raises(ProfilerError, match="the profiler failed, not the kernel"):
+    with pytest.raises(ProfilerError, match="the profiler failed, but not the kernel"):
         await evaluator.start()
 
 

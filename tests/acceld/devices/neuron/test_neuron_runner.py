@@ -42,7 +42,7 @@ def _compiled(tmp_path: Path, version: str = "2.21.0+standin") -> Compiled:
 
 
 def older_pythons() -> list[str]:
-    """Interpreters from 3.8 on that are older than this one: on PATH, or pyenv's."""
+    """Return interpreters from 3.8 on that are older than this one: on PATH, or pyenv's."""
     found: dict[str, str] = {}
     for minor in range(8, sys.version_info.minor):
         own = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3.{minor}"))

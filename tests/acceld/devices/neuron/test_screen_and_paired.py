@@ -44,7 +44,7 @@ def test_screening_ends_when_too_many_of_the_sample_were_wins() -> None:
 
 
 def _rounds(*means_us: float, resolution_us: float = 0.001) -> list[list[Round]]:
-    """Five sessions of the same rounds."""
+    """Return five sessions of the same rounds."""
     return [[Round((mean,) * 10, "nrtpy device", resolution_us, None) for mean in means_us]] * 5
 
 

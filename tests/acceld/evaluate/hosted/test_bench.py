@@ -100,7 +100,7 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bench() -> AsyncIterator[Bench]:
-    """A bench of this machine's processor; its folder goes with it."""
+    """Yield a bench of this machine's processor. Its folder is removed afterwards."""
     report = await probe_level()
     made = Bench(CpuDriver(), report.level, report.cgroup_folder, build_s=20.0, memory_bytes=2 << 30)
     await made.start()

@@ -22,14 +22,14 @@ PRELUDE = "import numpy as np\nimport nki\nimport nki.isa as nisa\nimport nki.la
 def traced(
     body: str, *shapes: tuple[int, ...], dtype: str = "float32", grid: tuple[int, ...] = (), lnc: int = 1
 ) -> Program:
-    """The program of a kernel whose function stands in ``body``; it must survive its encoding."""
+    """Return the program of a kernel whose function is written in ``body``. Encoding and decoding must not change it."""
     program = trace(PRELUDE + body, [TensorSpec(s, dtype) for s in shapes], api="nki", chip="trn2", grid=grid, lnc=lnc)
     assert decode(encode(program)) == program
     return program
 
 
 def ran(program: Program, inputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """The program's one output; it must be legal."""
+    """Return the program's only output. The program must be legal."""
     assert verify(program) == ()
     (out,) = execute(program, inputs)
     return out

@@ -32,7 +32,7 @@ SHAPE = (144, 288)
 
 @pytest.fixture
 def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Program, Program]]:
-    """A kernel traced in full, and with samples from the first instructions on."""
+    """Return a kernel traced in full, and with samples from the first instructions on."""
 
     def trace_both(body: str) -> tuple[Program, Program]:
         monkeypatch.setattr(frontend, "SAMPLE_AFTER", 10**9)

@@ -21,7 +21,7 @@ TILE = """
 
 
 def run(body: str, arguments: str, shape: str, *arrays: NDArray[Any]) -> NDArray[Any]:
-    """The output of a kernel whose body fills ``out``."""
+    """Return the output of a kernel whose body fills ``out``."""
     lines = "\n".join(f"    {line}" for line in body.strip("\n").split("\n"))
     text = f"@nki.jit\ndef kernel({arguments}):\n    out = nl.ndarray({shape}, dtype=x.dtype, buffer=nl.shared_hbm)\n"
     program = trace(

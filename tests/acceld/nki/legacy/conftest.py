@@ -56,7 +56,7 @@ def run_kernel() -> RunKernel:
 
 @pytest.fixture
 def random() -> Callable[..., Array]:
-    """Standard normal float32 arrays, the same in each run."""
+    """Return standard normal float32 arrays, the same in each run."""
     generator = np.random.default_rng(7)
 
     def make(*shape: int) -> Array:
@@ -67,5 +67,5 @@ def random() -> Callable[..., Array]:
 
 @pytest.fixture
 def strict_options() -> TraceOptions:
-    """Options that refuse block dimensions."""
+    """Return options that refuse block dimensions."""
     return TraceOptions(strict_block_dims=True)

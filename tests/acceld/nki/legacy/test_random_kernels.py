@@ -31,7 +31,7 @@ class Writer:
         self.made = 0
 
     def piece(self, variable: str | None) -> tuple[str, str, int]:
-        """A view of a tensor: its text for both, and its width."""
+        """Return a view of a tensor: its text for both, and its width."""
         tensor = self.random.choice(TENSORS)
         kind = self.random.choice(["whole", "slice", "half", "loop" if variable else "slice"])
         if kind == "whole":
@@ -44,7 +44,7 @@ class Writer:
         return f"{tensor}[:, nl.ds({place}, {PIECE})]", f"{tensor}[:, {place}:{place} + {PIECE}]", PIECE
 
     def operand(self, width: int, variable: str | None, visible: list[tuple[str, int]]) -> tuple[str, str]:
-        """A tile or a result of ``width``."""
+        """Return a tile or a result of ``width``."""
         fitting = [name for name, size in visible if size == width]
         if fitting and self.random.random() < 0.6:
             name = self.random.choice(fitting)
@@ -55,7 +55,7 @@ class Writer:
                 return nki, plain
 
     def value(self, width: int, variable: str | None, visible: list[tuple[str, int]]) -> tuple[str, str]:
-        """An operation that yields ``width`` columns."""
+        """Return an operation that yields ``width`` columns."""
         first, second = (self.operand(width, variable, visible) for _ in range(2))
         match self.random.randrange(4):
             case 0:
@@ -68,7 +68,7 @@ class Writer:
                 return f"nl.copy({first[0]})", f"({first[1]}).copy()"
 
     def statement(self, indent: str, variable: str | None, visible: list[tuple[str, int]]) -> None:
-        """One statement, which may add a result to ``visible``."""
+        """Write one statement, which may add a result to ``visible``."""
         kind = self.random.randrange(12)
         if kind < 4:
             width = self.random.choice([WIDTH, WIDTH // 2, PIECE])
@@ -110,7 +110,7 @@ class Writer:
         self.numpy.append(indent + plain)
 
     def write(self) -> tuple[str, str]:
-        """The kernel's source and the numpy statements."""
+        """Return the kernel's source and the numpy statements."""
         for _ in range(self.random.randrange(1, 7)):
             self.statement("    ", None, self.results)
         for number in range(self.random.randrange(0, 3)):

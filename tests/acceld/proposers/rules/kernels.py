@@ -32,12 +32,12 @@ CURRENT = LEGACY.replace("neuronxcc.nki as nki", "nki").replace("neuronxcc.", ""
 
 
 def legacy(parameters: str, body: str) -> str:
-    """A kernel for the legacy API with ``body`` (indented as given)."""
+    """Return a kernel for the legacy API with ``body`` (indented as given)."""
     return LEGACY.format(parameters=parameters, body=body.strip("\n"))
 
 
 def current(parameters: str, body: str) -> str:
-    """A kernel for the current API."""
+    """Return a kernel for the current API."""
     return CURRENT.format(parameters=parameters, body=body.strip("\n"))
 
 
@@ -69,7 +69,7 @@ def apply_at(
 
 
 def line_of(source: str, text: str) -> int:
-    """The first line that contains ``text``, from 1."""
+    """Return the first line that contains ``text``, from 1."""
     return 1 + source[: source.index(text)].count("\n")
 
 
@@ -78,7 +78,7 @@ def api_of(source: str) -> str:
 
 
 def run(source: str, *inputs: Array, shuffle: int | None = None) -> Array:
-    """The kernel's first output; fails where it is not legal."""
+    """Return the kernel's first output. Fails if the kernel is not legal."""
     api = api_of(source)
     specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
     program = trace(source, specs, api=api, chip="trn1" if api == "nki_legacy" else "trn2")
@@ -87,13 +87,13 @@ def run(source: str, *inputs: Array, shuffle: int | None = None) -> Array:
 
 
 def arrays(*shapes: tuple[int, ...], seed: int = 0) -> list[Array]:
-    """Normal float32 arrays."""
+    """Return normal float32 arrays."""
     rng = np.random.default_rng(seed)
     return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
 def assert_same(before: str, after: str, *inputs: Array) -> None:
-    """Both kernels give the same values, also with parallel loops in another order."""
+    """Check that both kernels give the same values, also with parallel loops in another order."""
     assert before != after
     expected = run(before, *inputs)
     for shuffle in (None, 3):

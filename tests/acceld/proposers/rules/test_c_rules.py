@@ -37,7 +37,7 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 
 
 def _source(name: str) -> str:
-    """A workload's baseline with small extents."""
+    """Return a workload's baseline with small extents."""
     text = (workloads_folder() / "cpu" / name / "kernel.c").read_text(encoding="utf-8")
     for symbol, value in SMALL[name][0].items():
         text = re.sub(rf"#define {symbol} \d+", f"#define {symbol} {value}", text)

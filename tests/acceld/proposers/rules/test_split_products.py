@@ -54,7 +54,7 @@ HALF_SHAPES = [(2, 64, 128), (64, 512)]
 
 
 def error(before: str, after: str, shapes: list[tuple[int, ...]]) -> float:
-    """The relative difference of two kernels' results in the L2 norm."""
+    """Return the relative difference of two kernels' results in the L2 norm."""
     inputs = arrays(*shapes)
     expected, found = run(before, *inputs), run(after, *inputs, shuffle=3)
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))

@@ -59,7 +59,7 @@ BY_COLUMNS = (
 
 
 def small() -> list[Array]:
-    """Inputs whose products stay near one."""
+    """Return inputs whose products stay near one."""
     return [array * np.float32(0.25) for array in arrays(*SHAPES)]
 
 

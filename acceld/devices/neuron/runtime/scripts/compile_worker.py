@@ -107,7 +107,7 @@ def load(request: dict[str, Any], folder: Path) -> Any:
 
     spec = importlib.util.spec_from_file_location(path.stem, str(path))
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path.name} is no Python file")
+        raise ValueError(f"{path.name} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)

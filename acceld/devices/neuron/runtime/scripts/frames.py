@@ -46,9 +46,9 @@ def body(raw: bytes) -> dict[str, Any]:
     try:
         record = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:
-        raise FrameError(f"a record's text is no JSON: {error}") from error
+        raise FrameError(f"a record's text is not JSON: {error}") from error
     if not isinstance(record, dict):
-        raise FrameError("a record's text is no JSON object")
+        raise FrameError("a record's text is not a JSON object")
     return record
 
 
