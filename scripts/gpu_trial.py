@@ -225,7 +225,7 @@ def tables(figures: Mapping[str, Any]) -> str:
     head = [
         f"{figures['gpu']}; {figures['sdk']}.",
         "",
-        "| workload | baseline us | best us | interleaved (95 %) | torch us | best, % of peak | what won, or why not |",
+        "| workload | baseline us | best us | interleaved (95 %) | torch us | best, % of peak | rewrites, or the reason for none |",
         "|---|---|---|---|---|---|---|",
     ]
     return "\n".join([*head, *(_row(name, one) for name, one in figures["rows"].items()), ""])

@@ -57,7 +57,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         *([("bound by", " → ".join(bound))] if bound else []),
         ("candidates", counts),
         ("refused", _refused(result["refusals"])),
-        ("what won", "\n".join(wins) or ("nothing was faster" if result["baseline_latency_us"] else "—")),
+        ("rewrites", "\n".join(wins) or ("nothing was faster" if result["baseline_latency_us"] else "—")),
         *([] if result["has_reference"] is not False else [("evaluated", f"{OWN_ORACLE}: it has no reference")]),
         *([("screened", screening(result["screened"]))] if result.get("screened") else []),
         ("elapsed", figures.elapsed(result["elapsed_s"])),
