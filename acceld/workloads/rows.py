@@ -12,14 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from acceld.cores import THREADS
 from acceld.workloads.oracle import called, reference_of
 from acceld.workloads.records import Output, Workload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-BLOCK_ELEMENTS = 1 << 21
-"""Greatest number of elements of an output's block, unless a single row has more: 16 MiB in float64."""
+_MOST_ELEMENTS = 1 << 22
+"""Greatest number of elements of an output's block, unless a single row has more: 32 MiB in float64."""
+_LEAST_ELEMENTS = 1 << 19
+"""Number of elements from which on a block is worth a thread of its own."""
+_BLOCKS_PER_CORE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +50,21 @@ class RowBlock:
         return count // self.total * self.before
 
 
-def row_blocks(workload: Workload, most_elements: int = BLOCK_ELEMENTS) -> list[RowBlock]:
+def row_blocks(workload: Workload, most_elements: int | None = None) -> list[RowBlock]:
     """Return the blocks in which the reference may be computed: a single block if no row axes are declared or the
     outputs are small.
+
+    ``most_elements`` bounds an output's block. By default each core gets a few blocks, and each takes little memory.
     """
     largest = max(math.prod(output.shape) for output in workload.outputs)
+    if most_elements is None:
+        most_elements = min(_MOST_ELEMENTS, max(_LEAST_ELEMENTS, largest // (_BLOCKS_PER_CORE * THREADS)))
     if not workload.rows or largest <= most_elements:
         return [RowBlock({})]
     extents = workload.outputs[0].shape[: len(workload.rows)]
     *outer, inner = extents
     total = math.prod(extents)
-    step = max(1, most_elements * total // largest)
+    step = math.ceil(inner / math.ceil(inner / max(1, most_elements * total // largest)))
     return [
         RowBlock(
             dict(

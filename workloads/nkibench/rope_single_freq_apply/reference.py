@@ -16,7 +16,10 @@ def get_inputs():
 def forward(x, cos, sin):
     """Rows [0, D/2) are x0 cos - x1 sin, rows [D/2, D) are x0 sin + x1 cos."""
     x0, x1 = x[: D // 2], x[D // 2 :]
-    return np.concatenate([x0 * cos - x1 * sin, x0 * sin + x1 * cos])
+    out = np.empty_like(x)
+    np.subtract(x0 * cos, x1 * sin, out=out[: D // 2])
+    np.add(x0 * sin, x1 * cos, out=out[D // 2 :])
+    return out
 
 
 def transform_to_nki_inputs(inputs):
