@@ -25,7 +25,7 @@ from acceld.proposers.rules.nki.column_steps import OPERATIONS
 from acceld.proposers.rules.nki.source.building import STEP, prefix
 from acceld.proposers.rules.nki.source.nests import accesses
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Dim, Loop, Statement
+from acceld.proposers.rules.nki.source.syntax import Access, Dim, Loop, Statement, below
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _ALLOWED = OPERATIONS | {"tensor_tensor_scan", "broadcast_to", "accumulate"}
@@ -137,7 +137,7 @@ def _shape(kernel: KernelModule, one: Statement) -> tuple[int, ...] | None:
         value = one.reads.get("value")
         return kernel.extents(value) if value is not None else None
     if one.op == "broadcast_to":
-        given = one.args.get("argument0") or _broadcast_shape(one)
+        given = one.args.get("argument0") or _broadcast_shape(_call(one))
         known = kernel.known_shape(given) if given is not None else None
         return None if known is None or None in known else tuple(extent for extent in known if extent is not None)
     if one.op == "accumulate" and one.target is not None:
@@ -147,11 +147,33 @@ def _shape(kernel: KernelModule, one: Statement) -> tuple[int, ...] | None:
     return kernel.tile_shape(one)
 
 
-def _broadcast_shape(one: Statement) -> cst.BaseExpression | None:
-    """Return the argument of ``x.broadcast_to(shape)``."""
-    small = one.small
-    call = small.value if isinstance(small, cst.Assign) else None
-    return call.args[0].value if isinstance(call, cst.Call) and len(call.args) == 1 else None
+def _call(one: Statement) -> cst.BaseExpression | None:
+    return one.small.value if isinstance(one.small, cst.Assign) else None
+
+
+def _broadcast_shape(call: cst.CSTNode | None) -> cst.Tuple | cst.List | None:
+    """Return the shape in ``x.broadcast_to(shape)``; None for anything else."""
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute) or len(call.args) != 1:
+        return None
+    shape = call.args[0].value
+    return shape if call.func.attr.value == "broadcast_to" and isinstance(shape, cst.Tuple | cst.List) else None
+
+
+def _calls_in_operands(one: Statement) -> list[cst.Call]:
+    """Return the outermost calls in a statement's operands, indices aside."""
+    found: list[cst.Call] = []
+
+    def walk(node: cst.CSTNode) -> None:
+        if isinstance(node, cst.Call):
+            found.append(node)
+        elif not isinstance(node, cst.Subscript):
+            for child in below(node):
+                walk(child)
+
+    for name, value in one.args.items():
+        if name not in ("dtype", "mask"):
+            walk(value)
+    return found
 
 
 def _on_columns(kernel: KernelModule, one: Statement, columns: int) -> bool:
@@ -163,7 +185,13 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
     if one.op == "tensor_tensor_scan" and kernel.number(one.args.get("initial")) is None:
         return "the scan does not begin with a number"
     if one.op == "accumulate" and set(one.reads) != {"x"}:
-        return "the operand that the scan adds is an expression"
+        return "the added operand is an expression"
+    for call in _calls_in_operands(one):
+        shape = _broadcast_shape(call)
+        if shape is None and kernel.number(call) is None:
+            return "an operand is an expression"
+        if shape is not None and (not shape.elements or kernel.constant(shape.elements[-1].value) != columns):
+            return "an operand is repeated along its columns"
     for access in accesses(one):
         if access.dims is None:
             if access.name not in wide and access is not one.target and not _is_column(kernel, access):
@@ -269,10 +297,10 @@ def _narrowed(kernel: KernelModule, one: Statement, columns: int, width: int, pi
             language = prefix(kernel, "language")
             axes = ", ".join([*["None"] * (_axes(access) - 1), ":"])
             put(place, f"{first} + {language}.arange({width})[{axes}]")
-    if one.op == "broadcast_to":
-        shape = _broadcast_shape(one)
-        assert isinstance(shape, cst.Tuple | cst.List)
-        put(shape.elements[-1].value, str(width))
+    for call in [*_calls_in_operands(one), *([_call(one)] if one.op == "broadcast_to" else [])]:
+        shape = _broadcast_shape(call)
+        if shape is not None:
+            put(shape.elements[-1].value, str(width))
     if carried:
         put(one.args["initial"], carried)
     return edits.apply()

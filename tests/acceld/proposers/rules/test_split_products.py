@@ -289,6 +289,24 @@ def test_the_columns_of_a_wider_sum_are_taken_by_pieces_from_where_they_begin() 
     assert_same(ADDED, after, *arrays(*ADDED_SHAPES))
 
 
+def test_an_operand_that_is_broadcast_in_place_is_broadcast_by_pieces() -> None:
+    source = ADDED.replace("nl.load(y[p, f])", "nl.load(y[nl.arange(1)[:, None], f])")
+    source = source.replace("(x_tile, y_tile,", "(x_tile, y_tile.broadcast_to((128, 2048)),")
+    shapes = [ADDED_SHAPES[0], (1, 2048)]
+    after = applied("tile_columns", source, shapes)
+    assert "y_tile.broadcast_to((128, 1024))" in after
+    assert_same(source, after, *arrays(*shapes))
+
+
+@pytest.mark.parametrize(
+    "operand", ["nl.softmax(y_tile)", "nl.max(y_tile, axis=[1])", "y_tile.broadcast_to((128, 4096))"]
+)
+def test_an_operand_that_is_computed_in_place_is_not_cut(operand: str) -> None:
+    source = ADDED.replace("(x_tile, y_tile,", f"(x_tile, {operand},")
+    assert source != ADDED
+    assert sites("tile_columns", source, ADDED_SHAPES) == []
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
