@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from acceld.nki.ir.program import Engine, Loop, Node, Space
@@ -82,6 +83,8 @@ class _Site:
     """Equal for instructions that compute the same from the same values and given numbers; -1 if they are never merged."""
     given: list[tuple[object, ...]] | None
     """Values that each execution takes from its loop variables; None if it takes none."""
+    whole: bool = False
+    """True if it writes every element of its destinations."""
     executed: int = 0
 
 
@@ -92,7 +95,8 @@ class _Expander:
         self.stream = Stream()
         buffers = prepared.program.buffers
         self.cells: list[dict[int, int]] = [{} for _ in buffers]
-        self.known: dict[object, tuple[int, ...]] = {}
+        self.known: dict[object, tuple[tuple[int, ...], dict[int, int]]] = {}
+        """Values of each operation on known values, and the first cell in each buffer that it wrote them to."""
         self.iteration: dict[int, int] = {}
         """Current iteration of each running loop."""
         self.fresh: dict[int, list[dict[int, int]]] = defaultdict(list)
@@ -138,7 +142,9 @@ class _Expander:
         given = None
         if signature >= 0 and (template.input_bases or template.positions):
             given = [*zip(*(bases for _, bases in template.input_bases), *template.positions, strict=True)]
-        return _Site(template, self._found(template.reads), self._found(template.writes), kinds, signature, given)
+        whole = all(dst.elements == prod(buffers[dst.buffer].shape) for dst in template.instruction.dsts)
+        reads, writes = self._found(template.reads), self._found(template.writes)
+        return _Site(template, reads, writes, kinds, signature, given, whole)
 
     def _found(self, accesses: list[CellAccess]) -> list[_Cells]:
         return [(self.cells[access.buffer], access.bases, access.offsets) for access in accesses]
@@ -212,12 +218,14 @@ class _Expander:
                 site.given[at] if site.given is not None else (),
                 tuple([self.iteration[loop] for loop in within]) if within else (),
             )
-            outs = self.known.get(key)
+            known = self.known.get(key)
+            if known is not None and self._holds(site, at, known[1]):
+                outs = known[0]
         repeat = outs is not None
         if outs is None:
             outs = self._made(site, event)
             if merge:
-                self.known[key] = outs
+                self.known.setdefault(key, (outs, {}))[1].update(self._places(site, at))
         if accumulator is not None:
             for partitions in [span for span in held if span <= accumulator.partitions]:
                 del held[partitions]
@@ -245,6 +253,16 @@ class _Expander:
         stream.replaced.append(replaced)
         stream.repeat.append(repeat)
         stream.turn.append(at)
+
+    def _places(self, site: _Site, at: int) -> dict[int, int]:
+        return {access.buffer: access.bases[at] for access in site.template.writes}
+
+    def _holds(self, site: _Site, at: int, known: dict[int, int]) -> bool:
+        """Return True if values that were made before can stand where this execution writes: in the same cells, or in a
+        whole tile, whose name then stands for the earlier one. A part of a tile holds them only once they are written.
+        """
+        places = self._places(site, at)
+        return known.items() >= places.items() or site.whole
 
     def _made(self, site: _Site, event: int) -> tuple[int, ...]:
         """Return new values: one for each cell that the execution writes, and one for its accumulators."""

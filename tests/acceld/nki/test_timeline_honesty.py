@@ -415,3 +415,35 @@ def test_a_sum_that_stays_in_an_accumulator_costs_no_less_than_the_documented_fu
     )
     parted = latency_us("total = nisa.tensor_reduce(nl.add, data=nisa.activation(op=nl.square, data=tile), axis=[1])")
     assert fused < kept < parted  # the vector engine's reduction of 512 elements is what both save
+
+
+_REPEATED = (
+    _HEAD
+    + """
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+    tile = nl.load(x[p, f])
+    many = nl.ndarray((nl.par_dim(128), 512, 8), dtype=nl.float32, buffer=nl.sbuf)
+    for place in nl.static_range(8):
+        many[:, :, place] = nisa.activation(op=nl.exp, data=tile, scale=SCALE)
+    nl.store(out[p, f], value=nisa.tensor_reduce(nl.add, many, axis=[2]))
+    return out
+"""
+)
+
+
+def test_one_result_written_to_many_places_of_a_tile_costs_what_so_many_results_do() -> None:
+    same, other = (
+        timeline(trace(_REPEATED.replace("SCALE", scale), [TensorSpec((128, 512), "float32")]))
+        for scale in ("2.0", "2.0 + place")
+    )
+    assert same.engines["scalar"] == pytest.approx(other.engines["scalar"])
+
+
+def test_a_result_that_is_computed_again_as_a_whole_tile_is_kept() -> None:
+    text = _REPEATED.replace("SCALE", "2.0").replace("many[:, :, place] = nisa", "total = nisa")
+    text = text.replace("value=nisa.tensor_reduce(nl.add, many, axis=[2])", "value=total")
+    once = text.replace("static_range(8)", "static_range(1)")
+    engines = [timeline(trace(one, [TensorSpec((128, 512), "float32")])).engines["scalar"] for one in (text, once)]
+    assert engines[0] == engines[1] > 0
