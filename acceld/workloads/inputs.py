@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from acceld.cores import on_every_core
+from acceld.cores import on_several_cores
 from acceld.errors import WorkloadError, did_you_mean
 from acceld.workloads.oracle import load_reference
 from acceld.workloads.records import DISTRIBUTIONS, Argument, Distribution, Workload
@@ -154,7 +154,7 @@ def _drawn(workload: Workload, seed: int) -> list[Any]:
                 parts.append((how, flat[start : start + _SHARE], (seed, position, number)))
         else:
             made[argument.name] = draw(argument, np.random.default_rng([seed, position]), made)
-    on_every_core(lambda part: _fill(*part), parts)
+    on_several_cores(lambda part: _fill(*part), parts)
     return list(made.values())
 
 

@@ -19,8 +19,10 @@ from acceld.workloads.records import Output, Workload
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MOST_ELEMENTS = 1 << 22
-"""Greatest number of elements of an output's block, unless a single row has more: 32 MiB in float64."""
+_MOST_ELEMENTS = 3 << 20
+"""Greatest number of elements of an output's block, unless a single row has more: 24 MiB in float64. The C library asks
+the system for arrays from 32 MiB on each time, and the system clears them.
+"""
 _LEAST_ELEMENTS = 1 << 19
 """Number of elements from which on a block is worth a thread of its own."""
 _BLOCKS_PER_CORE = 2

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acceld.cores import on_every_core
+from acceld.cores import on_several_cores
 from acceld.evaluate.correctness.bands import Piece
 from acceld.evaluate.correctness.errors import BROKEN, NONE, Errors
 
@@ -73,7 +73,7 @@ def compare(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
         return BROKEN
     comparison = Comparison(len(want), width, total)
     step = max(1, _SHARE_ELEMENTS // width)
-    on_every_core(
+    on_several_cores(
         lambda first: comparison.add(first, got[first : first + step], want[first : first + step]),
         range(0, len(want), step),
     )

@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from acceld.cores import on_every_core
+from acceld.cores import on_several_cores
 from acceld.errors import WorkloadError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import Piece, is_banded, pieces_of
@@ -188,7 +188,7 @@ class ByRows:
                 writer.expected(number, found, block.first(elements), elements=elements)
             return "", seconds
 
-        found = on_every_core(one, self._blocks)
+        found = on_several_cores(one, self._blocks)
         complaint = next((complaint for complaint, _ in found if complaint), "")
         floors = [noise.errors() for noise in noises]
         if complaint := complaint or (too_noisy(floors, self._variant) if measured else ""):
@@ -208,7 +208,7 @@ class ByRows:
                 squares.append(sum_of_squares(rows_of(part)))
             return squares
 
-        totals = map(sum, zip(*on_every_core(one, self._blocks), strict=True))
+        totals = map(sum, zip(*on_several_cores(one, self._blocks), strict=True))
         return [_Noise(output, one, total) for output, one, total in zip(self._outputs, rounded, totals, strict=True)]
 
 
