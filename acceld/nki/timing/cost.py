@@ -323,7 +323,7 @@ class CostModel:
         )
 
     def _cycles(self, instruction: Instruction, engine: Engine, n: float, handed_over: bool) -> float:
-        """Return the cycles beyond the fixed overhead, by operation (L-isa)."""
+        """Return the cycles beyond the fixed overhead, by operation (nki.isa of SDK 2.26)."""
         op = instruction.op
         if engine is Engine.SCALAR and op in _SCALAR_OPS:
             return n

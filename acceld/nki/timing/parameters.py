@@ -26,11 +26,11 @@ class TimelineParams:
 
     # documented
     min_interval_cycles: int = 64
-    """Least initiation interval of any engine in cycles (L-isa: MIN_II)."""
+    """Least initiation interval of any engine in cycles (nki.isa of SDK 2.26, MIN_II)."""
     gpsimd_start_cycles: int = 150
-    """Start of a GpSimd instruction in cycles (L-isa)."""
+    """Start of a GpSimd instruction in cycles (nki.isa of SDK 2.26)."""
     float32_passes: int = 4
-    """Array passes of a float32 product (L-isa: four times the cost)."""
+    """Array passes of a float32 product (nki.isa of SDK 2.26: four times the cost)."""
     transpose_passes: int = 4
     """Array passes of a float32 transpose. trn1: as many as of a product (FLOPs and busy times of the 14 measured
     baselines). trn2: 3, because KDA's counters show 0.16 to 0.18 us for 128x128.
