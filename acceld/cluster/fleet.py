@@ -514,7 +514,7 @@ class Fleet:
         evaluation = await self._send(member, asked)
         odd = self._vote(name, asked.key, evaluation)
         if odd is not None:
-            await self._set_aside(odd, f"disagrees with others on the canary of {asked.workload or 'a run'}")
+            await self._set_aside(odd, f"disagrees with other hosts on the canary of {asked.workload or 'a run'}")
         return evaluation
 
     def _vote(self, name: str, key: str, evaluation: Evaluation) -> str | None:

@@ -22,11 +22,11 @@ class Standing(StrEnum):
 
     ACTIVE = "active"
     DRAINING = "draining"
-    """A person drained it: running work ends, and no new work starts."""
+    """A person drained the host: running work ends, and no new work starts."""
     SILENT = "silent"
-    """It does not answer. Its work was queued again."""
+    """The host does not answer. Its work was queued again."""
     ASIDE = "aside"
-    """It disagrees with others, or its versions differ: its results are not used."""
+    """The host disagrees with others, or has other versions. Its results are not used."""
 
 
 class Lane(NamedTuple):

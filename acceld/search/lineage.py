@@ -8,7 +8,7 @@ from acceld.model import Candidate, Plan, Status
 from acceld.proposers.interface import Step
 
 STEPS = 8
-"""Limit on the steps of a lineage that are shown; the newest are."""
+"""Greatest number of steps of a lineage that are shown. The newest steps are shown."""
 
 
 def outcomes(plans: Iterable[Plan], candidates: Mapping[int, Candidate]) -> dict[int, str]:

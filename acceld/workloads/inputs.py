@@ -123,7 +123,7 @@ def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any
 
 
 def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator) -> NDArray[Any]:
-    """Return the array, drawn in parts to save memory: weights of a GiB would take eight as float64.
+    """Return the array, drawn in parts to save memory: 1 GiB of bfloat16 weights would need 4 GiB in float64.
 
     The numbers are those of a single draw.
     """

@@ -78,7 +78,9 @@ def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool =
 def called(
     workload: Workload, forward: Callable[..., Any], given: Sequence[Any], shapes: Sequence[tuple[int, ...]]
 ) -> list[NDArray[Any]]:
-    """Return what a reference's ``forward`` returns, as arrays of these shapes. WorkloadError if it raises or has others."""
+    """Return the results of a reference's ``forward`` as arrays of these shapes. WorkloadError if it raises, or returns
+    other shapes.
+    """
     import numpy as np
 
     try:

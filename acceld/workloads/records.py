@@ -259,7 +259,9 @@ class Workload:
     definition: Definition | None = None
     """The workload's definition in flashinfer-bench, if it has one."""
     drawn: bool = False
-    """True if inputs may be drawn as the arguments' distributions say; ``get_inputs`` then gives the published ones only."""
+    """True if inputs may be drawn from the arguments' distributions. ``get_inputs`` then only gives the published
+    inputs.
+    """
     rows: tuple[str, ...] = ()
     """Leading axes of every output along which the reference may be computed block by block."""
 

@@ -30,7 +30,9 @@ _BLOCKS_PER_CORE = 2
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """The same rows of every output: their indices by axis. ``before`` of ``total`` rows come before them."""
+    """A block of rows that is equal for every output: the indices by axis. ``before`` of ``total`` rows come before
+    them.
+    """
 
     slices: Mapping[str, slice]
     before: int = 0

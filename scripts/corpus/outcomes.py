@@ -27,7 +27,7 @@ class State(StrEnum):
     EQUAL = "equal"
     DIFFERS = "differs"
     RUNS = "runs"
-    """It was executed; there is no reference."""
+    """The kernel was executed; there is no reference."""
     FAILED = "does not run"
     ILLEGAL = "illegal"
     UNTRACED = "does not trace"

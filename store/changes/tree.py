@@ -126,8 +126,8 @@ def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
 
 
 def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
-    """Store a candidate that waits for evaluation, and return it with its id. That of the same attempt is returned
-    unchanged.
+    """Store a candidate that waits for evaluation, and return it with its id. If the attempt has a candidate already,
+    that one is returned unchanged.
     """
     if candidate.attempt is not None:
         row = tx.one("SELECT id FROM candidates WHERE attempt = ?", (candidate.attempt,))

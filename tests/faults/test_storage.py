@@ -42,7 +42,7 @@ def test_a_file_that_can_not_grow_loses_nothing_and_works_again(tmp_path: Path, 
 
 
 class FailingConnection:
-    """A connection whose ``at``-th statement fails as if the disk did, ``times`` times in a row."""
+    """A connection whose ``at``-th statement fails like a failing disk, ``times`` times in a row."""
 
     def __init__(self, connection: sqlite3.Connection, at: int, times: int, code: int) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Running a workload's kernel under Triton's interpreter, in float32: the interpreter has no bfloat16 products."""
+"""Run a workload's kernel under Triton's interpreter, in float32, because the interpreter has no bfloat16 products."""
 
 import importlib.util
 import itertools

@@ -60,7 +60,7 @@ class DataTensor(Tensor):
 
 
 class DataTorch(BlankTorch):
-    """The module."""
+    """Stand in for the module ``torch``, with data in numpy arrays."""
 
     tensor_class, allocation_class = DataTensor, Memory
 

@@ -182,7 +182,8 @@ def _print(results: Sequence[Result], curves: dict[str, tuple[float, ...]]) -> N
     spent = [one.candidates for one in results]
     if min(spent) < 0.9 * max(spent):
         say(
-            "Some variants could not spend their candidates (nothing more was proposed): compare them where they overlap."
+            "Some variants used fewer candidates, because nothing more was proposed. Compare variants only at equal "
+            "numbers of candidates."
         )
     for one in results:
         for warning in one.warnings:

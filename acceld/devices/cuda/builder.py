@@ -229,6 +229,6 @@ def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRe
 
 
 def _absolute(source: str, part: str, line: int) -> int:
-    """Return the line in the file of line ``line`` of one of its functions."""
+    """Return the line number in the file for line ``line`` of a function in it."""
     place = source.find(part) if part else -1
     return source[:place].count("\n") + line if place >= 0 else 0

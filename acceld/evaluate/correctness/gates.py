@@ -232,7 +232,7 @@ def _tolerance(workload: Workload, variant: str, noise: Errors, *, split: bool) 
 
 
 def least_tolerance(workload: Workload, variant: str) -> Tolerance:
-    """Return the errors that pass on a variant of the inputs however little noise there is."""
+    """Return the greatest errors that pass on a variant of the inputs if the noise is zero."""
     return _tolerance(workload, variant, NONE, split=splits(workload, variant, NONE))
 
 

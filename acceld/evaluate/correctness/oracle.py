@@ -220,7 +220,7 @@ class _Noise:
         rows, width = rows_of(rounded).shape
         self._computed = Comparison(rows, width, total)
         self._narrow = None if output.dtype == "float32" else Comparison(rows, width, total)
-        """The errors of the output in float64, rounded only at the end."""
+        """Errors of the reference's own result, rounded to the output's dtype."""
 
     def add(self, block: RowBlock, expected: NDArray[Any]) -> None:
         """Compare a block."""
@@ -285,7 +285,9 @@ def noise(
 
 
 def too_noisy(floors: Sequence[Errors], variant: str) -> str:
-    """Return the reason why inputs with these floors are not used, which are not in bands; empty if they are used."""
+    """Return the reason why inputs with these floors are not used; empty if they are used. For inputs that are not in
+    bands.
+    """
     if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in floors):
         return "float32 arithmetic is too inexact on these inputs"
     if not all(floor.finite for floor in floors):

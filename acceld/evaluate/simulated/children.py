@@ -464,7 +464,7 @@ class Children:
 
 
 async def _nothing(*_: int) -> None:
-    """Run nothing beside the making of a data set."""
+    """Do nothing while a data set is made."""
 
 
 def _disk_bytes(workload: Workload) -> int:

@@ -594,5 +594,5 @@ _Figure = TypeVar("_Figure")
 
 
 def _by_value(stream: Stream, figures: Sequence[_Figure]) -> list[_Figure]:
-    """Return for each value the figure of its kind."""
+    """Return a list with an entry for each value: the figure of the value's kind."""
     return [figures[kind] for kind in stream.value_kind]

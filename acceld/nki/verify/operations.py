@@ -93,7 +93,9 @@ class Operations(Checker):
         if sizes[0] != sizes[1]:
             self._add("shape", instruction, f"{sizes[0]} bytes read as {sizes[1]}")
         if not (self._all_in_order(src) and self._all_in_order(dst)):
-            self._add("access_pattern", instruction, "a view of a tensor in HBM is of all of it", "copy the tensor")
+            self._add(
+                "access_pattern", instruction, "a view of a tensor in HBM must cover all of it", "copy the tensor"
+            )
         if self.report.buffer(dst).role is not Role.SCRATCH or dst.buffer in self.report.program.outputs:
             self._add(
                 "address_space", instruction, "a view in HBM is neither an argument nor a result", "copy the tensor"

@@ -1,4 +1,4 @@
-"""A real Ray cluster on this machine, object stores capped: ``make bench-fleet`` is the long form."""
+"""Use a real Ray cluster on this machine, with small object stores. ``make bench-fleet`` is the longer form."""
 
 from __future__ import annotations
 

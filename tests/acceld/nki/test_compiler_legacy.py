@@ -85,7 +85,7 @@ def test_no_merged_loop_is_faster_than_its_elements() -> None:
 
 
 def columns(wide: int) -> Program:
-    """Sums of two tiles of 512 columns, so many columns in an iteration."""
+    """Sum two tiles of 512 columns, with ``wide`` columns in each iteration."""
     w = Writer()
     source, target = w.hbm(128, 512), w.hbm(128, 512, role=Role.OUTPUT)
     a, out = w.sbuf(128, 512), w.sbuf(128, 512)

@@ -19,7 +19,7 @@ class Carried:
     shapes: Mapping[str, tuple[str, ...]]
     """Names of the constants in the shape of each carried value."""
     start: ast.stmt
-    """The statement that initializes the peak, or without one the first value."""
+    """The statement that initializes the peak; if there is no peak, the one that initializes the first value."""
     peak: str = ""
     power: str = ""
     """The function that is applied to differences of peaks, such as ``tl.exp2``."""

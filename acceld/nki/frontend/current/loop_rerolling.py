@@ -60,7 +60,8 @@ def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Pro
     """Return the same program with marked iterations turned into loops, or replaced by their bodies. Ids are dense
     again.
 
-    ``samples`` are the marked iterations that stand for further ones. SamplesDiffer if they can not.
+    ``samples`` are the marked iterations that stand for further ones. SamplesDiffer if the samples do not determine the
+    other iterations.
     """
     scopes = _narrowed_scopes(program)
     buffers = [replace(b, scope=scopes[b.id]) for b in program.buffers]

@@ -34,7 +34,7 @@ class _Repeated:
 
 
 class HoistLoads(Rule):
-    """Move a load whose address does not depend on a loop in front of it; its tiles stay in SBUF."""
+    """Move a load in front of a loop on which its address does not depend. Its tiles stay in SBUF."""
 
     name = "hoist_loads"
     reason = (

@@ -18,7 +18,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class HoistWork(Rule):
-    """Move loads, transposes and copies that do not depend on a loop before it, with the loops around them."""
+    """Move loads, transposes and copies, with their own loops, in front of a loop on which they do not depend."""
 
     name = "hoist_work"
     reason = (

@@ -28,12 +28,12 @@ from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
 _ROWS, _COLUMNS = Symbol.over(BLOCK, 0, 2), Symbol.over(BLOCK, 1, 2)
 
 _Renames = Mapping[str, Affine]
-"""For variables of the loops around one statement, their values in terms of those around another."""
+"""Values of the loop variables around one statement, as expressions in the loop variables around another statement."""
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """From the scaled operand to the product's result."""
+    """The statements and operands between the scaled operand and the product's result."""
 
     scaling: Statement
     data: Access
@@ -100,7 +100,7 @@ def _factor(kernel: KernelModule, one: Statement) -> Access | None:
 
 
 def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain | str:
-    """Return the way from the scaled tile to the result; the reason if the factor can not follow it."""
+    """Return the chain from the scaled tile to the result, or the reason why the factor can not be moved along it."""
     data, scaled = scaling.reads["data"], scaling.target
     assert scaled is not None
     problem = _settled(kernel, data, scaling) or _own_place(kernel, factor)
@@ -140,7 +140,9 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
 
 
 def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
-    """Return the one statement that reads what ``writer`` alone writes, whole tiles of 128 partitions; None otherwise."""
+    """Return the only statement that reads the tile that ``writer`` writes. None if there is another writer or reader,
+    or if accesses do not cover all 128 partitions.
+    """
     assert writer.target is not None
     name = writer.target.name
     readers, found = kernel.readers(name), all_accesses(kernel, name)
@@ -157,7 +159,9 @@ def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
 
 
 def _settled(kernel: KernelModule, data: Access, scaling: Statement) -> str:
-    """Return the reason why a tile may change, or is no operand of a transpose, after it is scaled; empty otherwise."""
+    """Return the reason why a tile may change after it is scaled, or is unsuitable as an operand of a transpose; empty
+    if there is none.
+    """
     name, scaled = data.name, scaling.target
     assert scaled is not None
     writers = kernel.writers(name)
@@ -199,7 +203,8 @@ def _own_place(kernel: KernelModule, factor: Access) -> str:
 
 
 def _followed(writer: Statement, reader: Statement, renames: _Renames) -> _Renames | str:
-    """Return values of variables around ``reader`` where it reads what ``writer`` wrote; the reason if they differ.
+    """Return the values of the loop variables around ``reader`` in the iteration that reads the result of ``writer``;
+    the reason if they differ.
 
     ``renames`` gives the values around ``writer``.
     """
@@ -230,7 +235,9 @@ def _in_blocks(access: Access) -> bool:
 
 
 def _value(writer: Statement, reader: Statement, written: Access, read: Access, variable: str) -> Affine | None:
-    """Return the value of a loop variable of ``writer`` in the iteration that wrote what ``read`` reads; None if unknown."""
+    """Return the value of a loop variable of ``writer`` in the iteration that wrote the element that ``read`` reads;
+    None if unknown.
+    """
     pairs = list(zip(_forms(written), _forms(read), strict=True))
     uses = [(there, here) for there, here in pairs if there is not None and variable in there.variables]
     if not uses:
@@ -294,7 +301,7 @@ def _place(kernel: KernelModule, chain: _Chain, turned: Access, language: str) -
 
 
 def _factor_place(chain: _Chain, language: str) -> str:
-    """Return the factor's place at the drain."""
+    """Return the index of the factor in the instruction that copies the result out of PSUM."""
     renamed = [_substituted(form, chain.renames) for form in _forms(chain.factor) if form is not None]
     return f"{chain.factor.name}[{', '.join(rendered(form, _ranges(language)) for form in renamed)}]"
 

@@ -337,8 +337,8 @@ def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edit
 
 
 def _last_writers(kernel: KernelModule, name: str, products: Sequence[Statement]) -> list[Statement]:
-    """Return the writers of a buffer whose values reach a product. A value that is overwritten before, in the same loop
-    body, does not.
+    """Return the writers of a buffer whose values reach a product. Writers whose value is overwritten earlier in the
+    same loop body are left out.
     """
     writers = kernel.writers(name)
     reads = [product.start for product in products if name in {access.name for access in _operands(product)}]

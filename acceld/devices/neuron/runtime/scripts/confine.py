@@ -1,4 +1,5 @@
-"""Confine both programs at their start: keep the pipe private, end with the parent, hide devices if asked.
+"""Confine the compile worker and the runner at their start: keep the pipe private, end with the parent, hide devices if
+asked.
 
 Runs on Python >= 3.8; standard library only.
 """
