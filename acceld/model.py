@@ -1,6 +1,6 @@
 """Define acceld's records, all frozen. Standard library only; every other part imports these.
 
-Units stand in names (``latency_us``, ``cost_usd``); ``percent_*`` are 0-100. Row ids are positive integers; a record
+Names contain units (``latency_us``, ``cost_usd``); ``percent_*`` are 0-100. Row ids are positive integers; a record
 that is not stored yet has id 0. In texts for people ids carry a letter: run r12, candidate c345, insight i38,
 evaluation e901.
 """

@@ -1,4 +1,4 @@
-"""Names of functions and modules in texts, which no type checker follows, lead to something."""
+"""Names of functions and modules in strings exist, although no type checker checks them."""
 
 from __future__ import annotations
 

@@ -71,7 +71,9 @@ async def timed_with_hidden(
 
 
 def at_shape(request: EvaluationRequest, own: Workload, shaped: Workload) -> EvaluationRequest:
-    """Return the request with the grid of another shape, for kernels that have the grid of the workload's own."""
+    """Return the request with the grid of another shape, if the kernel is launched on the grid of the workload's main
+    shape.
+    """
 
     def gridded(kernel: Kernel) -> Kernel:
         return replace(kernel, grid=shaped.grid) if kernel.grid == own.grid else kernel

@@ -39,7 +39,7 @@ class Reservation(Protocol):
 
 
 class Purse(Protocol):
-    """Interface that reserves money before a call; :class:`acceld.search.budget.Budget` in the daemon."""
+    """Interface that reserves money before a call. The daemon uses :class:`acceld.search.budget.Budget`."""
 
     async def reserve(self, run: int | None, worst_usd: Decimal | None, role: str = "") -> Reservation:
         """Set the worst case aside, waiting while other calls' reservations may still be returned.

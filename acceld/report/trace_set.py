@@ -101,8 +101,8 @@ def workload_record(workload: Workload) -> dict[str, Any]:
 
 
 def _reference(workload: Workload) -> str:
-    """Return the reference's file, with the entry that flashinfer-bench calls: float32 inside, the outputs' dtypes
-    outside.
+    """Return the reference's file, with the entry that flashinfer-bench calls. It computes in float32 and returns the
+    outputs' dtypes.
     """
     assert workload.reference is not None
     names = [one.name for one in workload.arguments]

@@ -78,7 +78,7 @@ class CandidateEvaluations:
         return await self.evaluate(candidate, Gate.STRICT, Priority.STRICT)
 
     async def _known(self, request: EvaluationRequest) -> Evaluation | None:
-        """Return an earlier result of the same work, or a timing that already decides; None if there is none."""
+        """Return an earlier result of the same work, or a timing that decides the request; None if there is none."""
         found = await self._store.read(find_evaluation, request.key)
         if found is not None or request.useful_below_us is None:
             return found

@@ -1,4 +1,4 @@
-"""A real daemon, the real ``acceld attach`` in a real terminal (tmux): what stands on the screen, kept as text.
+"""A real daemon, the real ``acceld attach`` in a real terminal (tmux): the content of the screen is stored as text.
 
 The history is made beforehand and its clock times stand still, so the daemon has nothing left to do.
 """

@@ -1,4 +1,6 @@
-"""Find how a toolchain compiles here: the strictest jail, and the first route, with which a known-good kernel works."""
+"""Find the jail and the route for a toolchain on this machine: the strictest jail, and the first route, with which a
+known-good kernel works.
+"""
 
 from __future__ import annotations
 

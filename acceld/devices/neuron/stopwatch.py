@@ -36,7 +36,7 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class _Rounds:
-    """One session: rounds of the kernel first, then of each competitor; the competitors; and the runtime."""
+    """Result of one session: the rounds of the kernel and of each competitor, the competitors, and the runtime."""
 
     rounds: list[list[Round]]
     others: list[Kernel]

@@ -78,9 +78,9 @@ class Floors:
     ) -> tuple[Errors, ...] | None:
         """Store a baseline's ``errors`` and return them.
 
-        ``noise`` is numpy's. If the baseline is wrong by the published tolerance, nothing is stored and None is
-        returned, because a wrong baseline must not widen the tolerance of candidates. On bands of hard inputs, which no
-        workload declares, a candidate need not be better than the workload's own kernel.
+        ``noise`` is the noise of numpy. If the baseline is wrong by the published tolerance, nothing is stored and None
+        is returned, because a wrong baseline must not widen the tolerance of candidates. On bands of hard inputs, which
+        no workload declares, a candidate need not be better than the workload's own kernel.
         """
         worst = NONE
         for found in errors:

@@ -285,8 +285,8 @@ def noise(
 
 
 def too_noisy(floors: Sequence[Errors], variant: str) -> str:
-    """Return the reason why inputs with these floors are not used; empty if they are used. For inputs that are not in
-    bands.
+    """Return the reason why inputs with these floors are not used; empty if they are used. Applies to inputs that are
+    not in bands.
     """
     if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in floors):
         return "float32 arithmetic is too inexact on these inputs"

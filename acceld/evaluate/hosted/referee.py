@@ -188,8 +188,8 @@ def _run(session: _Session) -> None:
 def _bounded(session: _Session, most_s: float) -> Iterator[None]:
     """End the session if its worker blocks the referee where ``_wait`` does not notice.
 
-    A worker that signals itself to continue discards the stop that is on its way to it. A pipe that it has filled takes
-    no doorbell byte.
+    For example, a worker that sends itself SIGCONT discards a pending stop. A worker that has filled its pipe blocks
+    the doorbell byte.
     """
 
     def late(number: int, frame: object) -> None:

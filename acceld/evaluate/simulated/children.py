@@ -1,4 +1,4 @@
-"""Call the three kinds of child process: trace, inspect, make a data set, try a program on a data set.
+"""Call the child processes: they trace a kernel, inspect a program, make a data set, and try a program on a data set.
 
 All are forks of one zygote, which holds no data: a request is in a file that only its own child has. Second traces are forks of
 another.

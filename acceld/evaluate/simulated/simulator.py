@@ -28,7 +28,7 @@ def profile(program: Program, *, exact: bool = False, calibration: Mapping[str, 
     :func:`acceld.evaluate.simulated.profiles.profile_from` reads it.
 
     ``exact`` unrolls as many executions as the limits allow; otherwise figures are extrapolated from a sample.
-    ``calibration`` is this machine's for the program's chip and API.
+    ``calibration`` is that of this machine for the program's chip and API.
     """
     fitted = Calibration.from_plain(calibration) if calibration else None
     params = calibrated(fitted, program.chip, program.api)

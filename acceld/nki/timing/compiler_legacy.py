@@ -184,7 +184,9 @@ def _product_in_psum(node: Instruction, access: Access, model: CostModel) -> boo
 
 
 def _mergeable(node: Instruction, loop: Loop, model: CostModel) -> bool:
-    """Return True if ``node`` treats other elements of the same partitions alike in each iteration of ``loop``."""
+    """Return True if ``node`` applies the same operation to different elements of the same partitions in each iteration
+    of ``loop``.
+    """
     if node.op not in MERGED_OPS or node.mask or len(node.dsts) != 1 or node.engine is Engine.GPSIMD:
         return False
     for access in node.accesses:

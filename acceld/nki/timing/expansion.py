@@ -622,7 +622,7 @@ def _declared_banks(
     """Return the number of banks that the kernel's own tiles in PSUM occupy at each instruction.
 
     A tile is held from its first to its last use, and throughout any loop around these that does not contain its
-    declaration. Of several blocks one counts, because they are used in turn.
+    declaration. Of several blocks only one counts, because they are used one after another.
     """
     spans: dict[int, list[int]] = {}
     around: dict[int, list[int]] = {}

@@ -80,7 +80,7 @@ class _Site:
     kinds: list[int]
     """The kind of value that each access writes."""
     signature: int
-    """Equal for instructions that compute the same from the same values and given numbers; -1 if they are never merged."""
+    """Equal for instructions with the same computation, operand values and numbers; -1 if they are never merged."""
     given: list[tuple[object, ...]] | None
     """Values that each execution takes from its loop variables; None if it takes none."""
     whole: bool = False

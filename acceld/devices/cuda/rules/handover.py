@@ -86,8 +86,8 @@ def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | 
 
 
 def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]) -> dict[str, ast.Call]:
-    """Return the one store to each array, by parameter, all under one mask; nothing if the kernel stores in any other
-    way.
+    """Return the store to each array, by parameter, if each has a single store and all stores have one mask; nothing
+    otherwise.
     """
     stored: dict[str, ast.Call] = {}
     for statement in walk(producer.body):

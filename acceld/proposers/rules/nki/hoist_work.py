@@ -30,7 +30,7 @@ class HoistWork(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every parallel loop that repeats such work. A loop whose invariant work has to stay has the reason."""
+        """Yield every parallel loop that repeats such work. If the work can not be moved, the finding has the reason."""
         for loop in kernel.loops:
             repeated = _repeated(kernel, loop)
             if repeated is not None:

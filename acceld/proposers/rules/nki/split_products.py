@@ -223,8 +223,8 @@ def _on_rows(kernel: KernelModule, access: Access, name: str, first: int, last: 
 def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant) -> str:
     """Return the source with parts made after each writer of an operand, and two or three products in place of each.
 
-    When stacked, a high and a low part of the stationary operand lie one below the other, and the high part of the
-    moving one is there twice. Then one product over all partitions is the sum of two.
+    When stacked, the high and the low part of the stationary operand lie one below the other, and the moving operand
+    holds its high part twice. Then a single product over all partitions gives the sum of two products.
     """
     stacked = bool(variant.parameters.get("stacked"))
     sides = {_operands(product)[0].name: "stationary" for product in products}
@@ -266,9 +266,8 @@ def _product(
     stacked: bool,
     adds: bool,
 ) -> str:
-    """Return the product of one part of each operand, added to the sum; of both parts at once if they are stacked.
-
-    ``adds``: it follows another product of the same operands.
+    """Return the statement that adds the product of one part of each operand to the sum. Stacked parts are multiplied
+    by a single product. ``adds``: the statement follows another product of the same operands.
     """
     edits = Edits(kernel.source[product.start : product.end])
     for access, part in zip(_operands(product), pair, strict=True):
