@@ -99,8 +99,8 @@ def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
 def is_win(ratio: float | None, source: Source | str | None, band_percent: float | None = None) -> bool:
     """Return True if a speed-up is larger than chance explains.
 
-    This is the one rule for results that are called, coloured or applied as a win. Without ``band_percent`` a
-    prediction has the band of any change; a measured speed-up is then not known to be a win.
+    This is the one rule for results that are called, coloured or applied as a win. Without ``band_percent``, a
+    prediction is compared with the general band, and a measured speed-up is not called a win.
     """
     if ratio is None:
         return False

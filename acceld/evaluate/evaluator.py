@@ -42,7 +42,7 @@ class OrderedEvaluator(ABC, Generic[C]):
     """Evaluates candidates one stage after another. Implements :class:`acceld.evaluate.interface.Evaluator`.
 
     A device fills in ``open`` and ``close``, ``case``, ``build``, ``measure`` and ``check``; the other hooks have
-    defaults. A hook returns the failure that ends the evaluation, or None to go on.
+    defaults. A hook returns the failure that ends the evaluation, or None to continue.
     """
 
     backend: str

@@ -49,9 +49,8 @@ class HttpClient:
 
     @classmethod
     def of(cls, home: Home, *, otherwise: Address | None = None, timeout_s: float = 60.0) -> HttpClient:
-        """Return a client of the daemon that currently serves a state folder; while none does, of ``otherwise``.
-
-        Requests raise DaemonError while there is neither.
+        """Return a client of the daemon that currently serves a state folder, or of ``otherwise`` if none does.
+        Requests raise DaemonError if there is neither.
         """
         made = cls.__new__(cls)
         made._begin(otherwise, home, timeout_s)

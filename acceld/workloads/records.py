@@ -251,7 +251,9 @@ class Workload:
     hidden: tuple[Mapping[str, int], ...] = ()
     """Other values of the symbols: shapes on which a kernel must be right too, without being timed."""
     shapes: tuple[WeightedShape, ...] = ()
-    """Other shapes that a kernel is for. It is checked and timed on all; its latency is their weighted geometric mean."""
+    """Other shapes that a kernel must support. A kernel is checked and timed on all shapes; its latency is their
+    weighted geometric mean.
+    """
     weight: float = 1.0
     """Weight of the workload's own shape in that mean; only used with ``shapes``."""
     nan: bool = False

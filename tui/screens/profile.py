@@ -20,7 +20,9 @@ from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
 
 FLAT = 60
-"""Width in cells from which a figure and its range share a line, because the pane is then above the list and low."""
+"""From this width in cells on, a figure and its range share a line, because the pane then lies above the list and has
+few lines.
+"""
 
 
 class ProfileScreen(CandidateInView):

@@ -179,7 +179,9 @@ def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
 
 
 def _timed_by_daemon(home: Home, subject: Subject, chip: str) -> Evaluation | None:
-    """Return the latency that a running daemon finds, whose tracer is loaded. None if none runs or all its slots are taken."""
+    """Return the latency computed by a running daemon, whose tracer is loaded already. None if no daemon runs, or all
+    its slots are taken.
+    """
     if subject.workload is None or home.daemon() is None:
         return None
     from acceld.client import Client

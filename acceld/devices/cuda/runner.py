@@ -30,7 +30,7 @@ from acceld.workloads.records import ArraySpec
 REPEATS = 5
 """Number of launch sequences timed in one call; the call's time is their median."""
 MOST_FLUSHES = 64
-"""Limit on writes of the buffer before a sequence. If even these do not suffice, the time includes that of the host."""
+"""Limit on writes of the buffer before a sequence. If even these do not suffice, the time includes time of the host."""
 _WARP = 32
 
 

@@ -236,8 +236,8 @@ class Checker:
 
 
 def told_on_chip(error: float, tolerance: float) -> str:
-    """Return a sentence on the expected result on the chip, whose scalar engine approximates functions, of a kernel
-    that passes here.
+    """Return a sentence on the result that a kernel, which passes here, is expected to have on the chip, because the
+    chip's scalar engine approximates functions.
     """
     result = "it would pass there" if error <= tolerance else "it would fail there"
     near = ", near the limit" if tolerance / 2 < error <= tolerance else ""

@@ -258,8 +258,9 @@ class _Expander:
         return {access.buffer: access.bases[at] for access in site.template.writes}
 
     def _holds(self, site: _Site, at: int, known: dict[int, int]) -> bool:
-        """Return True if values that were made before can stand where this execution writes: in the same cells, or in a
-        whole tile, whose name then stands for the earlier one. A part of a tile holds them only once they are written.
+        """Return True if the destination of this execution may take over values made before: if they lie in the same
+        cells, or if the destination is a whole tile, which then becomes another name of the earlier tile. A part of a
+        tile must be written.
         """
         places = self._places(site, at)
         return known.items() >= places.items() or site.whole

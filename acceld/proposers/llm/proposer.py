@@ -421,7 +421,7 @@ class LLMProposer:
     def _count(self, role: Role, model: str, error: LLMError) -> None:
         """Count a failed call of a role.
 
-        :raises LLMError: the role has never been answered, so going on would only look like a search.
+        :raises LLMError: the role has had no answer yet, so the run would continue without any proposals.
         """
         self._failed_in_a_row[role] += 1
         failed = self._failed_in_a_row[role]

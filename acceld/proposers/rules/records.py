@@ -47,8 +47,8 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A place and the function that rewrites it. Without ``rewrite``, a place that matches the pattern but where the
-    rule refuses.
+    """A place and the function that rewrites it. Without ``rewrite``: a place that matches the pattern, but at which
+    the rule refuses.
     """
 
     site: Site

@@ -29,7 +29,7 @@ class InterchangeLoops(Rule):
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield the pairs of loops whose inner loop loads data that does not depend on the outer variable.
 
-        Pairs that can not be exchanged have the reason.
+        Pairs that can not be exchanged come with the reason.
         """
         for outer in kernel.loops:
             inner = _inner(outer)

@@ -85,7 +85,7 @@ def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
     """Return the source with a parallel loop as two: one over groups under its name, and inside it one over ``size``
     members.
 
-    Raises RuleRefused if the loop is not that or a reduction names its variable.
+    Raises RuleRefused if the loop is not parallel, if ``size`` does not divide its iterations, or if a reduction names it.
     """
     if (
         loop.kind != "affine_range"
