@@ -404,7 +404,7 @@ def _shapes(top: _Table, values: Mapping[str, int]) -> tuple[WeightedShape, ...]
         shape = _values(table)
         if all(values[symbol] == extent for symbol, extent in shape.items()):
             raise one.fail(
-                "values", "are those of the workload's own shape", "`weight` at the top is that one's weight."
+                "values", "are those of the workload's own shape", "`weight` at the top is the weight of that shape."
             )
         found.append(WeightedShape(shape, _weight(one)))
     if "weight" in top.data and not found:

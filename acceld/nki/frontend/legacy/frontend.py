@@ -143,7 +143,7 @@ class LegacyFrontEnd:
 
 
 def finish_memsets(trace: Trace) -> None:
-    """Mark memsets of zeros in PSUM that only matrix products write as free, because the first product overwrites."""
+    """Mark memsets of zeros in PSUM that only matrix products write as free, because the first product overwrites them."""
     for buffer, slot in trace.lazy_candidates.items():
         if buffer not in trace.engines_written:
             attrs = tuple((k, True if k == "lazy" else v) for k, v in slot.instruction.attrs)
