@@ -138,7 +138,7 @@ def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator)
 
 
 def _drawn(workload: Workload, seed: int) -> list[Any]:
-    """Return the inputs, each part of an array from a generator of its own: on every core, and faster than the global one."""
+    """Return the inputs, each part of an array from a generator of its own: on several cores, and faster than the global one."""
     import numpy as np
 
     made: dict[str, Any] = {}
