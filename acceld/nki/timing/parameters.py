@@ -12,7 +12,7 @@ from typing import Any
 from acceld.chips import CHIPS
 from acceld.errors import UsageError
 
-PARAMS_VERSION = 8
+PARAMS_VERSION = 9
 
 
 @dataclass(frozen=True, slots=True)
