@@ -19,8 +19,9 @@ class BothProposer:
     """Let rules make plans 0, 2, 4 ... of a parent, and models the others. When rules have no more plans, models plan
     alone.
 
-    Rules come first, so that where few candidates are left every parent's best rewrites are among them. Rules that tune
-    whole sequences make only one plan for a parent, because that plan already includes the gains of further ones. Notes for the planner and the executor list the changes that rules would make, and the places where
+    Rules come first, so that with few candidates left every parent still gets its best rewrites. Rules that tune whole
+    sequences make only one plan for a parent, because that plan already includes the gains of further ones. Notes for
+    the planner and the executor list the changes that rules would make, and the places where
     rules refuse, with reasons. Models alone do repairs, first kernels and insights.
     """
 
