@@ -2,13 +2,17 @@
 
 An event is one execution of an instruction. With value numbering, an execution of the same operation on the same values
 as an earlier one is a *repeat*: it defines no new value, and its destination cells take the earlier values.
+
+The earlier values stay where they are. So an access of several cells must find their values side by side there, as it
+would find them here. If it does not, the instructions that wrote those cells are repeats only where they write the same
+cells again.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 from acceld.nki.ir.program import Engine, Loop, Node, Space
@@ -63,11 +67,24 @@ class Stream:
 
 def expand(prepared: Prepared, *, numbering: bool) -> Stream:
     """Unroll ``prepared`` and number its values."""
-    return _Expander(prepared, numbering).run()
+    expander = _Expander(prepared, numbering)
+    stream = expander.run()
+    if expander.scattered:
+        expander = _Expander(prepared, numbering, expander.scattered)
+        stream = expander.run()
+    if expander.scattered:  # what the first pass took for repeats hid these
+        stream = _Expander(prepared, numbering, prepared.templates).run()
+    return stream
 
 
-_Cells = tuple[dict[int, int], list[int], tuple[int, ...]]
-"""Tables of a buffer's access: values by cell, the first element in each execution, and the cells from there."""
+_Moved = dict[int, tuple[int, int, int]]
+"""By cell of a buffer: the buffer that holds the cell's value, the distance from there, and the instruction that wrote it.
+Cells whose value lies in them are left out.
+"""
+_Cells = tuple[dict[int, int], list[int], tuple[int, ...], _Moved]
+"""Tables of a buffer's access: values by cell, the first element in each execution, the cells from there, and the cells
+whose values lie elsewhere.
+"""
 
 
 @dataclass(slots=True)
@@ -80,23 +97,27 @@ class _Site:
     kinds: list[int]
     """The kind of value that each access writes."""
     signature: int
-    """Equal for instructions with the same computation, operand values and numbers; -1 if they are never merged."""
+    """Equal for instructions that compute the same from the same values and given numbers; -1 if they are never merged."""
     given: list[tuple[object, ...]] | None
     """Values that each execution takes from its loop variables; None if it takes none."""
-    whole: bool = False
-    """True if it writes every element of its destinations."""
+    in_place: bool = False
+    """True if an execution is a repeat only of one that wrote the same cells."""
     executed: int = 0
 
 
 class _Expander:
-    def __init__(self, prepared: Prepared, numbering: bool) -> None:
+    def __init__(self, prepared: Prepared, numbering: bool, in_place: Collection[int] = ()) -> None:
         self.prepared = prepared
         self.numbering = numbering
+        self.in_place = in_place
+        """Instructions whose results are repeats only in the same cells."""
+        self.scattered: set[int] = set()
+        """Instructions whose repeats were read beside values that lie elsewhere."""
         self.stream = Stream()
         buffers = prepared.program.buffers
         self.cells: list[dict[int, int]] = [{} for _ in buffers]
-        self.known: dict[object, tuple[tuple[int, ...], dict[int, int]]] = {}
-        """Values of each operation on known values, and the first cell in each buffer that it wrote them to."""
+        self.moved: list[_Moved] = [{} for _ in buffers]
+        self.known: dict[object, tuple[int, ...]] = {}
         self.iteration: dict[int, int] = {}
         """Current iteration of each running loop."""
         self.fresh: dict[int, list[dict[int, int]]] = defaultdict(list)
@@ -142,12 +163,13 @@ class _Expander:
         given = None
         if signature >= 0 and (template.input_bases or template.positions):
             given = [*zip(*(bases for _, bases in template.input_bases), *template.positions, strict=True)]
-        whole = all(dst.elements == prod(buffers[dst.buffer].shape) for dst in template.instruction.dsts)
         reads, writes = self._found(template.reads), self._found(template.writes)
-        return _Site(template, reads, writes, kinds, signature, given, whole)
+        return _Site(template, reads, writes, kinds, signature, given, template.number in self.in_place)
 
     def _found(self, accesses: list[CellAccess]) -> list[_Cells]:
-        return [(self.cells[access.buffer], access.bases, access.offsets) for access in accesses]
+        return [
+            (self.cells[access.buffer], access.bases, access.offsets, self.moved[access.buffer]) for access in accesses
+        ]
 
     def run(self) -> Stream:
         for node in self.tree:
@@ -182,16 +204,18 @@ class _Expander:
             if variant < 0:
                 return
         read: list[int] = []
-        for cells, bases, offsets in site.reads:
+        for cells, bases, offsets, moved in site.reads:
             base = bases[at]
             for offset in offsets:
                 value = cells.get(base + offset)
                 if value is not None:
                     read.append(value)
+            if moved and len(offsets) > 1:
+                self._read_together([base + offset for offset in offsets if base + offset in cells], moved)
         first = template.first is not None and template.first[at]
         kept = template.keeps is not None and template.keeps[at]
         if template.accumulates or kept or template.first is not None:
-            for cells, bases, offsets in site.writes:
+            for cells, bases, offsets, _ in site.writes:
                 base = bases[at]
                 for offset in offsets:
                     value = cells.get(base + offset)
@@ -217,22 +241,21 @@ class _Expander:
                 ins,
                 site.given[at] if site.given is not None else (),
                 tuple([self.iteration[loop] for loop in within]) if within else (),
+                tuple([(access.buffer, access.bases[at]) for access in template.writes]) if site.in_place else (),
             )
-            known = self.known.get(key)
-            if known is not None and self._holds(site, at, known[1]):
-                outs = known[0]
+            outs = self.known.get(key)
         repeat = outs is not None
         if outs is None:
             outs = self._made(site, event)
             if merge:
-                self.known.setdefault(key, (outs, {}))[1].update(self._places(site, at))
+                self.known[key] = outs
         if accumulator is not None:
             for partitions in [span for span in held if span <= accumulator.partitions]:
                 del held[partitions]
             held[accumulator.partitions] = outs[-1]
         overwritten: list[int] = []
         position = 0
-        for cells, bases, offsets in site.writes:
+        for cells, bases, offsets, moved in site.writes:
             base = bases[at]
             for offset in offsets:
                 cell = base + offset
@@ -241,6 +264,10 @@ class _Expander:
                     overwritten.append(value)
                 cells[cell] = outs[position]
                 position += 1
+                if moved:
+                    moved.pop(cell, None)
+        if repeat:
+            self._move(template, at, outs)
         replaced: tuple[int, ...] = ()
         if not self.numbering:
             replaced = tuple(overwritten)
@@ -254,22 +281,39 @@ class _Expander:
         stream.repeat.append(repeat)
         stream.turn.append(at)
 
-    def _places(self, site: _Site, at: int) -> dict[int, int]:
-        return {access.buffer: access.bases[at] for access in site.template.writes}
+    def _move(self, template: Template, at: int, outs: tuple[int, ...]) -> None:
+        """Record the cells whose values, made before, lie elsewhere."""
+        position = 0
+        for access in template.writes:
+            base, moved = access.bases[at], self.moved[access.buffer]
+            for offset in access.offsets:
+                buffer, cell = self._origin(outs[position])
+                position += 1
+                if (buffer, cell) != (access.buffer, base + offset):
+                    moved[base + offset] = buffer, base + offset - cell, template.number
 
-    def _holds(self, site: _Site, at: int, known: dict[int, int]) -> bool:
-        """Return True if the destination of this execution may take over values made before: if they lie in the same
-        cells, or if the destination is a whole tile, which then becomes another name of the earlier tile. A part of a
-        tile must be written.
-        """
-        places = self._places(site, at)
-        return known.items() >= places.items() or site.whole
+    def _origin(self, value: int) -> tuple[int, int]:
+        """Return the buffer and the cell that a value was made in."""
+        stream = self.stream
+        event = stream.value_event[value]
+        place, turn = value - stream.outputs[event][0], stream.turn[event]
+        for access in stream.templates[event].writes:
+            if place < len(access.offsets):
+                return access.buffer, access.bases[turn] + access.offsets[place]
+            place -= len(access.offsets)
+        raise ValueError("an accumulator's value is in no cell")
+
+    def _read_together(self, cells: list[int], moved: _Moved) -> None:
+        """Note the instructions whose values do not lie side by side as the ``cells`` of one access do."""
+        places = [moved.get(cell) for cell in cells]
+        if len({place and place[:2] for place in places}) > 1:
+            self.scattered.update(place[2] for place in places if place)
 
     def _made(self, site: _Site, event: int) -> tuple[int, ...]:
         """Return new values: one for each cell that the execution writes, and one for its accumulators."""
         kinds, events = self.stream.value_kind, self.stream.value_event
         begin = len(kinds)
-        for kind, (_, _, offsets) in zip(site.kinds, site.writes, strict=False):
+        for kind, (_, _, offsets, _) in zip(site.kinds, site.writes, strict=False):
             for _ in offsets:
                 kinds.append(kind)
                 events.append(event)

@@ -447,3 +447,15 @@ def test_a_result_that_is_computed_again_as_a_whole_tile_is_kept() -> None:
     once = text.replace("static_range(8)", "static_range(1)")
     engines = [timeline(trace(one, [TensorSpec((128, 512), "float32")])).engines["scalar"] for one in (text, once)]
     assert engines[0] == engines[1] > 0
+
+
+def test_results_that_are_computed_again_and_read_one_by_one_are_kept() -> None:
+    text = _REPEATED.replace("SCALE", "2.0")
+    read = "value=nisa.tensor_reduce(nl.add, many, axis=[2])"
+    apart = text.replace(read, "value=nl.add(many[:, :, 0], many[:, :, 7])")
+    together = text.replace(read, "value=nl.add(many[:, :, 0], nisa.tensor_reduce(nl.add, many[:, :, 1:3], axis=[2]))")
+    once = text.replace(read, "value=many[:, :, 0]").replace("static_range(8)", "static_range(1)")
+    first, *others = [
+        timeline(trace(one, [TensorSpec((128, 512), "float32")])).engines["scalar"] for one in (once, apart, together)
+    ]
+    assert others == [pytest.approx(first), pytest.approx(3 * first)]  # the other five are never read
