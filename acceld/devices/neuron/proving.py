@@ -198,7 +198,7 @@ async def _nothing_works(
         except AcceldError as error:
             refused.append(f"the jail itself ({error.message})")
     return DeviceError(
-        f"a known-good kernel does not compile in acceld's sandbox,but it compiles outside of it: {reported}. "
+        f"a known-good kernel does not compile in acceld's sandbox, but it compiles outside of it: {reported}. "
         f"Refused there: {', '.join(refused) or 'nothing that acceld asked for'}",
         hint='devices.compile_jail = "off" compiles candidates without a jail, as your user: their Python can then read '
         "your files. `acceld doctor --neuron` writes a report to send",

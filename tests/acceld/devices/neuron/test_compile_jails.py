@@ -62,7 +62,7 @@ async def test_where_the_wide_jail_is_not_allowed_the_error_names_what_the_stric
     with pytest.raises(DeviceError) as reported:
         async with evaluating(tmp_path, monkeypatch, modes={"NEEDS": need}, compile_jail="strict"):
             pass
-    assert "outside of it it does" in reported.value.message
+    assert "it compiles outside of it" in reported.value.message
     assert named in reported.value.message.split("(refused there: ")[1].split(";")[0]
     assert 'compile_jail = "off"' in reported.value.hint
 
@@ -73,7 +73,7 @@ async def test_without_a_jail_only_with_consent(
     secret = tmp_path / "home-file"
     secret.write_text("x")
     modes = {"NEEDS": "home", "HOME_FILE": str(secret)}
-    with pytest.raises(DeviceError, match="outside of it it does"):
+    with pytest.raises(DeviceError, match="it compiles outside of it"):
         async with evaluating(tmp_path, monkeypatch, modes=modes):
             pass
     (tmp_path / "again").mkdir()

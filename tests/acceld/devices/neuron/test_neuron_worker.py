@@ -61,7 +61,7 @@ def test_noise_and_lengths_beyond_the_limit_are_errors_before_anything_is_alloca
         frames.head(b"Traceback (most ")
     with pytest.raises(frames.FrameError, match="allowed"):
         frames.head(frames.HEAD.pack(frames.MAGIC, 10, 1 << 60))
-    with pytest.raises(frames.FrameError, match="no JSON object"):
+    with pytest.raises(frames.FrameError, match="not a JSON object"):
         frames.read(io.BytesIO(frames.HEAD.pack(frames.MAGIC, 2, 0) + b"[]"))
 
 
