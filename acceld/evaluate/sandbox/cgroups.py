@@ -97,6 +97,8 @@ def create(folder: str, name: str, *, memory_bytes: int, processes: int) -> str:
     try:
         for parent in folder.split(_BETWEEN):
             path = Path(parent) / name
+            with contextlib.suppress(FileNotFoundError):
+                path.rmdir()  # left by a killed process that had the same number
             path.mkdir()
             made.append(path)
         memory, pids = made[0], made[-1]

@@ -238,3 +238,9 @@ def _jobs(folder: str) -> list[Path]:
 
 def _inside(path: Path) -> list[str]:
     return (path / "cgroup.procs").read_text().split()
+
+
+def test_an_empty_cgroup_that_a_killed_process_left_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    path = Path(cgroups.create(str(tmp_path), "job", memory_bytes=1 << 20, processes=7))
+    assert (path / "pids.max").read_text() == "7"
