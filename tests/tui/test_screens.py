@@ -407,6 +407,17 @@ async def test_an_unexpected_answer_is_shown_and_the_console_goes_on(monkeypatch
         assert any("KeyError" in notice.message for notice in app._notifications)
 
 
+async def test_a_console_that_has_ended_draws_nothing() -> None:
+    app = ConsoleApp(CannedClient(), clock=lambda: 0.0)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, ConsoleScreen)
+    assert not screen.query("#context")
+    with app._context():
+        screen.refresh_all()
+
+
 async def test_the_queue_is_shown_by_host_where_there_is_a_fleet() -> None:
     client = CannedClient()
     host = {"slots": 32, "done": 7, "why_idle": "nothing waits"}

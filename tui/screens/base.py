@@ -101,7 +101,7 @@ class ConsoleScreen(Screen[None]):
 
     def refresh_all(self) -> None:
         """Draw everything from the current state."""
-        if not self._composed:
+        if not self._composed or not self.app.is_running:  # an application that ends removes its widgets one by one
             return
         self.query_one("#context").refresh()
         banner = self.query_one("#banner")
