@@ -37,7 +37,8 @@ def make_inputs(workload: Workload, seed: int | None, distribution: str = "own",
 
     ``seed`` None draws from the operating system; the same seed gives the same inputs. ``own`` seeds numpy's global
     generator as the published workloads do (so :data:`PAPER_SEEDS` give the published inputs) and puts its state
-    back. If the workload's other inputs may be ``drawn``, it does so for these seeds only. ``dtype``, if given, replaces the type of every floating-point array after drawing.
+    back. If the workload's other inputs may be ``drawn``, it does so for these seeds only. ``dtype``, if given, replaces
+    the type of every floating-point array after drawing.
 
     Raises WorkloadError for an unknown distribution or one the workload refuses.
     """
@@ -138,7 +139,7 @@ def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator)
 
 
 def _drawn(workload: Workload, seed: int) -> list[Any]:
-    """Return the inputs, each part of an array from a generator of its own: on several cores, and faster than the global one."""
+    """Return the inputs. Each part of an array has a generator of its own, so that several cores can draw."""
     import numpy as np
 
     made: dict[str, Any] = {}

@@ -150,7 +150,7 @@ def _whole(
 
 
 class ByRows:
-    """Computes a reference block by block on several cores: in float32, if its noise is to be measured, then in float64."""
+    """Computes a reference block by block on several cores: in float64, and before that in float32 to measure its noise."""
 
     def __init__(
         self, workload: Workload, variant: str, oracle: Oracle, inputs: Sequence[Any], blocks: Sequence[RowBlock]

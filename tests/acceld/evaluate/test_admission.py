@@ -59,6 +59,18 @@ def test_an_input_that_makes_no_difference_is_named(tmp_path: Path, formula: str
     assert said in found and bool(said) == bool(found)
 
 
+@pytest.mark.parametrize(("formula", "independent"), [("x * y", True), ("x * y - x.mean(axis=0)", False)])
+def test_rows_that_depend_on_each_other_can_not_be_declared(tmp_path: Path, formula: str, independent: bool) -> None:
+    text = TOML.replace("{fixed}", "").replace("[values]", 'rows = ["M"]\n[values]\nM = 4096', 1).replace("32", '"M"')
+    (tmp_path / "workload.toml").write_text(text.replace("N = 64", "N = 512"))
+    (tmp_path / "reference.py").write_text(f"import numpy as np\n\ndef forward(x, y):\n    return {formula}\n")
+    if independent:
+        assert examine(load_workload(tmp_path), 7).complaint == ""
+    else:
+        with pytest.raises(WorkloadError, match="forward gives other outputs for some of these rows alone"):
+            examine(load_workload(tmp_path), 7)
+
+
 def test_an_argument_that_is_declared_fixed_need_not_matter(tmp_path: Path) -> None:
     assert workload(tmp_path, "x + 0 * y", "distribution = { kind = 'normal', fixed = true }") == ""
 
