@@ -50,7 +50,7 @@ from acceld.model import (
     Source,
     Status,
 )
-from acceld.proposers.interface import Problem
+from acceld.proposers.interface import Problem, ProblemArgument
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleTable
@@ -235,7 +235,12 @@ async def one(folder: Path, parameters: SearchParameters, delays: Delays, slots:
     calls = Calls({"m": (settings, model)}, ledger=StoreLedger(store), purse=Budget(daemon_usd=100.0))
     proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=parameters.plans)
     problem = Problem(
-        "bench", "a scripted workload", "def forward(x):\n    return x\n", ("x: f32",), "trn1", "nki_legacy"
+        "bench",
+        "a scripted workload",
+        "def forward(x):\n    return x\n",
+        (ProblemArgument("x", (4,), "float32"),),
+        "trn1",
+        "nki_legacy",
     )
     search = Search(run, SearchParts(store, evaluator, proposer, problem, root))
     cpu_s, started_s = time.process_time(), time.monotonic()

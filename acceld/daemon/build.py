@@ -34,7 +34,7 @@ from acceld.llm.settings import ModelSettings
 from acceld.model import PROPOSERS, Kernel, Run, RunSpec
 from acceld.nki.timing.calibration import chosen, read
 from acceld.nki.timing.parameters import PARAMS_VERSION
-from acceld.proposers.interface import Problem, Proposer
+from acceld.proposers.interface import Problem, ProblemArgument, Proposer
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.roles import RoleTable
 from acceld.proposers.rules.tuner import Timed
@@ -408,7 +408,9 @@ def _check_reference(found: Workload, spec: RunSpec) -> None:
 def problem_of(found: Workload, chip: str, api: str) -> Problem:
     """Return the part of a workload that a proposer may see."""
     arguments = tuple(
-        f"{one.name}: {one.dtype} {one.kernel_shape}" if one.value is None else f"{one.name} = {one.value}"
+        ProblemArgument(one.name, one.kernel_shape, one.dtype)
+        if one.value is None
+        else ProblemArgument(one.name, value=one.value)
         for one in found.arguments
     )
     reference = found.reference.read_text(encoding="utf-8") if found.reference else ""

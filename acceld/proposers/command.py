@@ -274,7 +274,15 @@ class CommandProposer:
             f"## {title}\n\n{plan.data.get(key) or 'none'}"
             for title, key in (("Insights", "insights"), ("Hints", "hints"), ("Proposed before", "tried"))
         ]
-        problem_lines = [problem.description, "", *problem.arguments, "", "```python", problem.reference_source, "```"]
+        problem_lines = [
+            problem.description,
+            "",
+            *(one.text for one in problem.arguments),
+            "",
+            "```python",
+            problem.reference_source,
+            "```",
+        ]
         return {
             "README.md": "\n".join(lines) + "\n",
             "profile.md": str(plan.data.get("profile") or "It has not been timed.") + "\n",

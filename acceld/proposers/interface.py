@@ -13,14 +13,30 @@ NO_PLAN = "straight from the kernel"
 
 
 @dataclass(frozen=True, slots=True)
+class ProblemArgument:
+    """One argument of the kernels: an array with ``shape`` and ``dtype``, or a number with ``value``."""
+
+    name: str
+    shape: tuple[int, ...] | None = None
+    """None for a number."""
+    dtype: str = ""
+    value: float | int | bool | None = None
+    """None for an array."""
+
+    @property
+    def text(self) -> str:
+        """Return the argument as models read it, such as ``x: float32 (128, 512)`` or ``eps = 1e-06``."""
+        return f"{self.name} = {self.value}" if self.shape is None else f"{self.name}: {self.dtype} {self.shape}"
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """The problem to optimize, as a proposer may see it."""
 
     workload: str
     description: str
     reference_source: str
-    arguments: tuple[str, ...]
-    """One line an argument: name, shape, dtype."""
+    arguments: tuple[ProblemArgument, ...]
     chip: str
     api: str
     sdk: str = ""

@@ -312,7 +312,7 @@ class LLMProposer:
             "knowledge": knowledge_of(problem.api, problem.chip, kernel.text, mistakes, self._knowledge),
             "chip": problem.chip,
             "problem": Data("problem", f"{problem.description}\n\n{problem.reference_source}"),
-            "arguments": Data("arguments", "\n".join(problem.arguments), NOTE_CHARS),
+            "arguments": Data("arguments", "\n".join(one.text for one in problem.arguments), NOTE_CHARS),
             "tolerance": self._accuracy() or published,
             "parent": Data("the working kernel", kernel.text) if kernel.text else "",
         }

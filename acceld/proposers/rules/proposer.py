@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -13,7 +12,15 @@ from typing import Any
 
 from acceld import plugins
 from acceld.model import PROPOSERS, Attempt, Candidate, Insight, Kernel, Plan, Profile
-from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.proposers.interface import (
+    AttemptRequest,
+    FirstRequest,
+    FixRequest,
+    PlanRequest,
+    Problem,
+    ProblemArgument,
+    SummaryRequest,
+)
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant
@@ -109,15 +116,9 @@ class RulesProposer:
     name = "rules"
     abilities = PROPOSERS[name]
 
-    def __init__(
-        self, shapes: Sequence[tuple[int, ...] | None] | None = None, *, order_seed: int | None = None
-    ) -> None:
-        """``shapes`` of the kernel's arguments; None takes them from the problem's argument lines.
-
-        With ``order_seed`` places are taken in a random order drawn from it, and not the most promising first.
-        """
+    def __init__(self, *, order_seed: int | None = None) -> None:
+        """With ``order_seed`` places are taken in a random order drawn from it, and not the most promising first."""
         self._order_seed = order_seed
-        self._shapes = None if shapes is None else tuple(shapes)
         self._reading = asyncio.Lock()
         self._found: dict[tuple[str, str, float | None], tuple[list[Suggestion], list[Suggestion]]] = {}
 
@@ -160,7 +161,7 @@ class RulesProposer:
         return [one.site for one in applicable], [one.site for one in refused]
 
     async def _find(self, parent: Candidate, problem: Problem) -> tuple[list[Suggestion], list[Suggestion]]:
-        kernel, (shapes, dtypes) = parent.kernel, self._facts_of(problem.arguments)
+        kernel, (shapes, dtypes) = parent.kernel, _facts_of(problem.arguments)
         profile = parent.evaluation.profile if parent.evaluation else None
         key = (kernel.api, kernel.text, profile.latency_us if profile else None)
         async with self._reading:
@@ -180,7 +181,7 @@ class RulesProposer:
         site = _site(request.plan)
         if request.index >= len(site.variants):
             return None
-        kernel, (shapes, dtypes) = request.parent.kernel, self._facts_of(request.problem.arguments)
+        kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
         variant = site.variants[request.index]
         try:
             text = await asyncio.to_thread(rewrite, kernel.text, kernel.api, site, variant, shapes, dtypes)
@@ -195,11 +196,6 @@ class RulesProposer:
     async def summarize(self, request: SummaryRequest) -> Insight | None:
         """Return None, because rules do not teach."""
         return None
-
-    def _facts_of(self, arguments: Sequence[str]) -> tuple[Shapes, Dtypes]:
-        """Return shapes and dtypes of the arguments."""
-        shapes = self._shapes if self._shapes is not None else tuple(_shape(line) for line in arguments)
-        return shapes, tuple(_dtype(line) for line in arguments)
 
 
 class TunedRules(RulesProposer):
@@ -239,9 +235,7 @@ class TunedRules(RulesProposer):
         kernel = request.parent.kernel
         async with self._reading:
             if (kernel.api, kernel.text) not in self._tuned:
-                self._tuned[kernel.api, kernel.text] = await self._tune(
-                    kernel, *self._facts_of(request.problem.arguments)
-                )
+                self._tuned[kernel.api, kernel.text] = await self._tune(kernel, *_facts_of(request.problem.arguments))
         below_us = float("inf") if request.below_us is None else request.below_us
         tuned = self._tuned[kernel.api, kernel.text]
         found = [one for one in tuned if one.steps not in taken and one.latency_us < below_us]
@@ -284,7 +278,7 @@ class TunedRules(RulesProposer):
         """Return the kernel after all rewrites of the plan, applied one after the other."""
         if request.index > 0:
             return None
-        kernel, (shapes, dtypes) = request.parent.kernel, self._facts_of(request.problem.arguments)
+        kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
         text: str | None = kernel.text
         for step in request.plan.data["steps"]:
             found = await asyncio.to_thread(moves, text or "", kernel.api, shapes, dtypes)
@@ -295,19 +289,9 @@ class TunedRules(RulesProposer):
         return Attempt(request.plan.id, 0, text)
 
 
-def _shape(line: str) -> tuple[int, ...] | None:
-    """Return the shape in an argument line such as ``x: float32 (128, 512)``; None for a scalar."""
-    listed = re.search(r"[(\[]\s*(\d+(?:\s*,\s*\d+)*)\s*,?\s*[)\]]", line)
-    if listed:
-        return tuple(int(extent) for extent in listed.group(1).split(","))
-    crossed = re.search(r"\b(\d+(?:x\d+)+)\b", line)
-    return tuple(int(extent) for extent in crossed.group(1).split("x")) if crossed else None
-
-
-def _dtype(line: str) -> str:
-    """Return the dtype in an argument line; empty if there is none."""
-    found = re.search(r":\s*([a-z]\w*)", line)
-    return found.group(1) if found else ""
+def _facts_of(arguments: Sequence[ProblemArgument]) -> tuple[Shapes, Dtypes]:
+    """Return shapes and dtypes of the arguments."""
+    return tuple(one.shape for one in arguments), tuple(one.dtype for one in arguments)
 
 
 def _data(site: Site) -> dict[str, Any]:

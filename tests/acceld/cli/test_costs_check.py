@@ -20,7 +20,7 @@ from acceld.llm.calls import Calls
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import Evaluation, Failure, Gate, RunSpec, SearchParameters, Status
-from acceld.proposers.interface import Problem
+from acceld.proposers.interface import Problem, ProblemArgument
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleTable
@@ -41,7 +41,9 @@ async def search(folder: Path, price: Price | None, evaluator: SimulatedEvaluato
     settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=price)
     calls = Calls({"m": (settings, Model(folder / "paid"))}, ledger=StoreLedger(store), purse=Budget())
     proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=2)
-    problem = Problem("toy", "a toy", "def forward(x): ...", ("x: float32",), "trn1", "nki_legacy")
+    problem = Problem(
+        "toy", "a toy", "def forward(x): ...", (ProblemArgument("x", (4,), "float32"),), "trn1", "nki_legacy"
+    )
     await Search(run, SearchParts(store, evaluator or SimulatedEvaluator(), proposer, problem, ROOT)).run()
     await calls.close()
     await store.close()

@@ -81,7 +81,7 @@ async def test_a_search_by_rules_starts_from_the_workloads_baseline(store: Store
     assert isinstance(search.parts.proposer, RulesProposer)
     assert search.parts.teacher is None
     assert search.parts.root == await asyncio.to_thread(baseline_kernel, workload("silu"), "nki_legacy")
-    assert search.parts.problem.arguments[0].startswith("x: float32 (")
+    assert search.parts.problem.arguments[0].text.startswith("x: float32 (")
     (row,) = await store.read(lambda c: [r[0] for r in c.execute("SELECT definition FROM accelopt_definitions")])
     assert '"family":"nkibench"' in row
 

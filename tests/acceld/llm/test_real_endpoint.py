@@ -17,7 +17,7 @@ from acceld.llm.model import Model, connect
 from acceld.llm.pricing import FREE
 from acceld.llm.settings import Api, Deadlines, ModelSettings
 from acceld.model import Candidate, Kernel, Plan
-from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem
+from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleModels, RoleTable
@@ -35,7 +35,12 @@ pytestmark = [
 
 PARENT = "def kernel(x):\n    total = 0\n    for value in x:\n        total = total + value\n    return total\n"
 PROBLEM = Problem(
-    "sum", "the sum of a list", "def forward(x):\n    return sum(x)\n", ("x: float32 (1024,)",), "cpu", "triton"
+    "sum",
+    "the sum of a list",
+    "def forward(x):\n    return sum(x)\n",
+    (ProblemArgument("x", (1024,), "float32"),),
+    "cpu",
+    "triton",
 )
 
 

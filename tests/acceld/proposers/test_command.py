@@ -18,13 +18,19 @@ from acceld.errors import BudgetError, ConfigError
 from acceld.llm.ledger import MemoryLedger
 from acceld.model import Attempt, Candidate, Kernel
 from acceld.proposers.command import TEMPLATES, CommandProposer, command_words, reported_usd
-from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem
+from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument
 from acceld.search.budget import Budget
 from tests.standin_neuron.machine import KERNEL, small_silu
 
 SLOW = KERNEL.replace("512", "8").replace("affine_range(4)", "affine_range(256)")
 PROBLEM = Problem(
-    "silu", "SiLU", "def forward(x): ...", ("x: float32 (128, 2048)",), "trn1", "nki_legacy", tolerance=2e-5
+    "silu",
+    "SiLU",
+    "def forward(x): ...",
+    (ProblemArgument("x", (128, 2048), "float32"),),
+    "trn1",
+    "nki_legacy",
+    tolerance=2e-5,
 )
 PARENT = Candidate(run=1, iteration=0, kernel=Kernel(SLOW, "nki_legacy"), parent=None, id=7)
 WIDENS = """\

@@ -38,6 +38,7 @@ from acceld.proposers.interface import (
     FixRequest,
     PlanRequest,
     Problem,
+    ProblemArgument,
     RewritePair,
     Step,
     SummaryRequest,
@@ -55,7 +56,15 @@ CHILD = "@nki.jit\ndef kernel(x):\n    y = nl.load(x)\n    return y\n"
 ANSWER = f"Here it is.\n```python\n{CHILD}```\n"
 PLAN_ANSWER = "Title: Load once\nClass: dma\nInsights: i3\n\nLoad each row a single time."
 
-PROBLEM = Problem("silu", "x times sigmoid", REFERENCE, ("x: 128x512 f32",), "trn1", "nki_legacy", tolerance=2e-5)
+PROBLEM = Problem(
+    "silu",
+    "x times sigmoid",
+    REFERENCE,
+    (ProblemArgument("x", (128, 512), "float32"),),
+    "trn1",
+    "nki_legacy",
+    tolerance=2e-5,
+)
 
 COUNTERS = dict.fromkeys(presentation.COUNTERS, 0.0) | {"hbm_read_bytes": 4096.0, "spill_save_bytes": 77.0}
 

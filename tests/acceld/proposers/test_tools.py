@@ -17,7 +17,7 @@ from acceld.llm.ledger import MemoryLedger
 from acceld.llm.pricing import FREE, Price
 from acceld.llm.settings import Api, ModelSettings
 from acceld.model import Attempt, Candidate, Evaluation, Failure, Gate, Kernel, Plan, Profile, Source, Status
-from acceld.proposers.interface import AttemptRequest, Problem
+from acceld.proposers.interface import AttemptRequest, Problem, ProblemArgument
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleTable
@@ -31,7 +31,9 @@ from tests.standin_neuron.machine import KERNEL, small_silu
 WRONG = KERNEL.replace("operand0=1.0", "operand0=1.5")
 FINAL = f"Here it is.\n```python\n{KERNEL}```\n"
 CAPS = ToolsConfig()
-PROBLEM = Problem("small_silu", "SiLU", "def forward(x): ...", ("x: float32 (128, 2048)",), "trn1", "nki_legacy")
+PROBLEM = Problem(
+    "small_silu", "SiLU", "def forward(x): ...", (ProblemArgument("x", (128, 2048), "float32"),), "trn1", "nki_legacy"
+)
 PARENT = Candidate(5, 1, Kernel(KERNEL, "nki_legacy", entry="kernel"), None, id=1)
 ASKED = AttemptRequest(PROBLEM, Plan(5, 1, 1, 0, "Load once.", id=9), PARENT, 0, 12)
 

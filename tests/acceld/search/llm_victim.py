@@ -24,7 +24,7 @@ from acceld.llm.pricing import Price
 from acceld.llm.retry import RetryPolicy
 from acceld.llm.settings import Deadlines, ModelSettings
 from acceld.model import Check, Correctness, Evaluation, Kernel, Profile, RunSpec, SearchParameters, Source, Status
-from acceld.proposers.interface import Problem
+from acceld.proposers.interface import Problem, ProblemArgument
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleTable
@@ -118,7 +118,9 @@ async def search(folder: Path) -> None:
         budget.open_run(run.id, float(os.environ["CAP_USD"]), spent)
     calls = Calls(paid, ledger=StoreLedger(store), purse=budget, batchers=batchers)
     proposer = LLMProposer(calls, roles, PromptLibrary([prompts_folder()]), plans=PARAMETERS.plans)
-    problem = Problem("toy", "a toy", "def forward(x): ...", ("x: float32",), "trn1", "nki_legacy")
+    problem = Problem(
+        "toy", "a toy", "def forward(x): ...", (ProblemArgument("x", (4,), "float32"),), "trn1", "nki_legacy"
+    )
     print("searching", flush=True)  # noqa: T201 - the test waits for this line
     await Search(run, SearchParts(store, SimulatedEvaluator(), proposer, problem, ROOT)).run()
     await store.close()

@@ -159,7 +159,7 @@ class Report(Models):
 
 
 async def test_plans_alternate_and_models_plan_where_rules_have_no_more() -> None:
-    models, rules = Report(), RulesProposer(shapes=((128, 1024),))
+    models, rules = Report(), RulesProposer()
     proposer = BothProposer(models, rules)
     plans = [await proposer.plan(plan_request(index)) for index in range(8)]
     assert all(plan is not None and plan.index == index for index, plan in enumerate(plans))

@@ -27,7 +27,15 @@ from acceld.model import (
     Source,
     Status,
 )
-from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.proposers.interface import (
+    AttemptRequest,
+    FirstRequest,
+    FixRequest,
+    PlanRequest,
+    Problem,
+    ProblemArgument,
+    SummaryRequest,
+)
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
 from acceld.store.changes.calls import CallResult, NewCall, begin_call, end_call
@@ -37,7 +45,15 @@ from acceld.store.changes.tree import write_candidate, write_plan
 from acceld.store.database import Store
 from acceld.store.reads.records import load_insights
 
-PROBLEM = Problem("silu", "silu", "def forward(x): ...", ("x f32",), "trn1", "nki_legacy", tags=("elementwise",))
+PROBLEM = Problem(
+    "silu",
+    "silu",
+    "def forward(x): ...",
+    (ProblemArgument("x", (4,), "float32"),),
+    "trn1",
+    "nki_legacy",
+    tags=("elementwise",),
+)
 
 
 def candidate(number: int, latency_us: float, plan: int | None = None, gate: Gate = Gate.SEARCH) -> Candidate:

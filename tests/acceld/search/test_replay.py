@@ -15,7 +15,7 @@ from acceld.llm.calls import Calls
 from acceld.llm.pricing import FREE
 from acceld.llm.settings import ModelSettings
 from acceld.model import RunSpec, SearchParameters
-from acceld.proposers.interface import Problem
+from acceld.proposers.interface import Problem, ProblemArgument
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleTable
@@ -38,7 +38,9 @@ async def path(tmp_path: Path) -> Path:
     settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=FREE)
     calls = Calls({"m": (settings, Model(tmp_path / "paid"))}, ledger=StoreLedger(store), purse=Budget())
     proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=3)
-    problem = Problem("toy", "a toy", "def forward(x): ...", ("x: float32",), "trn1", "nki_legacy")
+    problem = Problem(
+        "toy", "a toy", "def forward(x): ...", (ProblemArgument("x", (4,), "float32"),), "trn1", "nki_legacy"
+    )
     await Search(run, SearchParts(store, SimulatedEvaluator(), proposer, problem, ROOT)).run()
     await calls.close()
     await store.close()

@@ -8,11 +8,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 import acceld.proposers.rules as rules_package
+from acceld.daemon.build import problem_of
 from acceld.model import Candidate, Kernel, Plan
-from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem
+from acceld.proposers.interface import AttemptRequest, PlanRequest
 from acceld.proposers.rules import MODULES, all_rules, rule_named
 from acceld.proposers.rules.proposer import RulesProposer, refusals, suggestions
 from acceld.workloads import ArraySpec, Workload, find_workloads, workload
@@ -27,8 +26,7 @@ def shapes(one: Workload) -> tuple[tuple[int, ...] | None, ...]:
 
 
 def request(one: Workload, index: int = 0, earlier: tuple[Plan, ...] = ()) -> PlanRequest:
-    lines = tuple(f"{a.name}: {a.dtype or 'scalar'} {a.kernel_shape or a.value}" for a in one.arguments)
-    problem = Problem(one.name, one.description, "", lines, "trn1", "nki_legacy")
+    problem = problem_of(one, "trn1", "nki_legacy")
     kernel = Kernel(one.baselines["nki_legacy"].read_text(), "nki_legacy")
     return PlanRequest(problem, 1, 1, Candidate(1, 0, kernel, None, id=7), 0, index, 0, earlier=earlier)
 
@@ -150,22 +148,6 @@ async def test_a_kernel_that_can_not_be_read_has_no_plans() -> None:
     ask = request(workload("silu"))
     broken = replace(ask.parent, kernel=Kernel("def kernel(x:\n", "nki_legacy"))
     assert await RulesProposer().plan(replace(ask, parent=broken)) is None
-
-
-@pytest.mark.parametrize(
-    ("line", "shape"),
-    [
-        ("x: float32 (128, 512)", (128, 512)),
-        ("x float32 [128, 512]", (128, 512)),
-        ("x: 128x512:float32", (128, 512)),
-        ("g: float32 (1024,)", (1024,)),
-        ("eps: 1e-05", None),
-    ],
-)
-def test_shapes_are_read_from_argument_lines(line: str, shape: tuple[int, ...] | None) -> None:
-    from acceld.proposers.rules.proposer import _shape
-
-    assert _shape(line) == shape
 
 
 async def test_rules_neither_repair_nor_teach() -> None:

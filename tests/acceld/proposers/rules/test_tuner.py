@@ -12,7 +12,7 @@ from acceld.model import Candidate, Kernel, Plan
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.timing.timeline import timeline
-from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem
+from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument
 from acceld.proposers.rules.proposer import TunedRules, moves
 from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
 from tests.acceld.proposers.rules.test_rules import SILU
@@ -116,7 +116,7 @@ def tuned(limit: int = 20, time: Callable[[Kernel], Awaitable[Timed | None]] = s
 
 
 def request(index: int, earlier: Sequence[Plan] = ()) -> PlanRequest:
-    problem = Problem("any", "", "", ("x: float32 (128, 1024)",), "trn1", "nki_legacy")
+    problem = Problem("any", "", "", (ProblemArgument("x", (128, 1024), "float32"),), "trn1", "nki_legacy")
     parent = Candidate(1, 0, Kernel(SILU, "nki_legacy"), None, id=7)
     return PlanRequest(problem, 1, 1, parent, 0, index, 0, earlier=tuple(earlier))
 
