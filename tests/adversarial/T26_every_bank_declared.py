@@ -1,5 +1,5 @@
 # expect: truthful
-# workload: rope_single_freq_apply
+# workload: st_rope
 # at_least: 0.6
 """Halves and doubles beside eight tiles that hold every bank of PSUM by address."""
 
@@ -11,7 +11,7 @@ import neuronxcc.nki.language as nl
 
 @nki.jit
 def kernel(x, cos, sin):
-    out = nl.ndarray((128, 262144), dtype=nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((128, 32768), dtype=nl.float32, buffer=nl.shared_hbm)
     p = nl.arange(128)[:, None]
     h = nl.arange(64)[:, None]
     w = nl.arange(2048)[None, :]
@@ -34,7 +34,7 @@ def kernel(x, cos, sin):
     bank6[h, f] = nl.copy(first)
     bank7 = nl.ndarray((nl.par_dim(64), 512), dtype=nl.float32, buffer=ncc.psum.mod_alloc(base_bank=7))
     bank7[h, f] = nl.copy(first)
-    for tile in nl.affine_range(128):
+    for tile in nl.affine_range(16):
         x_tile = nl.ndarray((nl.par_dim(128), 2048), dtype=nl.float32, buffer=nl.sbuf)
         out_tile = nl.ndarray((nl.par_dim(128), 2048), dtype=nl.float32, buffer=nl.sbuf)
         x_tile[p, w] = nl.load(x[p, 2048 * tile + w])

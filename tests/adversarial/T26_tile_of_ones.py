@@ -1,5 +1,5 @@
 # expect: truthful
-# workload: rope_single_freq_apply
+# workload: st_rope
 # at_least: 0.6
 """Multiplies by a tile of ones before each tensor_tensor."""
 
@@ -10,14 +10,14 @@ import neuronxcc.nki.language as nl
 
 @nki.jit
 def kernel(x, cos, sin):
-    out = nl.ndarray((128, 262144), dtype=nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((128, 32768), dtype=nl.float32, buffer=nl.shared_hbm)
     p = nl.arange(128)[:, None]
     h = nl.arange(64)[:, None]
     w = nl.arange(2048)[None, :]
     f = nl.arange(512)[None, :]
     ones = nl.ndarray((nl.par_dim(64), 1), dtype=nl.float32, buffer=nl.sbuf)
     ones[h, nl.arange(1)[None, :]] = nisa.memset((64, 1), 1.0, dtype=nl.float32)
-    for tile in nl.affine_range(128):
+    for tile in nl.affine_range(16):
         x_tile = nl.ndarray((nl.par_dim(128), 2048), dtype=nl.float32, buffer=nl.sbuf)
         out_tile = nl.ndarray((nl.par_dim(128), 2048), dtype=nl.float32, buffer=nl.sbuf)
         x_tile[p, w] = nl.load(x[p, 2048 * tile + w])

@@ -455,7 +455,7 @@ async def test_a_key_that_makes_no_sense_now_is_greyed_and_says_why_when_pressed
 @pytest.mark.parametrize(
     ("keys", "route", "list_id", "text"),
     [
-        ("5", "/v1/insights", "insights", "No insight yet: they are written when a rewrite clearly wins or loses."),
+        ("5", "/v1/insights", "insights", "No insight yet. Models write insights, rewrite rules do not."),
         ("9", "/v1/tables", "tables", "There are no tables."),
         ("8 d", "/v1/logs", "log", "The daemon has written nothing."),
     ],

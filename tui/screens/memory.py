@@ -82,7 +82,7 @@ class MemoryScreen(ConsoleScreen):
         rows = sorted(self._insights.values(), key=self._order)
         palette = self.palette
         insights = self.query_one("#insights", LineList)
-        none_yet = "No insight yet: they are written when a rewrite clearly wins or loses."
+        none_yet = "No insight yet. Models write insights, rewrite rules do not."
         insights.empty = self.nothing("No insight has these words." if self.query_text else none_yet, "insights")
         insights.border_title = f"Insights {len(rows)}"
         insights.border_subtitle = f"by {self.SORTS[self.sort]}" if self.sort else ""
