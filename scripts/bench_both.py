@@ -104,7 +104,7 @@ async def _timed(evaluator: Remembering, found: Workload, chip: str, kernel: Ker
     reported = await timed_with_hidden(EvaluationRequest(kernel, found.name, chip), found, evaluator.evaluate)
     if reported is None or reported.latency_us is None:
         return None
-    return Timed(reported.latency_us, reported.program_sha256)
+    return Timed(reported.latency_us, reported.program_sha256, reported.profile)
 
 
 async def run(

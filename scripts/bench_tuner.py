@@ -125,7 +125,7 @@ async def tried(
         if reported is None or reported.latency_us is None or reported.profile is None:
             return None
         instructions = max(instructions, reported.profile.counters.get("instruction_count", 0.0))
-        return Timed(reported.latency_us, reported.program_sha256)
+        return Timed(reported.latency_us, reported.program_sha256, reported.profile)
 
     tuner = Tuner(clock, partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes), limit=_MANY, seed=seed)
     root = await tuner.root(kernel.text)

@@ -328,7 +328,9 @@ class Builder:
         request = EvaluationRequest(kernel, spec.workload, spec.chip, workload_folder=spec.workload_folder)
         own = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         found = await timed_with_hidden(request, own, self._router.evaluate)
-        return None if found is None or found.latency_us is None else Timed(found.latency_us, found.program_sha256)
+        if found is None or found.latency_us is None:
+            return None
+        return Timed(found.latency_us, found.program_sha256, found.profile)
 
     def _shares(self, run: int, roles: RoleTable) -> Callable[[Role, int], Awaitable[Mapping[str, float]]]:
         """Return a function that gives each model's share of a role's calls, by its gain in earlier iterations."""

@@ -12,6 +12,11 @@ def busy_share(profile: Profile | None, engine: str) -> float:
     return sum(us for name, us in profile.engines_us.items() if engine in name.lower()) / profile.latency_us
 
 
+def idle_share(profile: Profile) -> float:
+    """Return the share of the latency in which the busiest engine is idle; more overlap can save no more."""
+    return max(0.0, 1.0 - max((busy_share(profile, name.lower()) for name in profile.engines_us), default=0.0))
+
+
 def spilled(profile: Profile | None) -> bool:
     """Return True if values went to HBM and back because SBUF was full."""
     return profile is not None and profile.counters.get("spill_save_bytes", 0) > 0

@@ -74,24 +74,32 @@ def _findings(
     for rule in all_rules():
         for finding in rule.find(kernel, profile) if api in rule.apis else ():
             (refused if finding.rewrite is None else applicable).append(Suggestion(finding.site, rule))
-    applicable.sort(key=lambda one: (-one.site.benefit, one.site.rule, one.site.line, one.site.key))
+    applicable.sort(
+        key=lambda one: (-one.rule.promise(one.site, profile), one.site.rule, one.site.line, one.site.key)
+    )
     return applicable, refused
 
 
-def moves(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = ()) -> list[Move]:
-    """Return every rewrite of a kernel, most promising first; none if the source can not be read."""
+def moves(
+    source: str, profile: Profile | None = None, *, api: str, shapes: Shapes = (), dtypes: Dtypes = ()
+) -> list[Move]:
+    """Return every rewrite of a kernel, most promising first; none if the source can not be read.
+
+    ``profile`` is the kernel's own. Moves are the same without one, but less is known of what they promise.
+    """
     try:
         kernel = _read(source, api, shapes, dtypes)
-        found = [one for rule in all_rules() if api in rule.apis for one in rule.find(kernel, None)]
+        found = [(rule, one) for rule in all_rules() if api in rule.apis for one in rule.find(kernel, profile)]
     except RuleRefused:
         return []
     listed = []
-    for finding in found:
+    for rule, finding in found:
         if finding.rewrite is not None:
             site = finding.site
             for variant in site.variants:
                 step = f"{site.rule} {variant.name}, line {site.line}{site.key and f' ({site.key})'}"
-                listed.append(Move(step, site.rule, site.benefit, partial(_moved, finding.rewrite, variant)))
+                promise = rule.promise(site, profile)
+                listed.append(Move(step, site.rule, promise, partial(_moved, finding.rewrite, variant)))
     return sorted(listed, key=lambda move: (-move.benefit, move.step))
 
 
@@ -281,7 +289,9 @@ class TunedRules(RulesProposer):
         kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
         text: str | None = kernel.text
         for step in request.plan.data["steps"]:
-            found = await asyncio.to_thread(moves, text or "", kernel.api, shapes, dtypes)
+            found = await asyncio.to_thread(
+                moves, text or "", api=kernel.api, shapes=shapes, dtypes=dtypes
+            )
             move = next((one for one in found if one.step == step), None)
             text = await asyncio.to_thread(move.apply) if move is not None else None
             if text is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from acceld.errors import AcceldError
 from acceld.model import Profile
+from acceld.proposers.rules.profiles import busy_share
 
 Source = Any
 """A kernel's parsed source: a ``KernelModule`` for NKI, a ``TritonModule`` for Triton, a ``CModule`` for C."""
@@ -67,6 +68,8 @@ class Rule(ABC):
     apis: frozenset[str]
     change_class: str
     """loop_order, tile_width, fusion, engine, spill, dma or mixed."""
+    relieves: tuple[str, ...] = ()
+    """Engines that get less work. Empty if the benefit does not depend on how busy they are, or already counts it."""
 
     @abstractmethod
     def find(self, kernel: Source, profile: Profile | None) -> Iterator[Finding]:
@@ -87,6 +90,14 @@ class Rule(ABC):
     ) -> Finding:
         """Return a place where the rule applies; the arguments are those of :class:`Site`."""
         return Finding(Site(self.name, line, precondition, plan, variants, benefit, gain_percent, key), rewrite)
+
+    def promise(self, site: Site, profile: Profile | None) -> float:
+        """Return the share of the latency that a place is expected to save: its benefit, times the busy share of the
+        busiest engine that the rule relieves.
+        """
+        if profile is None or not profile.latency_us or not self.relieves:
+            return site.benefit
+        return site.benefit * min(1.0, max(busy_share(profile, engine) for engine in self.relieves))
 
     def refused(self, line: int, reason: str, wish: str, key: str = "") -> Finding:
         """Return a place where the rule refuses; ``wish`` describes the change that it does not make, ``reason`` why."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from acceld.model import Profile
 
 _FRONT = 16
 """Number of kernels whose moves are compared."""
@@ -20,6 +22,8 @@ _ROUND = 8
 _AGAIN = 0.8
 """Factor on a rule's expected saving for each further move by the same rule on a kernel. Fitted: 0.8 is better than 1.
 """
+_TRUST = 2
+"""Number of timed moves of a rule that count as much as the benefit it states. Chosen, not fitted."""
 _POPULATION = 16
 _GENERATION = 24
 
@@ -43,6 +47,7 @@ class Timed:
 
     latency_us: float
     program_sha256: str
+    profile: Profile | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(eq=False)
@@ -71,8 +76,8 @@ class Tuned:
 
 Clock = Callable[[str], Awaitable[Timed | None]]
 """Times a kernel; None if it can not be traced or breaks a rule of the chip."""
-Moves = Callable[[str], Sequence[Move]]
-"""Finds the moves of a kernel, best first. Called in a thread."""
+Moves = Callable[[str, Profile | None], Sequence[Move]]
+"""Finds the moves of a kernel with its profile, best first. Called in a thread."""
 
 
 class Tuner:
@@ -109,7 +114,7 @@ class Tuner:
     async def moves(self, one: Tuned) -> Sequence[Move]:
         """Return the kernel's moves. They are searched for only once."""
         if one.moves is None:
-            one.moves = await asyncio.to_thread(self._moves, one.text)
+            one.moves = await asyncio.to_thread(self._moves, one.text, one.timed.profile)
         return one.moves
 
     async def time(self, tries: Sequence[tuple[Tuned, int]]) -> list[Tuned | None]:
@@ -150,25 +155,39 @@ def _rank(one: Tuned) -> tuple[float, int, str]:
 
 
 async def promise(tuner: Tuner, root: Tuned) -> None:
-    """Try the moves that promise the least latency, over the fastest kernels with untried moves.
+    """Try each rule once on the root, then the moves that promise the least latency, over the fastest kernels with
+    untried moves.
 
-    A move promises its kernel's latency less the share that its rule expects to save. So a kernel with only weak moves
-    is not preferred to a slower one with a promising move. Each further move of a rule on the same kernel promises less,
-    because a rule's moves tend to save the same time. For each set of rules, one kernel at a time is extended.
+    A move promises its kernel's latency less the share that its rule is expected to save: its benefit at first, and more
+    and more what the rule's moves saved so far. So a kernel with only weak moves is not preferred to a slower one with a
+    promising move. Each further move of a rule on the same kernel promises less, because a rule's moves tend to save the
+    same time. For each set of rules, one kernel at a time is extended.
     """
-    while tuner.left > 0:
-        front = _front(tuner)
-        if not front:
-            return
-        tries: list[tuple[float, int, int]] = []
-        for number, one in enumerate(front):
-            earlier = Counter[str]()
-            for place, move in enumerate(await tuner.moves(one)):
-                if place not in one.tried:
-                    saved = move.benefit * _AGAIN ** earlier[move.rule]
-                    tries.append((one.latency_us * (1.0 - saved), number, place))
-                earlier[move.rule] += 1
-        await tuner.time([(front[number], place) for _, number, place in sorted(tries)[:_ROUND]])
+    saved: defaultdict[str, list[float]] = defaultdict(list)
+    firsts: dict[str, int] = {}
+    for place, move in enumerate(await tuner.moves(root)):
+        firsts.setdefault(move.rule, place)
+    tries = [(root, place) for place in firsts.values()]
+    while tries:
+        for (one, place), new in zip(tries, await tuner.time(tries), strict=True):
+            share = 0.0 if new is None else max(0.0, 1.0 - new.latency_us / one.latency_us)
+            saved[(await tuner.moves(one))[place].rule].append(share)
+        tries = await _promising(tuner, saved) if tuner.left > 0 else []
+
+
+async def _promising(tuner: Tuner, saved: Mapping[str, Sequence[float]]) -> list[tuple[Tuned, int]]:
+    """Return the moves that promise the least latency, after the shares that each rule's moves saved so far."""
+    front = _front(tuner)
+    found: list[tuple[float, int, int]] = []
+    for number, one in enumerate(front):
+        earlier = Counter[str]()
+        for place, move in enumerate(await tuner.moves(one)):
+            if place not in one.tried:
+                seen = saved.get(move.rule, ())
+                share = (_TRUST * move.benefit + sum(seen)) / (_TRUST + len(seen)) * _AGAIN ** earlier[move.rule]
+                found.append((one.latency_us * (1.0 - share), number, place))
+            earlier[move.rule] += 1
+    return [(front[number], place) for _, number, place in sorted(found)[:_ROUND]]
 
 
 def _front(tuner: Tuner) -> list[Tuned]:

@@ -35,6 +35,7 @@ class CompositeActivation(Rule):
     source = "nki.isa.activation: cost max(MIN_II, N); list of supported activation functions"
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "fusion"
+    relieves = ("vector", "scalar")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every such sequence, except a sigmoid that is part of a silu."""

@@ -30,6 +30,7 @@ class ConsumePsum(Rule):
     source = "nki.isa.tensor_tensor: cost max(MIN_II, N) if one input is in PSUM and the other in SBUF"
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "engine"
+    relieves = ("vector", "scalar")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every such copy."""

@@ -42,6 +42,7 @@ class FoldScalars(Rule):
     source = "nki.isa: costs of tensor_scalar, activation and scalar_tensor_tensor"
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "fusion"
+    relieves = ("vector", "scalar")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every pair of instructions that can be folded."""

@@ -58,6 +58,7 @@ class FuseNests(Rule):
     source = "AWS NKI architecture guide: SBUF size; neuron-profile spill_save_bytes and spill_reload_bytes"
     apis = frozenset({"nki_legacy"})
     change_class = "spill"
+    relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every pair of nests that can be fused."""

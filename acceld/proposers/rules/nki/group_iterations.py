@@ -57,6 +57,7 @@ class GroupIterations(Rule):
     )
     apis = frozenset({"nki_legacy"})
     change_class = "loop_order"
+    relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield the nests whose inner loop reads more than SBUF holds. Those that can not be regrouped have the reason."""

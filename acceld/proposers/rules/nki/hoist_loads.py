@@ -44,6 +44,7 @@ class HoistLoads(Rule):
     source = "AWS NKI performance guide: data reuse; NKI migration guide: loops are unrolled as written"
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "dma"
+    relieves = ("dma",)
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every such load."""

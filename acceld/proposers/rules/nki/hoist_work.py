@@ -28,6 +28,7 @@ class HoistWork(Rule):
     source = "nki.isa.nc_transpose and nc_matmul: cost on the tensor engine; AWS NKI performance guide: operational intensity"
     apis = frozenset({"nki_legacy"})
     change_class = "loop_order"
+    relieves = ("tensor", "vector", "scalar", "dma")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every parallel loop that repeats such work. If the work can not be moved, the finding has the reason."""

@@ -21,6 +21,7 @@ from acceld.proposers.rules.nki.source.building import STEP, emitted, prefix, re
 from acceld.proposers.rules.nki.source.nests import inside, substance
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import TRANSFERS, Item, Loop, Statement, flatten, names_in
+from acceld.proposers.rules.profiles import idle_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PRODUCTS = ("matmul", "nc_matmul")
@@ -65,7 +66,7 @@ class PipelineStages(Rule):
                     precondition=f"iterations of {loop.variable} are parallel, and {names} have a place for each of them",
                     plan=f"In an iteration of {loop.variable}, the work from line {stages.rest[0].line} on waits for the "
                     f"{stages.kind} before it. Make {names} of the next iteration before finishing this one.",
-                    benefit=0.2,
+                    benefit=0.2 if profile is None else min(0.3, idle_share(profile)),
                     gain_percent=(-5.0, 30.0),
                     key=f"{number}",
                 )

@@ -41,6 +41,7 @@ class SwapOperands(Rule):
     source = "nki.isa.nc_matmul: operands of at most 128 and 512 columns; nki.isa.nc_transpose on the tensor engine"
     apis = frozenset({"nki_legacy"})
     change_class = "mixed"
+    relieves = ("tensor", "vector", "scalar")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every transpose of a result of products and element-wise work on them."""

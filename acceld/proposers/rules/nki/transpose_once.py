@@ -41,6 +41,7 @@ class TransposeOnce(Rule):
     source = "nki.language.matmul and AWS NKI performance guide: an inserted PE transpose of x when transpose_x=False"
     apis = frozenset({"nki_legacy"})
     change_class = "loop_order"
+    relieves = ("tensor", "vector", "scalar")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every such product."""

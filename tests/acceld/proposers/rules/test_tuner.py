@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from acceld.model import Candidate, Kernel, Plan
+from acceld.model import Candidate, Kernel, Plan, Profile, Source
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.timing.timeline import timeline
@@ -21,7 +21,7 @@ from tests.acceld.proposers.rules.test_rules import SILU
 LATENCIES = {"": 10.0, "a": 11.0, "ab": 4.0, "b": 12.0, "c": 9.0, "abc": 3.0, "ac": 10.5, "bc": 11.5}
 
 
-def letters(text: str) -> list[Move]:
+def letters(text: str, profile: Profile | None) -> list[Move]:
     """Return one move for each letter that the text lacks."""
     return [Move(one, one, 0.1, partial("".join, sorted({*text, one}))) for one in "abcd" if one not in text]
 
@@ -61,7 +61,7 @@ async def test_the_limit_is_the_number_of_timed_kernels(strategy: str) -> None:
 
 
 async def test_a_rule_with_many_places_leaves_room_for_another_that_promises_nearly_as_much() -> None:
-    def many(text: str) -> list[Move]:
+    def many(text: str, profile: Profile | None) -> list[Move]:
         places = [Move(f"a{number}", "a", 0.3, partial(str, f"{text} a{number}")) for number in range(20)]
         return [*places, Move("b", "b", 0.2, partial(str, f"{text} b"))] if text == "root" else []
 
@@ -75,7 +75,7 @@ async def test_a_rule_with_many_places_leaves_room_for_another_that_promises_nea
     root = await tuner.root("root")
     assert root is not None
     await STRATEGIES["promise"](tuner, root)
-    assert "root b" in asked and asked[1:3] == ["root a0", "root a1"]
+    assert asked[1:4] == ["root a0", "root b", "root a1"]
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -182,7 +182,7 @@ async def test_a_step_that_does_not_apply_any_more_gives_no_code_and_the_reason(
 
 
 def test_a_source_that_can_not_be_read_has_no_moves() -> None:
-    assert moves("def kernel(:", "nki_legacy") == []
+    assert moves("def kernel(:", api="nki_legacy") == []
 
 
 def test_fewer_steps_come_first_where_latencies_tie() -> None:
@@ -190,3 +190,53 @@ def test_fewer_steps_come_first_where_latencies_tie() -> None:
     for steps in (("a", "b"), ("c",)):
         tuner.seen["".join(steps)] = Tuned("", steps, steps, Timed(1.0, "".join(steps)))
     assert [one.steps for one in tuner.fastest()] == [("c",), ("a", "b")]
+
+
+async def test_a_rule_whose_moves_saved_nothing_promises_less() -> None:
+    def many(text: str, profile: Profile | None) -> list[Move]:
+        strong = [Move(f"a{number}", "a", 0.3, partial(str, f"{text} a{number}")) for number in range(9)]
+        weak = [Move(f"b{number}", "b", 0.2, partial(str, f"{text} b{number}")) for number in range(9)]
+        return [*strong, *weak] if text == "root" else []
+
+    asked: list[str] = []
+
+    async def clock(text: str) -> Timed:
+        asked.append(text)
+        return Timed(7.0 if "b" in text else 10.0, text)
+
+    tuner = Tuner(clock, many, limit=12)
+    root = await tuner.root("root")
+    assert root is not None
+    await STRATEGIES["promise"](tuner, root)
+    assert asked[1:3] == ["root a0", "root b0"] and asked[3] == "root b1"
+
+
+def profile(**busy_us: float) -> Profile:
+    return Profile(Source.SIMULATED, "trn1", "nki_legacy", 100.0, "compiler_legacy", engines_us=busy_us)
+
+
+def test_a_move_promises_less_where_the_engines_that_it_relieves_are_idle() -> None:
+    def promised(found: Profile | None) -> dict[str, float]:
+        return {move.step: move.benefit for move in moves(SILU, found, api="nki_legacy", shapes=((128, 1024),))}
+
+    known, (busy, idle) = promised(None), (promised(profile(scalar=80.0)), promised(profile(scalar=10.0, dma=90.0)))
+    assert set(busy) == set(idle) <= set(known)
+    (activation,) = [step for step in known if step.startswith("composite_activation")]
+    assert busy[activation] == 0.8 * known[activation] and idle[activation] == 0.1 * known[activation]
+
+
+async def test_a_kernel_is_extended_with_what_its_own_profile_promises() -> None:
+    seen: list[Profile | None] = []
+
+    def watched(text: str, found: Profile | None) -> list[Move]:
+        seen.append(found)
+        return []
+
+    async def clock(text: str) -> Timed:
+        return Timed(1.0, text, profile(vector=50.0))
+
+    tuner = Tuner(clock, watched, limit=8)
+    root = await tuner.root("root")
+    assert root is not None
+    await STRATEGIES["promise"](tuner, root)
+    assert seen == [profile(vector=50.0)]
