@@ -2,7 +2,8 @@
 files.
 
 A suite is searched in slices. A slice is a run of one kernel from its best version so far. Every kernel gets a first
-slice. Then the next slice goes to the kernel that gained most per second in its last one, until nothing gains any more.
+slice. Then the next slice goes to the kernel that gained most per second in its last one. When none gained, kernels that
+ran out of time get longer slices.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from acceld.workloads import Workload
 
 LEAST_GAIN = 1.005
 """Gain below which a slice counts as having found nothing."""
+FRUITLESS_SLICES = 2
+"""Slices without gain, one after another, after which a kernel gets no more."""
 _RESAMPLED = 2000
 
 
@@ -97,6 +100,8 @@ class Slice:
     elapsed_s: float
     before_us: float
     after_us: float
+    cut_short: bool = False
+    """True if it used up its time, so that a longer slice may find more."""
 
     @property
     def gain(self) -> float:
@@ -128,7 +133,8 @@ class Row:
 def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str]) -> str | None:
     """Return the entry for the next slice; None if no slice is worthwhile.
 
-    An entry without a slice comes first, in order; then the one whose last slice gained most per second.
+    An entry without a slice comes first, in order; then the one whose last slice gained most per second; then those
+    whose last slice gained nothing because its time was over.
     """
     for name in open_entries:
         if not done.get(name):
@@ -138,7 +144,16 @@ def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str])
         for name in open_entries
         if (last := done[name][-1]).gain >= LEAST_GAIN
     }
-    return max(rates, key=lambda name: rates[name]) if rates else None
+    if rates:
+        return max(rates, key=lambda name: rates[name])
+    short = [name for name in open_entries if done[name][-1].cut_short and fruitless(done[name]) < FRUITLESS_SLICES]
+    return min(short, key=lambda name: len(done[name]), default=None)
+
+
+def fruitless(slices: Sequence[Slice]) -> int:
+    """Return the number of slices without gain since the last gain. Each next slice is twice as long."""
+    gains = [one.gain >= LEAST_GAIN for one in slices]
+    return gains[::-1].index(True) if True in gains else len(gains)
 
 
 @dataclass(frozen=True, slots=True)

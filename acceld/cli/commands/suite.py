@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from acceld.client import Client
     from acceld.search.suites import Entry, Row, Slice, Suite
 
-_SLICES = 3
+_SLICES = 2
 """Number of time slices for each kernel if all got the same number."""
+_LEAST_S = 30.0
+"""Shortest first slice of a kernel."""
+_ANSWER_S = 1800.0
+"""Seconds in which a competitor's kernel is evaluated by the strict gate."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,18 +66,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from acceld.cli.connect import connected
-    from acceld.search.suites import figures_of, next_entry
+    from acceld.search.suites import figures_of, fruitless, next_entry
 
     suite = _suite(arguments)
     if arguments.hours <= 0:
         raise UsageError("--hours must be more than 0")
     _, client = connected(arguments.home)
+    share_s = max(_LEAST_S, arguments.hours * 3600 / (_SLICES * len(suite.entries)))
     done: dict[str, list[Slice]] = {}
     rows: dict[str, list[dict[str, Any]]] = {}
     for entry in suite.entries:
         name = _run_name(suite, arguments, entry)
         for outcome in _earlier(client, name):
-            _note(done, rows, entry, outcome)
+            _note(done, rows, entry, outcome, share_s)
     entries = {_label(entry): entry for entry in suite.entries}
     waiting = list(entries)
     spent_s = sum(one.elapsed_s for each in done.values() for one in each)
@@ -82,12 +87,13 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         while (left_s := ends - time.monotonic()) > 0 and (label := next_entry(done, waiting)) is not None:
             try:
-                outcome = _slice(client, suite, arguments, entries[label], rows.get(label, []), left_s, len(waiting))
+                length_s = min(left_s, share_s * 2 ** fruitless(done.get(label, ())))
+                outcome = _slice(client, suite, arguments, entries[label], rows.get(label, []), length_s)
             except AcceldError as error:
                 notes[label] = error.message
                 waiting.remove(label)
                 continue
-            _note(done, rows, entries[label], outcome)
+            _note(done, rows, entries[label], outcome, length_s)
             if label not in done:
                 notes[label] = outcome["message"]
                 waiting.remove(label)
@@ -139,14 +145,20 @@ def _earlier(client: Client, name: str) -> list[dict[str, Any]]:
 
 
 def _note(
-    done: dict[str, list[Slice]], rows: dict[str, list[dict[str, Any]]], entry: Entry, outcome: dict[str, Any]
+    done: dict[str, list[Slice]],
+    rows: dict[str, list[dict[str, Any]]],
+    entry: Entry,
+    outcome: dict[str, Any],
+    length_s: float,
 ) -> None:
+    """Note a run of ``length_s`` at most as a slice of its entry, if it has latencies."""
     from acceld.search.suites import Slice
 
     before, after = outcome["baseline_latency_us"], outcome["best_latency_us"]
     if before is not None and after is not None:
         label = _label(entry)
-        done.setdefault(label, []).append(Slice(outcome["run"], outcome["elapsed_s"], before, after))
+        elapsed_s = outcome["elapsed_s"]
+        done.setdefault(label, []).append(Slice(outcome["run"], elapsed_s, before, after, elapsed_s >= length_s))
         rows.setdefault(label, []).append(outcome)
 
 
@@ -156,10 +168,9 @@ def _slice(
     arguments: argparse.Namespace,
     entry: Entry,
     earlier: Sequence[Mapping[str, Any]],
-    left_s: float,
-    waiting: int,
+    length_s: float,
 ) -> dict[str, Any]:
-    """Optimize one kernel from its best version so far, for its share of the time and money that is left."""
+    """Optimize one kernel from its best version so far, for a time and for its share of the money."""
     from acceld.cli.commands.optimize import as_body, specification
     from acceld.cli.main import parser_of
 
@@ -168,9 +179,8 @@ def _slice(
     options = {"proposer": arguments.proposer, "preset": arguments.preset, "chip": arguments.chip}
     options |= {"api": arguments.api, "backend": arguments.backend, "strategy": strategy}
     words += [word for name, value in options.items() if value for word in (f"--{name}", value)]
-    share_s = min(left_s, max(30.0, arguments.hours * 3600 / (_SLICES * len(suite.entries))))
     spec, _ = specification(parser_of("optimize").parse_args(words))
-    search = replace(spec.search, time_limit_s=share_s)
+    search = replace(spec.search, time_limit_s=length_s)
     if arguments.usd is not None:
         search = replace(search, budget_usd=arguments.usd / (_SLICES * len(suite.entries)))
     body = as_body(replace(spec, search=search, name=_run_name(suite, arguments, entry)))
@@ -198,8 +208,10 @@ def _wait(client: Client, number: int) -> None:
 
 def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) -> dict[str, tuple[float | None, str]]:
     """Return each competitor's latency after the strict gate, or the reason why it has none."""
+    from acceld.client import Client
     from acceld.search.suites import kernels_in
 
+    patient = Client(client.home, timeout_s=_ANSWER_S)
     labels = {_label(entry): entry for entry in suite.entries}
     found: dict[str, tuple[float | None, str]] = {}
     for label, path in kernels_in(Path(arguments.competitors), list(labels)).items():
@@ -210,7 +222,7 @@ def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) ->
         body |= {name: value for name in ("api", "chip", "backend") if (value := getattr(arguments, name))}
         kernel |= {"api": body["api"]} if "api" in body else {}
         try:
-            result = client.send("POST", "/v1/evaluations", body)
+            result = patient.send("POST", "/v1/evaluations", body)
         except AcceldError as error:
             found[label] = (None, error.message)
             continue

@@ -74,9 +74,7 @@ def _findings(
     for rule in all_rules():
         for finding in rule.find(kernel, profile) if api in rule.apis else ():
             (refused if finding.rewrite is None else applicable).append(Suggestion(finding.site, rule))
-    applicable.sort(
-        key=lambda one: (-one.rule.promise(one.site, profile), one.site.rule, one.site.line, one.site.key)
-    )
+    applicable.sort(key=lambda one: (-one.rule.promise(one.site, profile), one.site.rule, one.site.line, one.site.key))
     return applicable, refused
 
 
@@ -289,9 +287,7 @@ class TunedRules(RulesProposer):
         kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
         text: str | None = kernel.text
         for step in request.plan.data["steps"]:
-            found = await asyncio.to_thread(
-                moves, text or "", api=kernel.api, shapes=shapes, dtypes=dtypes
-            )
+            found = await asyncio.to_thread(moves, text or "", api=kernel.api, shapes=shapes, dtypes=dtypes)
             move = next((one for one in found if one.step == step), None)
             text = await asyncio.to_thread(move.apply) if move is not None else None
             if text is None:

@@ -14,6 +14,7 @@ from acceld.search.suites import (
     compared,
     family,
     figures_of,
+    fruitless,
     geometric_mean,
     kernels_in,
     next_entry,
@@ -68,6 +69,15 @@ def test_the_next_slice_goes_where_the_last_gained_most_a_second() -> None:
     assert next_entry(done, ["a", "b", "c"]) == "b"
     assert next_entry(done, ["a", "c"]) == "a"
     assert next_entry(done, ["c"]) is None
+
+
+def test_a_kernel_that_ran_out_of_time_gets_longer_slices_when_none_gains() -> None:
+    short, over = Slice(1, 60.0, 100.0, 100.0, cut_short=True), Slice(1, 20.0, 100.0, 100.0)
+    gained = Slice(1, 60.0, 200.0, 100.0, cut_short=True)
+    assert next_entry({"a": [short], "b": [gained]}, ["a", "b"]) == "b"
+    assert next_entry({"a": [short], "b": [gained, over], "c": [over]}, ["a", "b", "c"]) == "a"
+    assert next_entry({"a": [short, short], "b": [gained, over]}, ["a", "b"]) is None
+    assert [fruitless(one) for one in ([], [gained], [short], [gained, short], [short, short])] == [0, 0, 1, 1, 2]
 
 
 def test_a_mean_is_geometric_and_its_interval_is_of_kernels() -> None:
