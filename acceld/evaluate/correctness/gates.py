@@ -152,6 +152,8 @@ class TrialResult:
 
 WHOLE = "integers"
 """Name of the variant of small whole numbers."""
+REPEATED = (WHOLE, "sparse")
+"""Names of the variants whose elements have few different values."""
 
 
 def splits(workload: Workload, variant: str, floor: Errors) -> bool:
@@ -228,7 +230,9 @@ def check_errors(
 def _tolerance(workload: Workload, variant: str, noise: Errors, *, split: bool) -> Tolerance:
     banded = is_banded(variant)
     published = math.inf if banded or (split and variant != OWN) else workload.tolerance
-    return tolerance_from(noise, published, split=split, edge=banded, mixed=variant == SPECIAL)
+    return tolerance_from(
+        noise, published, split=split, edge=banded, mixed=variant == SPECIAL, repeated=variant in REPEATED
+    )
 
 
 def least_tolerance(workload: Workload, variant: str) -> Tolerance:

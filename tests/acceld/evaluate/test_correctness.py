@@ -122,6 +122,24 @@ def test_a_normalization_shifted_by_an_element_of_80_passes_where_magnitudes_are
     assert tolerance_from(floor, 2e-5, mixed=True).admits(shifted)
 
 
+def test_equal_terms_may_be_added_one_after_the_other_where_values_repeat() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.normal(0.0, 4.0, (256, 512)).astype(np.float32) * (rng.random((256, 512)) < 0.1)
+
+    def normalized(x: Any) -> Any:
+        weight = np.exp(x - x.max(axis=1, keepdims=True))
+        return weight / weight.sum(axis=1, keepdims=True), weight / np.cumsum(weight, axis=1)[:, -1:]
+
+    reference = normalized(x.astype(np.float64))[0]
+    floor, scanned = (compare(one, reference) for one in normalized(x))
+    assert not tolerance_from(floor, 2e-5).admits(scanned)
+    assert tolerance_from(floor, 2e-5, repeated=True).admits(scanned)
+
+
+def test_exact_results_have_to_be_exact_where_values_repeat() -> None:
+    assert tolerance_from(NONE, 2e-5, repeated=True) == tolerance_from(NONE, 2e-5)
+
+
 def test_the_tolerance_has_a_least_and_a_greatest_value() -> None:
     least = tolerance_from(NONE, 1.0)
     assert (least.rel_l2, least.worst_row, least.element) == (2e-7, 1e-6, 1e-3)
