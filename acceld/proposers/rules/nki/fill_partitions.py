@@ -24,7 +24,8 @@ from acceld.proposers.rules.nki.source.building import keywords, renamed
 from acceld.proposers.rules.nki.source.nests import accesses, all_accesses
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement, names_in
-from acceld.proposers.rules.records import Finding, Rule, Variant
+from acceld.proposers.rules.nki.stacked_rows import Stacking, fewest_rows
+from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
 
 _PARTITIONS = 128
 _BEGINNINGS = (32, 64)
@@ -55,12 +56,18 @@ class FillPartitions(Rule):
         "tiles of 64 leave half the lanes of every engine and half the DMA engines idle."
     )
     source = "AWS NKI performance guide: partition utilization; Trainium DMA overview"
-    apis = frozenset({"nki"})
+    apis = frozenset({"nki", "nki_legacy"})
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every loop whose tiles all have 32 partitions or all have 64 partitions."""
+        """Yield every loop whose tiles all have 32 partitions or all have 64 partitions.
+
+        In the legacy API also every loop whose instructions use such tiles, or halves of larger ones.
+        """
         for loop in kernel.loops:
+            if kernel.api == "nki_legacy":
+                yield from self._halves(kernel, loop)
+                continue
             low = _low(kernel, loop)
             if isinstance(low, str):
                 yield self.refused(loop.line, low, f"Fill {_PARTITIONS} partitions in loop {loop.variable}")
@@ -82,6 +89,32 @@ class FillPartitions(Rule):
                     gain_percent=(10.0, 50.0),
                     key=loop.variable,
                 )
+
+    def _halves(self, kernel: KernelModule, loop: Loop) -> Iterator[Finding]:
+        rows = fewest_rows(kernel, loop)
+        if rows is None:
+            return
+        try:
+            Stacking(kernel, loop, rows).source()
+        except RuleRefused as refusal:
+            yield self.refused(loop.line, refusal.message, f"Fill {_PARTITIONS} partitions in loop {loop.variable}")
+            return
+        factor = _PARTITIONS // rows
+        yield self.found(
+            loop.line,
+            partial(_stacked, kernel, loop, rows),
+            Variant(f"{factor} iterations", {"factor": factor}),
+            precondition=f"iterations of {loop.variable} share nothing, and every operation works on each partition alone",
+            plan=f"Instructions of loop {loop.variable} use {rows} of {_PARTITIONS} partitions. Let {factor} iterations lie "
+            "one below the other, with a tile for each part, so that each instruction does their work at once.",
+            benefit=1.0 - rows / _PARTITIONS,
+            gain_percent=(10.0, 50.0),
+            key=loop.variable,
+        )
+
+
+def _stacked(kernel: KernelModule, loop: Loop, rows: int, _: Variant) -> str:
+    return Stacking(kernel, loop, rows).source()
 
 
 def _low(kernel: KernelModule, loop: Loop) -> _Low | str | None:

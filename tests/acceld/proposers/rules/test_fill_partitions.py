@@ -7,7 +7,7 @@ import pytest
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.timing.timeline import timeline
-from tests.acceld.proposers.rules.kernels import applied, arrays, assert_same, current, sites
+from tests.acceld.proposers.rules.kernels import applied, arrays, assert_same, current, legacy, sites
 
 LOW = current(
     "x, y",
@@ -71,3 +71,63 @@ def test_iterations_that_are_not_alike_on_every_partition_stay(old: str, new: st
     if "one = " in new:
         source = source.replace("operand0=total", "operand0=one")
     assert sites("fill_partitions", source, SHAPES) == []
+
+
+HALVES = legacy(
+    "x, cos",
+    """
+    rows, length = x.shape
+    out = nl.ndarray((rows, length), dtype=x.dtype, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    upper = nl.arange(64)[:, None]
+    lower = upper + 64
+    width = 512
+    f = nl.arange(width)[None, :]
+    for at in range(0, length, width):
+        x_tile = nl.ndarray((rows, width), dtype=x.dtype, buffer=nl.sbuf)
+        x_tile[p, f] = nl.load(x[p, f + at])
+        # the same for both halves
+        angle = nl.load(cos[upper, f + at])
+        even = x_tile[upper, f]
+        odd = nl.copy(x_tile[lower, f])
+        result = nl.ndarray((rows, width), dtype=x_tile.dtype, buffer=nl.sbuf)
+        turned = nisa.tensor_tensor(odd, angle, op=nl.multiply)
+        result[upper, f] = nisa.tensor_tensor(even, turned, op=nl.subtract)
+        result[lower, f] = nisa.tensor_tensor(odd, angle, op=nl.add)
+        nl.store(out[p, f + at], value=result)
+    return out
+""",
+)
+HALVED = [(128, 2048), (64, 2048)]
+
+
+def test_halves_that_are_used_apart_get_tiles_of_their_own_that_hold_two_iterations() -> None:
+    after = applied("fill_partitions", HALVES, HALVED)
+    assert "for at in range(0, length, 2 * width):" in after and "# the same for both halves" in after
+    assert after.count("nl.load(x[") == 4 and after.count("nl.store(") == 4 and after.count("tensor_tensor") == 3
+    assert "x[64 + nl.arange(64)[:, None], f + (at + width)]" in after and "x_tile = " not in after
+    assert_same(HALVES, after, *arrays(*HALVED))
+
+
+def test_a_parallel_loop_of_stacked_halves_has_half_the_iterations() -> None:
+    parallel = HALVES.replace("range(0, length, width)", "nl.affine_range(4)").replace("f + at", "f + width * at")
+    after = applied("fill_partitions", parallel, HALVED)
+    assert "nl.affine_range(2)" in after and "f + width * (2 * at + 1)" in after
+    assert_same(parallel, after, *arrays(*HALVED))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("width = 512", "width = 2048"),  # a single iteration
+        ("cos[upper, f + at]", "cos[upper, f + at], mask=f < 500"),
+        ("nisa.tensor_tensor(odd, angle, op=nl.add)", "nisa.tensor_tensor(odd, weight, op=nl.add)"),  # same in all
+        ("op=nl.add)", "op=nl.add)\n        nl.store(out[p, f], value=result)"),  # the order of stores would change
+        ("even = x_tile[upper, f]", "even = result_before[upper, f]"),
+        ("odd = nl.copy(x_tile[lower, f])", "odd = nl.softmax(x_tile[lower, f], axis=[1])"),
+        ("    return out", "    nl.store(out[upper, f], value=turned)\n    return out"),
+    ],
+)
+def test_halves_of_iterations_that_share_something_stay_as_they_are(old: str, new: str) -> None:
+    changed = HALVES.replace(old, new)
+    assert changed != HALVES and sites("fill_partitions", changed, HALVED) == []
