@@ -23,6 +23,7 @@ from acceld.proposers.interface import (
 )
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.spelling import spelled_out
 from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant
 from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
 from acceld.targets import ALL_DEVICES
@@ -42,33 +43,40 @@ class Suggestion:
 
 
 def suggestions(
-    source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = (), profile: Profile | None = None
+    source: str,
+    api: str,
+    shapes: Shapes = (),
+    dtypes: Dtypes = (),
+    profile: Profile | None = None,
+    entry: str = "",
 ) -> list[Suggestion]:
     """Return everything that the rules would change in a kernel, best first.
 
     ``shapes`` are those of the kernel's tensor arguments in order, None for scalars, and ``dtypes`` their dtypes; without
     them less is proven. Raises RuleRefused if the source can not be read.
     """
-    return _findings(source, api, shapes, dtypes, profile)[0]
+    return _findings(source, api, shapes, dtypes, profile, entry)[0]
 
 
-def refusals(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = ()) -> list[Suggestion]:
+def refusals(source: str, api: str, shapes: Shapes = (), dtypes: Dtypes = (), entry: str = "") -> list[Suggestion]:
     """Return the places that match a rule's pattern, but at which the rule refuses. The precondition of a place is the
     reason.
     """
-    return _findings(source, api, shapes, dtypes, None)[1]
+    return _findings(source, api, shapes, dtypes, None, entry)[1]
 
 
-def rewrite(source: str, api: str, site: Site, variant: Variant, shapes: Shapes = (), dtypes: Dtypes = ()) -> str:
+def rewrite(
+    source: str, api: str, site: Site, variant: Variant, shapes: Shapes = (), dtypes: Dtypes = (), entry: str = ""
+) -> str:
     """Return the kernel's source after ``variant`` of ``site``. Raises RuleRefused with the reason."""
-    return rule_named(site.rule).apply(_read(source, api, shapes, dtypes), site, variant)
+    return rule_named(site.rule).apply(_read(source, api, shapes, dtypes, entry), site, variant)
 
 
 def _findings(
-    source: str, api: str, shapes: Shapes, dtypes: Dtypes, profile: Profile | None
+    source: str, api: str, shapes: Shapes, dtypes: Dtypes, profile: Profile | None, entry: str
 ) -> tuple[list[Suggestion], list[Suggestion]]:
     """Return the places where the rules of an API apply, best first, and those where they refuse."""
-    kernel = _read(source, api, shapes, dtypes)
+    kernel = _read(source, api, shapes, dtypes, entry)
     applicable: list[Suggestion] = []
     refused: list[Suggestion] = []
     for rule in all_rules():
@@ -79,14 +87,20 @@ def _findings(
 
 
 def moves(
-    source: str, profile: Profile | None = None, *, api: str, shapes: Shapes = (), dtypes: Dtypes = ()
+    source: str,
+    profile: Profile | None = None,
+    *,
+    api: str,
+    shapes: Shapes = (),
+    dtypes: Dtypes = (),
+    entry: str = "",
 ) -> list[Move]:
     """Return every rewrite of a kernel, most promising first; none if the source can not be read.
 
     ``profile`` is the kernel's own. Moves are the same without one, but less is known of what they promise.
     """
     try:
-        kernel = _read(source, api, shapes, dtypes)
+        kernel = _read(source, api, shapes, dtypes, entry)
         found = [(rule, one) for rule in all_rules() if api in rule.apis for one in rule.find(kernel, profile)]
     except RuleRefused:
         return []
@@ -109,11 +123,11 @@ def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _read(source: str, api: str, shapes: Shapes, dtypes: Dtypes) -> Source:
+def _read(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> Source:
     for device in ALL_DEVICES:
         if api in device.readers:
             return plugins.named(device.readers[api])(source, api, shapes)
-    return KernelModule(source, api, shapes, dtypes)
+    return KernelModule(spelled_out(source), api, shapes, dtypes, entry=entry)
 
 
 class RulesProposer:
@@ -176,7 +190,7 @@ class RulesProposer:
                     self._found.clear()
                 try:
                     self._found[key] = await asyncio.to_thread(
-                        _findings, kernel.text, kernel.api, shapes, dtypes, profile
+                        _findings, kernel.text, kernel.api, shapes, dtypes, profile, kernel.entry
                     )
                 except RuleRefused:
                     self._found[key] = ([], [])
@@ -190,7 +204,9 @@ class RulesProposer:
         kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
         variant = site.variants[request.index]
         try:
-            text = await asyncio.to_thread(rewrite, kernel.text, kernel.api, site, variant, shapes, dtypes)
+            text = await asyncio.to_thread(
+                rewrite, kernel.text, kernel.api, site, variant, shapes, dtypes, kernel.entry
+            )
         except RuleRefused as refusal:
             return Attempt(request.plan.id, request.index, None, refusal.message)
         return Attempt(request.plan.id, request.index, text)
@@ -265,7 +281,7 @@ class TunedRules(RulesProposer):
         async def clock(text: str) -> Timed | None:
             return await self._time(replace(kernel, text=text))
 
-        find = partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes)
+        find = partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry)
         tuner = Tuner(clock, find, limit=self._limit, seed=self._seed, is_over=self._over())
         root = await tuner.root(kernel.text)
         if root is None:
@@ -287,7 +303,9 @@ class TunedRules(RulesProposer):
         kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
         text: str | None = kernel.text
         for step in request.plan.data["steps"]:
-            found = await asyncio.to_thread(moves, text or "", api=kernel.api, shapes=shapes, dtypes=dtypes)
+            found = await asyncio.to_thread(
+                moves, text or "", api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry
+            )
             move = next((one for one in found if one.step == step), None)
             text = await asyncio.to_thread(move.apply) if move is not None else None
             if text is None:

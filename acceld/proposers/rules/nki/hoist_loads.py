@@ -71,7 +71,12 @@ def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
     if load.kind != "op" or load.op != ("dma_copy" if kernel.api == "nki" else "load") or kernel.mask(load):
         return None
     target, source = load.target, load.reads.get("src")
-    if target is None or target.dims is not None or source is None or source.name not in kernel.parameters:
+    if (
+        target is None
+        or target.dims is not None
+        or source is None
+        or source.name not in {*kernel.parameters, *kernel.other_shapes}
+    ):
         return None
     names, shape = source.variables, kernel.extents(source)
     if names is None or shape is None or len(shape) != 2 or shape[0] > 128 or kernel.writers(source.name):

@@ -27,6 +27,8 @@ class ExpressionReader(SourceText):
         """Names of index expressions, by name."""
         self.constants: dict[str, int] = {}
         """Extents that a shape was unpacked to."""
+        self.other_shapes: set[str] = set()
+        """Names of arguments, or of tensors in HBM, in another shape."""
         self.buffers: dict[str, Buffer] = {}
         self.ambiguous: set[str] = set()
         """Names with more than one possible meaning."""
@@ -75,9 +77,11 @@ class ExpressionReader(SourceText):
             inner = self.number(node.expression)
             return None if inner is None else -inner
         if isinstance(node, cst.Name):
+            if node.value in self.ambiguous:
+                return None
             if node.value in self.constants:
                 return float(self.constants[node.value])
-            if node.value in self.aliases and node.value not in self.ambiguous:
+            if node.value in self.aliases:
                 return self.number(self.aliases[node.value])
         if isinstance(node, cst.BinaryOperation):
             left, right = self.number(node.left), self.number(node.right)
@@ -91,6 +95,9 @@ class ExpressionReader(SourceText):
             callee = self.text(node.func)
             if (callee.endswith(".type") and "dtype" in callee) or callee.startswith("np.float"):
                 return self.number(node.args[0].value)
+            if callee in ("np.sqrt", "math.sqrt"):
+                inner = self.number(node.args[0].value)
+                return inner**0.5 if inner is not None and inner >= 0 else None
         return None
 
     def affine(self, node: cst.BaseExpression) -> Affine | None:
@@ -104,6 +111,8 @@ class ExpressionReader(SourceText):
             return None if inner is None else inner.times(-1)
         if isinstance(node, cst.Subscript):
             return self._extent(node) or self._range(node)
+        if isinstance(node, cst.Call) and self.text(node.func) in ("min", "max"):
+            return self._least(node)
         if isinstance(node, cst.Attribute) and self.text(node.value).endswith("tile_size"):
             limit = TILE_SIZES.get(node.attr.value)
             return None if limit is None else Affine(limit)
@@ -125,9 +134,11 @@ class ExpressionReader(SourceText):
     def _named(self, name: str) -> Affine | None:
         if name in self.loop_variables:
             return Affine.of_variable(name)
+        if name in self.ambiguous:
+            return None
         if name in self.constants:
             return Affine(self.constants[name])
-        if name in self.aliases and name not in self.ambiguous:
+        if name in self.aliases:
             return self.affine(self.aliases[name])
         return None
 
@@ -140,6 +151,16 @@ class ExpressionReader(SourceText):
         (variable,) = left.variables
         sign = "//" if whole else "%"
         return Affine.of(Symbol(f"({left.constant}+{left.terms}){sign}{divisor}", variable))
+
+    def _least(self, node: cst.Call) -> Affine | None:
+        """Return the least or greatest of whole numbers."""
+        given = [
+            self.constant(argument.value) for argument in node.args if argument.keyword is None and not argument.star
+        ]
+        numbers = [one for one in given if one is not None]
+        if len(numbers) != len(node.args) or len(numbers) < 2:
+            return None
+        return Affine(min(numbers) if self.text(node.func) == "min" else max(numbers))
 
     def _extent(self, node: cst.Subscript) -> Affine | None:
         """Return the extent of ``x.shape[1]`` for a tensor with a known shape; None otherwise."""

@@ -12,7 +12,8 @@ that is not understood has kind ``other``; rules refuse to change code that it c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
@@ -57,9 +58,16 @@ class SourceReader(ExpressionReader):
         super().__init__(source, wrapper.module)
         self._positions = wrapper.resolve(PositionProvider)
         self.function = self._find(entry)
-        self.parameters = [p.name.value for p in self.function.params.params]
+        parameters = self.function.params.params
+        self.parameters = [p.name.value for p in parameters]
         self.shapes = dict(zip(self.parameters, shapes, strict=False))
         self.dtypes = dict(zip(self.parameters, dtypes, strict=False))
+        self._bound = Counter(_bound_names(self.function.body))
+        self._counted = frozenset(_counted_names(self.function.body))
+        if shapes:  # all arguments are known, so that the other parameters have their defaults
+            self._constants((p.name.value, p.default) for p in parameters[len(shapes) :] if p.default is not None)
+        self._constants(_module_names(self.module))
+        self._bound.update(self.parameters)
         self.items: list[Item] = self._body(self.function.body, None)
 
     def _find(self, entry: str) -> cst.FunctionDef:
@@ -72,6 +80,13 @@ class SourceReader(ExpressionReader):
         if len(jitted) == 1:
             return jitted[0]
         raise RuleRefused("there is no kernel function")
+
+    def _constants(self, given: Iterable[tuple[str, cst.BaseExpression]]) -> None:
+        """Keep the numbers that names stand for throughout the function."""
+        for name, value in given:
+            is_number = self.affine(value) is not None or self.number(value) is not None
+            if is_number and name not in self._bound and name not in self._counted:
+                self.aliases[name] = value
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return offsets of the text behind ``node``."""
@@ -152,18 +167,28 @@ class SourceReader(ExpressionReader):
             if isinstance(value, cst.Call) and self.callee(value) in DECLARATIONS:
                 self._declare(statement, name, value)
                 return
-            if self.affine(value) is not None or self.constant(value) is not None:
+            if self.affine(value) is not None or self.number(value) is not None:
                 statement.kind = "alias"
-                if name in self.aliases or name in self.buffers:
+                if self._bound[name] > 1 or name in self._counted:
                     self.ambiguous.add(name)
                 self.aliases[name] = value
                 return
+            if isinstance(value, cst.Call) and self._is_other_shape(name, value):
+                statement.kind = "alias"
+                return
         if isinstance(value, cst.Call):
             self._operation(statement, target, value)
-        elif isinstance(value, cst.BinaryOperation) and isinstance(target, cst.Name):
+        elif isinstance(value, cst.BinaryOperation) if isinstance(target, cst.Name) else self._copies(target, value):
             statement.kind, statement.op, statement.target = "op", "expression", self.access(target)
             statement.args = {"x": value}
             self._reads(statement)
+
+    def _copies(self, target: cst.BaseExpression, value: cst.BaseExpression) -> bool:
+        """Return True if ``target = value`` writes into a declared tile the value of tiles."""
+        into = self.access(target)
+        if into is None or into.name not in self.buffers:
+            return False
+        return isinstance(value, cst.BinaryOperation) or self.access(value) is not None
 
     def _addition(self, statement: Statement, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
         """Read ``target += value``."""
@@ -179,13 +204,40 @@ class SourceReader(ExpressionReader):
         shape = self.known_shape(value)
         for position, element in enumerate(target.elements):
             if isinstance(element.value, cst.Name) and shape and position < len(shape) and shape[position] is not None:
-                self.constants[element.value.value] = int(shape[position] or 0)
+                name = element.value.value
+                if self._bound[name] > 1 or name in self._counted:
+                    self.ambiguous.add(name)
+                self.constants[name] = int(shape[position] or 0)
+
+    def _is_other_shape(self, name: str, call: cst.Call) -> bool:
+        """Return True if ``name`` is an argument or a tensor in HBM in another shape, such as ``x.reshape((128, 8, 64))``.
+
+        The tensor must have no other name: apart from its shape, it is only returned.
+        """
+        if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "reshape" or len(call.args) != 1:
+            return False
+        tensor, shape = call.func.value, self.known_shape(call.args[0].value)
+        if not isinstance(tensor, cst.Name) or shape is None or None in shape or self._bound[name] > 1:
+            return False
+        if tensor.value not in self.parameters and not self._is_in_hbm(tensor.value):
+            return False
+        if self._bound[tensor.value] > 1:
+            return False
+        if _uses(self.function.body, tensor.value) != 1:
+            return False
+        self.shapes[name] = tuple(extent for extent in shape if extent is not None)
+        self.dtypes[name] = self.dtypes.get(tensor.value, "")
+        self.other_shapes.add(name)
+        return True
+
+    def _is_in_hbm(self, name: str) -> bool:
+        return name in self.buffers and self.buffers[name].space.endswith("hbm")
 
     def _declare(self, statement: Statement, name: str, call: cst.Call) -> None:
         statement.kind, statement.op = "declaration", self.callee(call)
         statement.args = self._arguments(call, {statement.op: ("shape", "dtype")})
         statement.target = Access(name, None, call)
-        if name in self.buffers:
+        if self._bound[name] > 1:
             self.ambiguous.add(name)
         shape: list[int | None] = []
         axis = 0
@@ -258,3 +310,62 @@ class SourceReader(ExpressionReader):
 
         walk(node)
         return found
+
+
+def _bound_names(node: cst.CSTNode) -> Iterator[str]:
+    """Yield the names that a function's statements bind, each time they do. ``tile += x`` binds nothing new."""
+    if isinstance(node, cst.AssignTarget | cst.AnnAssign | cst.For | cst.NamedExpr | cst.CompFor):
+        yield from _plain_names(node.target)
+    elif isinstance(node, cst.AsName):
+        yield from _plain_names(node.name)
+    elif isinstance(node, cst.FunctionDef | cst.ClassDef):
+        yield node.name.value
+    for child in below(node):
+        yield from _bound_names(child)
+
+
+def _counted_names(node: cst.CSTNode) -> Iterator[str]:
+    """Yield the names of augmented assignments such as ``count += 1``."""
+    if isinstance(node, cst.AugAssign):
+        yield from _plain_names(node.target)
+    for child in below(node):
+        yield from _counted_names(child)
+
+
+def _plain_names(target: cst.CSTNode) -> Iterator[str]:
+    if isinstance(target, cst.Name):
+        yield target.value
+    elif isinstance(target, cst.Tuple | cst.List | cst.Element | cst.StarredElement):
+        for child in below(target):
+            yield from _plain_names(child)
+
+
+def _module_names(module: cst.Module) -> list[tuple[str, cst.BaseExpression]]:
+    """Return the names that a module's own statements bind once, with their values."""
+    count = Counter(_bound_names(module))
+    found = []
+    for line in module.body:
+        if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
+            match line.body[0]:
+                case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value) if (
+                    count[name] == 1
+                ):
+                    found.append((name, value))
+    return found
+
+
+def _uses(node: cst.CSTNode, name: str) -> int:
+    """Return how often a name is used for anything but its ``shape`` or ``dtype``, or to be returned."""
+    if isinstance(node, cst.Name):
+        return node.value == name
+    if isinstance(node, cst.Attribute):
+        return (
+            0 if node.attr.value in ("shape", "dtype") and isinstance(node.value, cst.Name) else _uses(node.value, name)
+        )
+    if isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Name):
+        return 0
+    if isinstance(node, cst.Return) and isinstance(node.value, cst.Name | cst.Tuple):
+        return 0
+    if isinstance(node, cst.Arg):
+        return _uses(node.value, name)
+    return sum(_uses(child, name) for child in below(node))

@@ -19,7 +19,14 @@ class KernelModule(SourceReader):
 
     def reread(self, source: str) -> KernelModule:
         """Read another source of the same kernel, with the same arguments."""
-        return KernelModule(source, self.api, tuple(self.shapes.values()), tuple(self.dtypes.values()))
+        shapes = [self.shapes[name] for name in self.parameters if name in self.shapes]
+        dtypes = [self.dtypes[name] for name in self.parameters if name in self.dtypes]
+        return KernelModule(source, self.api, shapes, dtypes, entry=self.function.name.value)
+
+    @cached_property
+    def _asked(self) -> set[str]:
+        """Names whose shapes are being found."""
+        return set()
 
     @cached_property
     def statements(self) -> list[Statement]:
@@ -81,7 +88,7 @@ class KernelModule(SourceReader):
 
     def space_of(self, name: str) -> str:
         """Return the memory of a buffer or tile: hbm, sbuf, psum, or empty if it is not known."""
-        if name in self.parameters:
+        if name in self.parameters or name in self.other_shapes:
             return "hbm"
         if name in self.buffers:
             space = self.buffers[name].space
@@ -122,7 +129,7 @@ class KernelModule(SourceReader):
                 for w, dim in zip(widths, access.dims, strict=True)
                 if w is not None and (dim.full or dim.extent is not None or (dim.form is not None and dim.form.ranges))
             ]
-            return (*kept, 1) if len(kept) == 1 else tuple(kept)
+            return (*kept, 1) if len(kept) == 1 else tuple(kept) or None
         if access.name in self.buffers:
             buffer = self.buffers[access.name]
             known = [extent for extent in buffer.shape[buffer.partition_axis :] if extent is not None]
@@ -132,12 +139,18 @@ class KernelModule(SourceReader):
 
     def _whole(self, name: str) -> tuple[int | None, ...] | None:
         """Return the full shape of the buffer called ``name``."""
-        if name in self.parameters:
+        if name in self.parameters or name in self.other_shapes:
             return self.shapes.get(name)
         if name in self.buffers:
             return self.buffers[name].shape
         writers = self.writers(name)
-        return self.tile_shape(writers[0]) if writers and writers[0].target is not None else None
+        if not writers or writers[0].target is None or name in self._asked:
+            return None
+        self._asked.add(name)  # a tile that is made from itself has no shape yet
+        try:
+            return self.tile_shape(writers[0])
+        finally:
+            self._asked.remove(name)
 
     def tile_shape(self, statement: Statement) -> tuple[int, ...] | None:
         """Return the shape of the tile a statement makes; None if it is not known."""

@@ -1,0 +1,305 @@
+"""Spell out names in a kernel's source, so that rules see buffers where the kernel uses names of their parts.
+
+For example ::
+
+    for j in nl.affine_range(8):
+        part = keys[0:128, nl.ds(512 * j, 512)]
+        scores = nisa.nc_matmul(query, part)
+
+becomes ::
+
+    for j in nl.affine_range(8):
+        # part = keys[0:128, nl.ds(512 * j, 512)]
+        scores = nisa.nc_matmul(query, keys[0:128, nl.ds(512 * j, 512)])
+
+Spelled out are views of tensors and tiles, dtypes, and, inside of loops, indices. All are values without side effects.
+A name is left alone unless every use follows its definition in the same block, and nothing that it stands for is bound
+again before the end of that block. Every line keeps its number.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from acceld.parsing import parse
+from acceld.proposers.rules.editing import Edits, SourceText
+from acceld.proposers.rules.nki.source.syntax import CURRENT, DECLARATIONS, LEGACY, LOOPS
+
+_SCOPES: tuple[type[ast.AST], ...] = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp),
+    *(ast.GeneratorExp, ast.JoinedStr, ast.Global, ast.Nonlocal, ast.Match),
+)
+_DTYPES = (
+    "dtype",
+    "float32",
+    "bfloat16",
+    "float16",
+    "tfloat32",
+    "int32",
+    "uint8",
+    "int8",
+    "float8_e4m3",
+    "float8_e5m2",
+)
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
+_PLAIN_PLACES = (ast.Subscript, ast.Slice, ast.Tuple, ast.Call, ast.keyword, ast.Assign)
+_MAKES_TILE = frozenset({*LEGACY, *CURRENT, *DECLARATIONS, "reshape"})
+_CHANGES_LIST = frozenset("append clear extend insert pop remove reverse sort update".split())
+_ROUNDS = 8
+
+Place = tuple[int, int]
+
+
+def spelled_out(source: str) -> str:
+    """Return ``source`` with its names spelled out, or as it is if it does not parse."""
+    for _ in range(_ROUNDS):  # each round spells out the names whose values have no such name
+        try:
+            tree = parse(source)
+        except (SyntaxError, ValueError):
+            return source
+        edits = Edits(source)
+        text = SourceText(source)
+        found = [_spell(text, node, edits) for node in tree.body if isinstance(node, ast.FunctionDef)]
+        if not any(found):
+            return source
+        source = edits.apply()
+    return source
+
+
+@dataclass(slots=True)
+class _Definition:
+    """A statement ``name = value``, and the rest of its block, where the name may be replaced."""
+
+    node: ast.Assign
+    name: str
+    value: ast.expr
+    ends: Place
+
+    @property
+    def begins(self) -> Place:
+        return _end(self.node)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(one.id for one in ast.walk(self.value) if isinstance(one, ast.Name))
+
+    def covers(self, place: Place) -> bool:
+        return self.begins <= place < self.ends
+
+
+@dataclass(slots=True)
+class _Function:
+    """The names of a function: where each is bound and used."""
+
+    parameters: frozenset[str]
+    bound: dict[str, list[tuple[Place, ast.stmt | None]]] = field(default_factory=dict)
+    """Places where a name is bound, with the assignment or loop that does it; None for anything else."""
+    used: dict[str, list[tuple[ast.Name, ast.AST]]] = field(default_factory=dict)
+    """Uses of a name with the nodes around them."""
+    elsewhere: set[str] = field(default_factory=set)
+    """Names that occur in another scope or in a formatted string."""
+    changed: set[str] = field(default_factory=set)
+    """Names of objects that change if they are lists: an element is assigned, or a method such as ``append`` is called."""
+
+
+def _spell(text: SourceText, function: ast.FunctionDef, edits: Edits) -> bool:
+    """Spell out the names of one function whose values have no such name. Return True if there was one."""
+    names = _names(function)
+    indices = _indices(names)
+    candidates = [
+        one for one in _definitions(function.body, False, text) if _stands_for_value(one[0], one[1], names, indices)
+    ]
+    defined: dict[str, list[_Definition]] = {}
+    for one, _ in candidates:
+        defined.setdefault(one.name, []).append(one)
+    good = {name: found for name, found in defined.items() if _is_replaceable(name, found, names)}
+    done = False
+    for name, found in good.items():
+        if any(one.names & good.keys() for one in found):
+            continue
+        done = True
+        for definition in found:
+            _comment_out(text, definition.node, edits)
+        for use, around in names.used[name]:
+            definition = next(one for one in found if one.covers(_start(use)))
+            written = ast.unparse(definition.value)
+            plain = isinstance(around, _PLAIN_PLACES) or not isinstance(definition.value, ast.BinOp | ast.UnaryOp)
+            edits.replace(_offset(text, _start(use)), _offset(text, _end(use)), written if plain else f"({written})")
+    return done
+
+
+def _names(function: ast.FunctionDef) -> _Function:
+    given = function.args
+    listed = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    found = _Function(frozenset(one.arg for one in listed if one is not None))
+
+    def walk(node: ast.AST, around: ast.AST, statement: ast.stmt | None) -> None:
+        if isinstance(node, _SCOPES):
+            found.elsewhere |= {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+            found.elsewhere |= {getattr(node, "name", "")}
+            return
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                found.used.setdefault(node.id, []).append((node, around))
+            else:
+                by = statement if isinstance(statement, ast.Assign | ast.For) else None
+                found.bound.setdefault(node.id, []).append((_start(node), by))
+        elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.value, ast.Name):
+            if isinstance(node.ctx, ast.Store) or getattr(node, "attr", "") in _CHANGES_LIST:
+                found.changed.add(node.value.id)
+        elif isinstance(node, ast.alias):
+            found.bound.setdefault((node.asname or node.name).partition(".")[0], []).append((_start(node), None))
+        elif isinstance(node, ast.ExceptHandler):
+            found.elsewhere.add(node.name or "")
+        for child in ast.iter_child_nodes(node):
+            walk(child, node, node if isinstance(node, ast.stmt) else statement)
+
+    for statement in function.body:
+        walk(statement, function, None)
+    return found
+
+
+def _indices(names: _Function) -> frozenset[str]:
+    """Return the names that only stand for whole numbers or index ranges."""
+    found = {name for name in names.bound if name not in names.parameters and name not in names.elsewhere}
+    changed = True
+    while changed:
+        wrong = {name for name in found if not all(_binds_index(name, by, found) for _, by in names.bound[name])}
+        found -= wrong
+        changed = bool(wrong)
+    return frozenset(found)
+
+
+def _binds_index(name: str, statement: ast.stmt | None, indices: set[str]) -> bool:
+    if isinstance(statement, ast.For):
+        call = statement.iter
+        is_range = isinstance(call, ast.Call) and _last(call.func) in LOOPS
+        return is_range and isinstance(statement.target, ast.Name) and statement.target.id == name
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    target, value = statement.targets[0], statement.value
+    if isinstance(target, ast.Tuple):
+        return isinstance(value, ast.Attribute) and value.attr == "shape"
+    return isinstance(target, ast.Name) and _is_index(value, indices)
+
+
+def _is_index(node: ast.expr, indices: set[str] | frozenset[str]) -> bool:
+    match node:
+        case ast.Constant(value=value):
+            return type(value) is int
+        case ast.Name(id=name):
+            return name in indices
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _is_index(operand, indices)
+        case ast.BinOp(left=left, op=op, right=right):
+            return isinstance(op, _ARITHMETIC) and _is_index(left, indices) and _is_index(right, indices)
+        case ast.Attribute(value=ast.Attribute(attr="tile_size")):
+            return True
+        case ast.Subscript(value=ast.Attribute(attr="shape"), slice=ast.Constant()):
+            return True
+        case ast.Subscript(value=ast.Call(func=function, args=[extent], keywords=[])):
+            return _last(function) == "arange" and _is_index(extent, indices)
+    return False
+
+
+def _definitions(body: Sequence[ast.stmt], in_loop: bool, text: SourceText) -> Iterator[tuple[_Definition, bool]]:
+    """Yield each assignment to a name that has its lines for itself, and whether it stands in a loop."""
+    for statement in body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_alone(text, statement):
+                yield _Definition(statement, name, value, _end(body[-1])), in_loop
+            case ast.For() | ast.While():
+                yield from _definitions(statement.body, True, text)
+            case ast.If():
+                yield from _definitions(statement.body, in_loop, text)
+                yield from _definitions(statement.orelse, in_loop, text)
+
+
+def _stands_for_value(one: _Definition, in_loop: bool, names: _Function, indices: frozenset[str]) -> bool:
+    value = one.value
+    if isinstance(value, ast.Attribute) and value.attr in _DTYPES:
+        return isinstance(value.value, ast.Name)
+    if in_loop and _is_index(value, indices):
+        return not isinstance(value, ast.Constant | ast.Name)
+    return isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and _is_view(value, names, indices)
+
+
+def _is_view(value: ast.Subscript, names: _Function, indices: frozenset[str]) -> bool:
+    """Return True for a part of a tensor or tile, which shares its elements."""
+    assert isinstance(value.value, ast.Name)
+    base = value.value.id
+    if base in names.elsewhere or not (base in names.bound or base in names.parameters - names.changed):
+        return False
+    if not all(isinstance(by, ast.Assign) and _makes_tile(by.value) for _, by in names.bound.get(base, [])):
+        return False
+    parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
+    return all(_is_part(part, indices) for part in parts)
+
+
+def _makes_tile(value: ast.expr) -> bool:
+    """Return True for the call of a function of a module, such as ``nl.load(...)``."""
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MAKES_TILE
+
+
+def _is_part(part: ast.expr, indices: frozenset[str]) -> bool:
+    match part:
+        case ast.Slice(lower=lower, upper=upper, step=None):
+            return all(one is None or _is_index(one, indices) for one in (lower, upper))
+        case ast.Call(func=function, args=[start, size], keywords=[]) if _last(function) == "ds":
+            return _is_index(start, indices) and _is_index(size, indices)
+    return _is_index(part, indices)
+
+
+def _is_replaceable(name: str, found: Sequence[_Definition], names: _Function) -> bool:
+    """Return True if every use of a name can be replaced by its value."""
+    uses = names.used.get(name, [])
+    if not uses or name in names.elsewhere or name in names.parameters or len(names.bound[name]) != len(found):
+        return False
+    if not all(sum(one.covers(_start(use)) for one in found) == 1 for use, _ in uses):
+        return False
+    if isinstance(found[0].value, ast.Subscript) and any(
+        isinstance(around, ast.Attribute) or (isinstance(around, ast.Subscript) and around.value is use)
+        for use, around in uses
+    ):
+        return False  # a part of a part
+    for one in found:
+        for other in {*one.names, name}:
+            if other in names.elsewhere or any(one.covers(place) for place, _ in names.bound.get(other, [])):
+                return False
+    return True
+
+
+def _comment_out(text: SourceText, node: ast.Assign, edits: Edits) -> None:
+    for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+        start = text.line_starts[line - 1]
+        written = text.source[start : text.line_starts[line]]
+        if written.strip():
+            at = start + len(written) - len(written.lstrip())
+            edits.insert(at, "# ")
+
+
+def _is_alone(text: SourceText, node: ast.stmt) -> bool:
+    start, end = _offset(text, _start(node)), _offset(text, _end(node))
+    after = text.source[end : text.after_line(end)].strip()
+    return not text.source[text.line_start(start) : start].strip() and (not after or after.startswith("#"))
+
+
+def _offset(text: SourceText, place: Place) -> int:
+    line, column = place  # Python counts columns in bytes of UTF-8
+    start = text.line_starts[line - 1]
+    written = text.source[start : text.line_starts[line]].encode()
+    return start + len(written[:column].decode())
+
+
+def _start(node: ast.expr | ast.stmt | ast.alias) -> Place:
+    return node.lineno, node.col_offset
+
+
+def _end(node: ast.expr | ast.stmt) -> Place:
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
+
+
+def _last(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")

@@ -1,0 +1,121 @@
+"""Names that stand for parts of tiles, dtypes and indices: spelled out with the same program, or left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.ir.codec import program_hash
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.spelling import spelled_out
+from acceld.proposers.rules.proposer import moves, rewrite, suggestions
+from tests.acceld.proposers.rules.kernels import arrays, legacy, run
+
+BODY = """
+    kind = nl.float32
+    out = nl.ndarray((128, 1024), dtype=kind, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for block in nl.affine_range(4):
+        first = 256 * block
+        part = tile[0:128, nl.ds(first, 256)]  # one block
+        squares = nl.square(part, dtype=kind)
+        nl.store(out[0:128, first : first + 256], value=squares)
+    return out
+"""
+KERNEL = legacy("x", BODY)
+SHAPES = ((128, 1024),)
+
+
+def digest(source: str) -> str:
+    return program_hash(
+        trace(source, [TensorSpec(shape, "float32") for shape in SHAPES], api="nki_legacy", chip="trn1")
+    )
+
+
+def test_views_dtypes_and_indices_of_loops_are_spelled_out_on_the_same_lines() -> None:
+    spelled = spelled_out(KERNEL)
+    assert digest(spelled) == digest(KERNEL)
+    lines = spelled.splitlines()
+    assert len(lines) == len(KERNEL.splitlines())
+    assert "        # first = 256 * block" in lines
+    assert "        squares = nl.square(tile[0:128, nl.ds(256 * block, 256)], dtype=nl.float32)" in lines
+    assert "        nl.store(out[0:128, 256 * block : (256 * block) + 256], value=squares)" in lines
+    assert spelled_out(spelled) == spelled
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("        squares =", "        first = 128\n        squares ="),  # bound again
+        ("        squares =", "        first += 0\n        squares ="),
+        ("        squares =", "        for first in nl.affine_range(2):\n            pass\n        squares ="),
+        ("    return out", "    rest = first\n    return out"),  # used after its block
+        ("        squares =", "        offset = lambda: first\n        squares ="),  # used at another time
+        ("        first =", "        first = 1 if block else 0\n        first ="),
+    ],
+)
+def test_a_name_with_another_meaning_somewhere_is_left_alone(before: str, after: str) -> None:
+    changed = KERNEL.replace(before, after, 1)
+    assert changed != KERNEL and "        first = 256 * block\n" in spelled_out(changed)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("tile = nl.load(x)", "tile = [nl.load(x)]"),  # an element of a list, which may be exchanged
+        ("        squares =", "        tile = nl.load(x)\n        squares ="),
+        ("nl.square(part,", "nl.square(part[0:128, 0:256],"),  # a part of a part
+    ],
+)
+def test_a_view_is_left_alone_where_it_may_be_another_tile(before: str, after: str) -> None:
+    changed = KERNEL.replace(before, after, 1)
+    assert changed != KERNEL and "        part = tile[" in spelled_out(changed)
+
+
+def test_rules_see_through_names_of_views() -> None:
+    found = [one.site for one in suggestions(KERNEL, "nki_legacy", SHAPES)]
+    site = next(site for site in found if site.rule == "place_engine" or site.rule == "widen_tiles")
+    changed = rewrite(KERNEL, "nki_legacy", site, site.variants[0], SHAPES)
+    (x,) = arrays(*SHAPES)
+    assert (run(changed, x) == run(KERNEL, x)).all()
+
+
+def test_a_kernel_among_other_functions_is_found_by_its_entry() -> None:
+    other = KERNEL.replace("def kernel(", "def second(").partition("@nki.jit")[2]
+    both = f"{KERNEL.replace('def kernel(', 'def first(')}\n\n@nki.jit{other}"
+    assert not moves(both, api="nki_legacy", shapes=SHAPES)
+    assert moves(both, api="nki_legacy", shapes=SHAPES, entry="second")
+
+
+def test_an_argument_in_another_shape_has_that_shape() -> None:
+    body = BODY.replace("nl.load(x)", "nl.load(flat)").replace(
+        "    tile =", "    flat = x.reshape((128, 1024))\n    tile ="
+    )
+    kernel = KernelModule(legacy("x", body), "nki_legacy", ((1024, 128),))
+    assert kernel.shapes["flat"] == (128, 1024) and kernel.space_of("flat") == "hbm"
+    assert not kernel.ambiguous & {"x", "flat"}
+    twice = KernelModule(legacy("x", body.replace("nl.load(flat)", "nl.load(x)")), "nki_legacy", ((1024, 128),))
+    assert "flat" not in twice.shapes
+
+
+@pytest.mark.parametrize(
+    ("module", "parameters", "shapes", "trips"),
+    [
+        ("BLOCKS = 4\n", "x", SHAPES, 4),
+        ("BLOCKS = 4\nBLOCKS = 8\n", "x", SHAPES, None),
+        ("", "x, BLOCKS=4", SHAPES, 4),
+        ("", "x, BLOCKS=4", (), None),  # a caller may give another number
+        ("LIMIT = 512\nBLOCKS = min(LIMIT, 4)\n", "x", SHAPES, 4),
+    ],
+)
+def test_numbers_of_the_module_and_defaults_are_known(
+    module: str, parameters: str, shapes: tuple[tuple[int, ...], ...], trips: int | None
+) -> None:
+    source = module + legacy(parameters, BODY.replace("affine_range(4)", "affine_range(BLOCKS)"))
+    assert KernelModule(source, "nki_legacy", shapes).loops[0].trips == trips
+
+
+@pytest.mark.parametrize("change", ["blocks += 1", "if True:\n        blocks = 2"])
+def test_a_number_that_changes_is_not_known(change: str) -> None:
+    body = f"\n    blocks = 4\n    {change}" + BODY.replace("affine_range(4)", "affine_range(blocks)")
+    assert KernelModule(legacy("x", body), "nki_legacy", SHAPES).loops[0].trips is None
