@@ -178,7 +178,8 @@ def _aligned(
     theirs = theirs.reshape(-1, theirs.shape[-1])
     rows = ours.size // theirs.shape[1]
     spread = float(np.std(part)) / (float(np.std(theirs)) or 1.0)
-    size = np.exp2(rng.uniform(0, 5, rows)).astype(np.float32) * np.float32(spread)
+    # large enough that a softmax which leaves out the greatest product overflows
+    size = np.exp2(rng.uniform(2.5, 5, rows)).astype(np.float32) * np.float32(spread)
     first = _strata(rows, len(theirs), rng)
     # a near one: a kernel that leaves out both is wrong by their difference
     second = (first + rng.integers(1, 3, rows)) % len(theirs)
