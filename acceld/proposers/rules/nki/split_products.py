@@ -139,10 +139,12 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
     if kernel.api == "nki":
         if not kernel.text_of(declared.declaration, "dtype").endswith("float32"):
             return f"{where} {target.name} is not a sum in float32"
-    elif declared.declaration.op != "zeros":
+    elif declared.declaration.op != "zeros" and not _may_begin_with_zeros(kernel, product, declared.declaration):
         return f"{where} {target.name} is not a sum in PSUM that begins with zeros"
     elif not product.augmented and not _every_iteration(product, target, declared.declaration):
         return f"{where} {target.name} has no place for every product"
+    elif not product.augmented and not _is_only_writer(kernel, product, target):
+        return f"{where} {target.name} is also written elsewhere"
     for access in _operands(product):
         name = access.name
         if name in kernel.ambiguous or kernel.space_of(name) != "sbuf" or name in kernel.parameters:
@@ -176,6 +178,38 @@ def _dtype_givers(kernel: KernelModule, name: str, dtype: str) -> list[str]:
         return []
     loads = [one for one in kernel.writers(name) if one.op == "load" and not kernel.text_of(one, "dtype")]
     return [one.reads["src"].name for one in loads if "src" in one.reads]
+
+
+def _may_begin_with_zeros(kernel: KernelModule, product: Statement, declaration: Statement) -> bool:
+    """Return True if a product overwrites what its buffer held before, so that the buffer may as well hold zeros."""
+    return (
+        declaration.op == "ndarray"
+        and not product.augmented
+        and kernel.text_of(declaration, "dtype").endswith("float32")
+        and isinstance(declaration.small, cst.Assign)
+        and isinstance(declaration.small.value, cst.Call)
+        and isinstance(declaration.small.value.func, cst.Attribute)
+    )
+
+
+def _is_only_writer(kernel: KernelModule, product: Statement, target: Access) -> bool:
+    """Return True if every other statement that writes the buffer provably writes other places of it."""
+    if target.name in kernel.ambiguous or all_accesses(kernel, target.name) is None:
+        return False
+    others = [one.target for one in kernel.writers(target.name) if one is not product]
+    return all(other is not None and _are_apart(target, other) for other in others)
+
+
+def _are_apart(one: Access, other: Access) -> bool:
+    """Return True if two accesses differ by a constant in an index that is one place in both."""
+    if one.dims is None or other.dims is None or len(one.dims) != len(other.dims):
+        return False
+    for a, b in zip(one.dims, other.dims, strict=True):
+        if a.form is not None and b.form is not None and a.extent is None and b.extent is None:
+            apart = a.form - b.form
+            if not (a.form.ranges or b.form.ranges or apart.terms) and apart.constant:
+                return True
+    return False
 
 
 def _every_iteration(product: Statement, target: Access, declaration: Statement) -> bool:
@@ -247,6 +281,7 @@ def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant
             for number, pair in enumerate(pairs)
         ]
         edits.replace(product.start, product.end, f"\n{product.indent}".join(lines))
+        _begin_with_zeros(kernel, product, edits)
     for name in names:
         if name in kernel.buffers:
             _declare(kernel, name, parts[name], language, edits, sides.get(name, "moving") if stacked else "")
@@ -292,6 +327,17 @@ def _product(
         equals = kernel.source.index("=", end)
         edits.replace(equals - product.start, equals - product.start + 1, "+=")
     return edits.apply()
+
+
+def _begin_with_zeros(kernel: KernelModule, product: Statement, edits: Edits) -> None:
+    """Make the legacy buffer that a product overwrites begin with zeros, to which its parts are added."""
+    assert product.target is not None
+    declaration = kernel.buffers[product.target.name].declaration
+    if kernel.api == "nki" or declaration.op != "ndarray":
+        return
+    assert isinstance(declaration.small, cst.Assign) and isinstance(declaration.small.value, cst.Call)
+    assert isinstance(declaration.small.value.func, cst.Attribute)
+    edits.replace(*kernel.span(declaration.small.value.func.attr), "zeros")
 
 
 def _accumulate(kernel: KernelModule, product: Statement, edits: Edits) -> None:

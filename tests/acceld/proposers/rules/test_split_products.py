@@ -74,6 +74,35 @@ def test_parts_of_half_the_partitions_are_stacked() -> None:
     assert three.count("nc_matmul") == 3 and error(HALF, three, HALF_SHAPES) < 1e-5
 
 
+OVERWRITTEN = HALF.replace("total = nl.zeros", "total = nl.ndarray")
+
+
+def test_a_product_that_overwrites_its_buffer_becomes_a_sum_that_begins_with_zeros() -> None:
+    for variant in (0, 1):
+        after = applied("split_products", OVERWRITTEN, HALF_SHAPES, variant=variant)
+        assert "total = nl.zeros(" in after and error(OVERWRITTEN, after, HALF_SHAPES) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("total[row, p, f] = ", "total[1, p, f] = nl.copy(w_first[p, f])\n        total[row, p, f] = "),
+        ("2, nl.par_dim(128), 512), dtype=nl.float32", "2, nl.par_dim(128), 512), dtype=nl.bfloat16"),
+        ("total[row, p, f]", "total[0, p, f]"),  # one place for both iterations
+    ],
+)
+def test_a_product_that_may_not_overwrite_all_of_its_place_stays(old: str, new: str) -> None:
+    changed = OVERWRITTEN.replace(old, new)
+    assert changed != OVERWRITTEN and sites("split_products", changed, HALF_SHAPES) == []
+
+
+def test_products_into_constant_places_of_one_buffer_are_split() -> None:
+    line = next(line for line in OVERWRITTEN.splitlines() if "total[row, p, f] = nisa" in line)
+    other = line.replace("total[row", "total[2 + row")
+    unrolled = OVERWRITTEN.replace(line, f"{line}\n{other}").replace("total = nl.ndarray((2,", "total = nl.ndarray((4,")
+    assert error(unrolled, applied("split_products", unrolled, HALF_SHAPES), HALF_SHAPES) < 1e-5
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
