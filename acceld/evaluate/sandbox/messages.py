@@ -20,7 +20,7 @@ from acceld.model import Failure, Status
 MAX_HEADER = 256 * 1024
 MAX_MESSAGE = 4000
 _LENGTH = struct.Struct("<I")
-_CONTROL = re.compile(r"[^\n\t\x20-\x7e\u00a0-\u2027\u2030-\u205e\u2070-\ud7ff\uf900-\ufffd]")
+_CONTROL = r"[^\n\t\x20-\x7e\u00a0-\u2027\u2030-\u205e\u2070-\ud7ff\uf900-\ufffd]"
 
 
 class BadMessage(AcceldError):
@@ -69,7 +69,10 @@ def clean(text: Any, limit: int = MAX_MESSAGE) -> str:
     """Return a child's text for people and prompts: cut to ``limit``, without control, bidi or private characters."""
     if not isinstance(text, str):
         return ""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[:limit])
+    shown: str = text[:limit]
+    if shown.isascii() and shown.isprintable():  # nearly every text, and the pattern takes 4 ms to compile
+        return shown
+    return re.sub(_CONTROL, "\N{REPLACEMENT CHARACTER}", shown)
 
 
 _CLASSES = {

@@ -7,14 +7,17 @@ import re
 from acceld.model import Kernel
 
 ALWAYS = (
-    "abc ast base64 bisect cmath collections.abc contextlib copy csv ctypes dataclasses datetime decimal dis encodings.idna "
-    "encodings.latin_1 encodings.ascii enum fractions functools gc glob hashlib heapq importlib.metadata inspect io "
-    "itertools json linecache logging math mmap numbers operator os pathlib pickle platform pprint random re resource select shutil signal socket "
-    "statistics string struct subprocess tempfile textwrap threading time timeit traceback types typing uuid "
-    "warnings weakref ml_dtypes numpy.linalg numpy.lib numpy.typing"
+    "abc ast base64 bisect cmath collections.abc contextlib copy ctypes dataclasses datetime dis encodings.idna "
+    "encodings.latin_1 encodings.ascii enum functools gc glob hashlib heapq inspect io itertools json linecache "
+    "logging math mmap numbers operator os pathlib pickle platform random re resource select shutil signal socket "
+    "string struct tempfile textwrap threading time traceback types typing warnings weakref ml_dtypes numpy.linalg "
+    "numpy.lib"
 ).split()
 """Modules that any kernel's file may import, directly or through another module."""
-SELDOM = "argparse unittest numpy.fft numpy.ma numpy.polynomial numpy.random numpy.testing".split()
+SELDOM = (
+    "argparse csv decimal fractions importlib.metadata numpy.fft numpy.ma numpy.polynomial numpy.random "
+    "numpy.testing numpy.typing pprint statistics subprocess timeit unittest uuid"
+).split()
 """Modules that a kernel's file may import but that take longer to load. They are imported only if the kernel's text
 contains the word.
 """
