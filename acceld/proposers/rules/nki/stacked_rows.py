@@ -146,7 +146,6 @@ class Stacking:
     def _view(self, one: Statement) -> None:
         """Note a name for a part of a tile."""
         name = _bound(one)
-        assert one.kind != "op" or name is not None
         value = one.small.value if isinstance(one.small, cst.Assign) else None
         access = self.kernel.access(value) if value is not None else None
         if name is None or access is None or access.name not in self._known:

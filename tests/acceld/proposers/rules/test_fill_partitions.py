@@ -125,6 +125,7 @@ def test_a_parallel_loop_of_stacked_halves_has_half_the_iterations() -> None:
         ("op=nl.add)", "op=nl.add)\n        nl.store(out[p, f], value=result)"),  # the order of stores would change
         ("even = x_tile[upper, f]", "even = result_before[upper, f]"),
         ("odd = nl.copy(x_tile[lower, f])", "odd = nl.softmax(x_tile[lower, f], axis=[1])"),
+        ("turned = nisa", "result[lower, f] = nisa.nc_transpose(odd)\n        turned = nisa"),
         ("    return out", "    nl.store(out[upper, f], value=turned)\n    return out"),
     ],
 )
