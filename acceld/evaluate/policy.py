@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import re
 import string
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from typing import TypeGuard
 
 from acceld.model import Failure
-from acceld.nki.frontend.permitted import Permitted, asks_if_main
+from acceld.nki.frontend.permitted import METHODS, Permitted, as_imported, asks_if_main
 from acceld.parsing import parse
 
 MODULES = frozenset(
@@ -72,7 +73,7 @@ _ARRAY_NAMES = frozenset(
 )
 _PLAIN_NAMES = frozenset(
     name
-    for kind in (str, list, dict, set, frozenset, tuple, int, float, range, slice)
+    for kind in (str, list, dict, set, frozenset, tuple, int, float, range, slice, deque, Counter, OrderedDict)
     for name in dir(kind)
     if not name.startswith("_")
 ) - {"format", "format_map", "encode", "to_bytes", "from_bytes", "fromhex"}
@@ -122,7 +123,7 @@ def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = N
     except (ValueError, RecursionError, MemoryError) as error:
         return Failure("syntax", f"the source can not be parsed: {error}")
     try:
-        return min(_Reader(tree, library).findings(), key=lambda failure: failure.line, default=None)
+        return min(_Reader(as_imported(tree), library).findings(), key=lambda failure: failure.line, default=None)
     except RecursionError:
         return Failure("syntax", "the source is nested too deep")
 
@@ -359,7 +360,7 @@ def _class(node: ast.ClassDef) -> tuple[str, str, str] | None:
         if name not in allowed:
             return "class", f"a candidate may not inherit from {ast.unparse(base)}", ""
     for statement in node.body:
-        if isinstance(statement, ast.FunctionDef) and statement.name.startswith("__") and statement.name != "__init__":
+        if isinstance(statement, ast.FunctionDef) and statement.name.startswith("__") and statement.name not in METHODS:
             return "dunder", f"a candidate may not define {statement.name}", ""
     return None
 

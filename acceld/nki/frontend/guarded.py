@@ -23,7 +23,7 @@ import numpy as np
 
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend import repeatable
-from acceld.nki.frontend.permitted import RULE, Permitted, asks_if_main
+from acceld.nki.frontend.permitted import METHODS, RULE, Permitted, as_imported, asks_if_main
 from acceld.nki.frontend.protocol import IS, WHILE
 from acceld.nki.frontend.session import Session
 from acceld.nki.frontend.shims import ApiModule, Stub, StubModule
@@ -110,7 +110,7 @@ class Guard:
 
     def rewritten(self, tree: ast.Module) -> ast.Module:
         """Return the tree with its checks. A statement or expression outside the subset is refused."""
-        return ast.fix_missing_locations(_Checks(self._refused, self._permitted).visit(tree))  # type: ignore[no-any-return]
+        return ast.fix_missing_locations(_Checks(self._refused, self._permitted).visit(as_imported(tree)))  # type: ignore[no-any-return]
 
     def names(self) -> dict[str, Any]:
         """Return the module's names that the rewritten file needs: its built-in names and the checks."""
@@ -316,7 +316,7 @@ class _Checks(ast.NodeTransformer):
         return [node, ast.copy_location(ast.Expr(_asked(_SHOWN, ast.Name(node.target.id, ast.Load()))), node)]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
-        if node.name.startswith("__") and node.name != "__init__":
+        if node.name.startswith("__") and node.name not in METHODS:
             raise self._refused(f"a definition of {node.name}", node.lineno)
         self.generic_visit(node)
         node.decorator_list = [ast.copy_location(_asked(CALL, one), one) for one in node.decorator_list]

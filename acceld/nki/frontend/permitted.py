@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 RULE = "interpreter"
 """The rule id of a failure for code outside the subset."""
+METHODS = frozenset({"__init__", "__post_init__", "__call__"})
+"""Special methods that a kernel's classes may define."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +30,16 @@ def asks_if_main(node: ast.AST) -> bool:
         case ast.Compare(ast.Name("__name__"), [ast.Eq() | ast.NotEq()], [ast.Constant("__main__")]):
             return True
     return False
+
+
+def as_imported(tree: ast.Module) -> ast.Module:
+    """Return the module without the blocks ``if __name__ == "__main__":``, which no evaluation executes.
+
+    They stay if ``__name__`` occurs anywhere else: it could be bound to another value.
+    """
+    mains = [one for one in tree.body if isinstance(one, ast.If) and asks_if_main(one.test) and not one.orelse]
+    if not mains or ast.dump(tree).count("__name__") != len(mains):
+        return tree
+    if any(isinstance(op, ast.NotEq) for one in mains for op in ast.walk(one.test)):
+        return tree
+    return ast.Module([one for one in tree.body if one not in mains], tree.type_ignores)

@@ -107,6 +107,21 @@ def test_a_class_may_not_inherit_what_it_was_not_given() -> None:
     assert check("class Mode(str):\n    pass\n") is not None
 
 
+def test_only_a_block_that_no_evaluation_executes_is_skipped() -> None:
+    block = "if __name__ == '__main__':\n    import torch\n"
+    assert check(block) is None
+    for text in (
+        block + "else:\n    pass\n",
+        block.replace("==", "!="),
+        block.replace("'__main__'", "'main'"),
+        f"def kernel(x):\n    {block.replace('    import', '        import')}",
+        f"match '__main__':\n    case __name__:\n        pass\n{block}",
+        f"match '__main__':\n    case __\uff4eame__:\n        pass\n{block}",
+        f"import math as __name__\n{block}",
+    ):
+        assert check(text) is not None, text
+
+
 @pytest.mark.parametrize("text", ["def kernel(:", "\0", "x = " + "(" * 5000 + ")" * 5000])
 def test_what_is_no_python_is_a_syntax_failure(text: str) -> None:
     found = check(text)

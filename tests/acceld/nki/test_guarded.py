@@ -95,6 +95,10 @@ def test_each_baseline_gives_the_same_program(folder: Path) -> None:
         ("from dataclasses import dataclass, field\n@dataclass\nclass S:\n    kind: object = nl.float32\n    sizes: list = field(default_factory=list)\n", "S().sizes.append(nl.zeros((128, 512), S().kind))"),
         ("import numpy as np\nfrom collections import defaultdict\nfrom functools import lru_cache, reduce\n@lru_cache(maxsize=None)\ndef twice(n):\n    return 2 * n\n",
          "d = defaultdict(list)\n    d['a'].append(reduce(np.add, map(np.sqrt, [4.0, 9.0])))\n    assert d == {'a': [5.0]} and twice(2) == 4 and sorted([3, -1], key=np.abs) == [-1, 3]"),
+        ("if __name__ == '__main__':\n    import torch\n    kernel(torch.zeros(1))\n", "tile = nl.copy(tile)"),
+        ("from dataclasses import dataclass\n@dataclass\nclass S:\n    rows: int = 1\n    def __post_init__(self):\n        self.rows += 1\n", "assert S().rows == 2"),
+        ("class Half:\n    def __call__(self, tile):\n        return nl.multiply(tile, 0.5)\n", "tile = Half()(tile)"),
+        ("from collections import deque\n", "tiles = deque([tile])\n    tiles.appendleft(tile)\n    tile = nl.copy(tiles.popleft())"),
         ("import itertools\n", "assert [*itertools.accumulate([1, 2, 3], max)] == [1, 2, 3] and [*itertools.starmap(pow, [(2, 3)])] == [8]"),
     ],
 )  # fmt: skip
@@ -164,6 +168,7 @@ def test_what_kernels_are_written_with_gives_the_same_program(before: str, insid
         ("", "class File:\n        pass\n    print(object(), file=File())", 10),
         ("", "assert 'kernel' in __name__", 8),
         ("", "assert __file__", 8),
+        ("match '__main__':\n    case __name__:\n        pass\nif __name__ == '__main__':\n    import os\n", "pass", 7),
     ],
 )  # fmt: skip
 def test_what_reaches_elsewhere_is_refused_at_its_line(before: str, inside: str, line: int) -> None:
