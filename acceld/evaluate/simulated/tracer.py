@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import collections
 import dataclasses
+import gc
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -31,6 +32,8 @@ from acceld.nki.frontend.tracing import Argument, TensorSpec, trace
 from acceld.nki.ir.codec import encode
 
 _MAKES_CODE = frozenset({"exec", "compile", "code.__new__", "function.__new__"})
+_COLLECTED = 100_000
+"""New objects after which garbage is collected. A trace keeps nearly all that it makes until it ends."""
 _ROOT = Path("/closure")
 """Made-up folder of a kernel's own modules."""
 
@@ -38,6 +41,7 @@ _ROOT = Path("/closure")
 def run(request: bytes, reply: int) -> None:
     """Trace the kernel that the request describes. Answers ``{}`` and the Program, or the observations, or a failure."""
     raw = json.loads(request)
+    gc.set_threshold(_COLLECTED)
     taken = _shift_addresses() if raw["guarded"] else []
     broken = _watch()
     try:
