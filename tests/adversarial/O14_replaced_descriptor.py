@@ -1,6 +1,6 @@
 # expect: reject
 # caught by: rejected.import
-# unpoliced: compile_error.crash
+# unpoliced: compile_error.crash|compile_error.exception
 # workload: st_matmul
 """Puts a file of its own in the place of its answer, or closes it."""
 

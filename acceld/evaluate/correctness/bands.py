@@ -179,10 +179,11 @@ def _aligned(
     rows = ours.size // theirs.shape[1]
     spread = float(np.std(part)) / (float(np.std(theirs)) or 1.0)
     # large enough that a softmax which leaves out the greatest product overflows
-    size = np.exp2(rng.uniform(2.5, 5, rows)).astype(np.float32) * np.float32(spread)
+    size = np.exp2(rng.uniform(3, 5, rows)).astype(np.float32) * np.float32(spread)
     first = _strata(rows, len(theirs), rng)
-    # a near one: a kernel that leaves out both is wrong by their difference
-    second = (first + rng.integers(1, 3, rows)) % len(theirs)
+    # a near one, further from the middle: a kernel that leaves out both is wrong by their difference
+    second = first + rng.integers(1, 3, rows) * np.where(first < len(theirs) // 2, -1, 1)
+    second = np.where((second < 0) | (second >= len(theirs)), first, second)
     made = (theirs[first] + np.float32(0.75) * theirs[second]) * size[:, None]
     return np.moveaxis(made.reshape(ours.shape), -1, inner)
 
