@@ -93,11 +93,14 @@ class Rule(ABC):
 
     def promise(self, site: Site, profile: Profile | None) -> float:
         """Return the share of the latency that a place is expected to save: its benefit, times the busy share of the
-        busiest engine that the rule relieves.
+        busiest engine that the rule relieves. It is the benefit alone if the profile, for example a device's, does not
+        have these engines.
         """
-        if profile is None or not profile.latency_us or not self.relieves:
+        known = [name.lower() for name in profile.engines_us] if profile is not None else []
+        relieved = [engine for engine in self.relieves if any(engine in name for name in known)]
+        if not relieved or profile is None or not profile.latency_us:
             return site.benefit
-        return site.benefit * min(1.0, max(busy_share(profile, engine) for engine in self.relieves))
+        return site.benefit * min(1.0, max(busy_share(profile, engine) for engine in relieved))
 
     def refused(self, line: int, reason: str, wish: str, key: str = "") -> Finding:
         """Return a place where the rule refuses; ``wish`` describes the change that it does not make, ``reason`` why."""

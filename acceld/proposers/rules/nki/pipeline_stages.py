@@ -66,7 +66,7 @@ class PipelineStages(Rule):
                     precondition=f"iterations of {loop.variable} are parallel, and {names} have a place for each of them",
                     plan=f"In an iteration of {loop.variable}, the work from line {stages.rest[0].line} on waits for the "
                     f"{stages.kind} before it. Make {names} of the next iteration before finishing this one.",
-                    benefit=0.2 if profile is None else min(0.3, idle_share(profile)),
+                    benefit=min(0.3, idle_share(profile)) if profile and profile.engines_us else 0.2,
                     gain_percent=(-5.0, 30.0),
                     key=f"{number}",
                 )

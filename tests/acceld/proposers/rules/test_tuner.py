@@ -223,6 +223,7 @@ def test_a_move_promises_less_where_the_engines_that_it_relieves_are_idle() -> N
     assert set(busy) == set(idle) <= set(known)
     (activation,) = [step for step in known if step.startswith("composite_activation")]
     assert busy[activation] == 0.8 * known[activation] and idle[activation] == 0.1 * known[activation]
+    assert promised(profile())[activation] == known[activation], "a device may report no engine"
 
 
 async def test_a_kernel_is_extended_with_what_its_own_profile_promises() -> None:
