@@ -563,7 +563,7 @@ def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list
 
     shapes, dtypes = (found.kernel_shapes, found.kernel_dtypes) if found else ((), ())
     try:
-        return suggested(kernel.text, kernel.api, rule, shapes, dtypes)
+        return suggested(kernel.text, kernel.api, rule, shapes, dtypes, entry=kernel.entry)
     except RuleRefused as error:
         raise UsageError(
             f"the rules can not read this kernel: {error}", hint="check_kernel says if it is one"

@@ -44,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     shapes, dtypes = (found.kernel_shapes, found.kernel_dtypes) if found else ((), ())
     text = parsed_kernel(path, api=api, exit_code=NOT_PASSED).text
-    suggestions = suggested(text, api, arguments.rule, shapes, dtypes)
+    entry = (found.entry or "") if found else ""
+    suggestions = suggested(text, api, arguments.rule, shapes, dtypes, entry=entry)
     if arguments.json:
         print_json({"kernel": str(path), "api": api, "suggestions": suggestions})
         return 0

@@ -12,24 +12,30 @@ from acceld.proposers.rules.records import RuleRefused
 
 
 def suggested(
-    text: str, api: str, only: str | None = None, shapes: Shapes = (), dtypes: Dtypes = ()
+    text: str,
+    api: str,
+    only: str | None = None,
+    shapes: Shapes = (),
+    dtypes: Dtypes = (),
+    *,
+    entry: str = "",
 ) -> list[dict[str, Any]]:
     """Return each applicable site of each rule, with the diff of its first variant that can be carried out.
 
     ``shapes`` are those of the arguments, if a workload gives them, None for scalars, and ``dtypes`` their dtypes; with
-    them more can be proven.
+    them more can be proven. ``entry`` names the kernel among several functions.
     """
     named = {rule.name: rule for rule in all_rules()}
     if only is not None and only not in named:
         raise UsageError(f"there is no rule {only!r}. {did_you_mean(only, named)}", hint=f"rules: {', '.join(named)}")
     out: list[dict[str, Any]] = []
-    for found in suggestions(text, api, shapes, dtypes):
+    for found in suggestions(text, api, shapes, dtypes, entry=entry):
         site, rule = found.site, named[found.site.rule]
         if only not in (None, rule.name):
             continue
         for variant in site.variants:
             try:
-                changed = rewrite(text, api, site, variant, shapes, dtypes)
+                changed = rewrite(text, api, site, variant, shapes, dtypes, entry)
             except RuleRefused:
                 continue
             out.append(

@@ -9,6 +9,7 @@ from acceld.nki.ir.codec import program_hash
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.spelling import spelled_out
 from acceld.proposers.rules.proposer import moves, rewrite, suggestions
+from acceld.proposers.rules.suggested import suggested
 from tests.acceld.proposers.rules.kernels import arrays, legacy, run
 
 BODY = """
@@ -85,6 +86,7 @@ def test_a_kernel_among_other_functions_is_found_by_its_entry() -> None:
     both = f"{KERNEL.replace('def kernel(', 'def first(')}\n\n@nki.jit{other}"
     assert not moves(both, api="nki_legacy", shapes=SHAPES)
     assert moves(both, api="nki_legacy", shapes=SHAPES, entry="second")
+    assert suggested(both, "nki_legacy", shapes=SHAPES, entry="second")
 
 
 def test_an_argument_in_another_shape_has_that_shape() -> None:
