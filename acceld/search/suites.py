@@ -2,7 +2,7 @@
 files.
 
 A suite is searched in slices. A slice is a run of one kernel from its best version so far. Every kernel gets a first
-slice. Then the next slice goes to the kernel that gained most per second in its last one. When none gained, kernels that
+slice, those with the least work first. Then the next slice goes to the kernel that gained most per second in its last one. When none gained, kernels that
 ran out of time get longer slices.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld.errors import UsageError
-from acceld.workloads import Workload
+from acceld.workloads import DeclaredWork, Workload
 
 LEAST_GAIN = 1.005
 """Gain below which a slice counts as having found nothing."""
@@ -128,6 +128,29 @@ class Row:
     def speedup(self) -> float | None:
         """Speed-up of the best kernel over the first."""
         return None if self.before_us is None or self.after_us is None else self.before_us / self.after_us
+
+
+def least_work_first(works: Mapping[str, DeclaredWork | None]) -> list[str]:
+    """Return the names of entries in the order of their first slices. The checks of a large kernel may outlast its slice,
+    so small ones come first; last are those of unknown work.
+    """
+
+    def size(name: str) -> float:
+        work = works[name]
+        return math.inf if work is None else work.vector_flops + work.matmul_flops + work.hbm_bytes
+
+    return sorted(works, key=size)
+
+
+def slice_s(share_s: float, left_s: float, slices: Sequence[Slice], without: int) -> float:
+    """Return the length of an entry's next slice, in seconds.
+
+    ``share_s`` is that of a first slice. Each slice without gain doubles it. ``without`` entries have no slice yet:
+    a first slice leaves as much of the ``left_s`` for each other one.
+    """
+    if not slices:
+        return min(share_s, left_s / max(1, without))
+    return min(left_s, share_s * 2.0 ** fruitless(slices))
 
 
 def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str]) -> str | None:

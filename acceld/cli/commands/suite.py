@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acceld import figures
+from acceld import config, figures
 from acceld.cli.arguments import CONFIGURED, add_json, add_target
 from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.errors import AcceldError, UsageError
@@ -20,6 +20,7 @@ from acceld.model import PRESETS, PROPOSERS, waits_for_budget
 if TYPE_CHECKING:
     from acceld.client import Client
     from acceld.search.suites import Entry, Row, Slice, Suite
+    from acceld.workloads import DeclaredWork
 
 _SLICES = 2
 """Number of time slices for each kernel if all got the same number."""
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from acceld.cli.connect import connected
-    from acceld.search.suites import figures_of, fruitless, next_entry
+    from acceld.search.suites import figures_of, least_work_first, next_entry, slice_s
 
     suite = _suite(arguments)
     if arguments.hours <= 0:
@@ -80,14 +81,15 @@ def _run(arguments: argparse.Namespace) -> int:
         for outcome in _earlier(client, name):
             _note(done, rows, entry, outcome, share_s)
     entries = {_label(entry): entry for entry in suite.entries}
-    waiting = list(entries)
+    waiting = least_work_first({label: _work(entry) for label, entry in entries.items()})
     spent_s = sum(one.elapsed_s for each in done.values() for one in each)
     ends = time.monotonic() + arguments.hours * 3600 - spent_s
     notes: dict[str, str] = {}
     try:
         while (left_s := ends - time.monotonic()) > 0 and (label := next_entry(done, waiting)) is not None:
             try:
-                length_s = min(left_s, share_s * 2 ** fruitless(done.get(label, ())))
+                without = sum(other not in done for other in waiting)
+                length_s = slice_s(share_s, left_s, done.get(label, ()), without)
                 outcome = _slice(client, suite, arguments, entries[label], rows.get(label, []), length_s)
             except AcceldError as error:
                 notes[label] = error.message
@@ -130,6 +132,17 @@ def _suite(arguments: argparse.Namespace) -> Suite:
 
 def _label(entry: Entry) -> str:
     return Path(entry.workload).name
+
+
+def _work(entry: Entry) -> DeclaredWork | None:
+    """Return the declared work of an entry's workload; None if there is none, or no such workload."""
+    from acceld.cli.kernels import workload_folders
+    from acceld.workloads import workload
+
+    try:
+        return workload(entry.workload, workload_folders(config.load().config)).work
+    except UsageError:
+        return None
 
 
 def _run_name(suite: Suite, arguments: argparse.Namespace, entry: Entry) -> str:

@@ -17,10 +17,12 @@ from acceld.search.suites import (
     fruitless,
     geometric_mean,
     kernels_in,
+    least_work_first,
     next_entry,
     read_suite,
+    slice_s,
 )
-from acceld.workloads import find_workloads
+from acceld.workloads import DeclaredWork, find_workloads
 
 
 def took(gain: float, seconds: float) -> Slice:
@@ -78,6 +80,18 @@ def test_a_kernel_that_ran_out_of_time_gets_longer_slices_when_none_gains() -> N
     assert next_entry({"a": [short], "b": [gained, over], "c": [over]}, ["a", "b", "c"]) == "a"
     assert next_entry({"a": [short, short], "b": [gained, over]}, ["a", "b"]) is None
     assert [fruitless(one) for one in ([], [gained], [short], [gained, short], [short, short])] == [0, 0, 1, 1, 2]
+
+
+def test_kernels_with_little_work_come_first() -> None:
+    works = {"large": DeclaredWork(1, 10**12, 1), "unknown": None, "small": DeclaredWork(1, 0, 10**6)}
+    assert least_work_first(works) == ["small", "large", "unknown"]
+
+
+def test_a_first_slice_leaves_time_for_those_of_the_others() -> None:
+    assert slice_s(100.0, 1000.0, [], 5) == 100.0
+    assert slice_s(100.0, 200.0, [], 5) == 40.0
+    assert slice_s(100.0, 1000.0, [Slice(1, 100.0, 2.0, 2.0)], 0) == 200.0
+    assert slice_s(100.0, 150.0, [Slice(1, 100.0, 2.0, 2.0)], 0) == 150.0
 
 
 def test_a_mean_is_geometric_and_its_interval_is_of_kernels() -> None:
