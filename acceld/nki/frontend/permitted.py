@@ -37,9 +37,14 @@ def as_imported(tree: ast.Module) -> ast.Module:
 
     They stay if ``__name__`` occurs anywhere else: it could be bound to another value.
     """
-    mains = [one for one in tree.body if isinstance(one, ast.If) and asks_if_main(one.test) and not one.orelse]
+    mains = [one for one in tree.body if _is_main_block(one)]
     if not mains or ast.dump(tree).count("__name__") != len(mains):
         return tree
-    if any(isinstance(op, ast.NotEq) for one in mains for op in ast.walk(one.test)):
-        return tree
     return ast.Module([one for one in tree.body if one not in mains], tree.type_ignores)
+
+
+def _is_main_block(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.If(ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=[]):
+            return True
+    return False

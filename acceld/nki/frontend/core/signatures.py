@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, KeysView
+from collections.abc import Callable
 from typing import Any
 
 from acceld.errors import did_you_mean
@@ -23,7 +23,6 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` so that it refuses unknown options in ``**kwargs``."""
     signature = inspect.signature(function)
     known = frozenset(signature.parameters)
-    fits = _plain_calls(signature)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -35,37 +34,23 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
             if option in LACKING.get(call.__name__, ()):
                 unsupported(message, hint)
             raise LegalityError(message, rule="signature", line=current().line(), hint=hint)
-        if fits(len(args), kwargs.keys()):
-            return function(*args, **kwargs)
         try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise LegalityError(
-                f"{module}.{call.__name__}: {error}",
-                rule="signature",
-                line=current().line(),
-                hint=f"its arguments: {shown_arguments(signature)}",
-            ) from None
-        return function(*args, **kwargs)
+            return function(*args, **kwargs)
+        except TypeError:
+            _bind(f"{module}.{call.__name__}", signature, args, kwargs)
+            raise
 
     return call
 
 
-def _plain_calls(signature: inspect.Signature) -> Callable[[int, KeysView[str]], bool]:
-    """Return a quick test of the number of values by place and the names of the others.
-
-    True means that the signature takes them; False that binding them must decide.
-    """
-    parameters = signature.parameters.values()
-    by_place = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
-    by_name = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
-    required = {one.name for one in parameters if one.name in by_name and one.default is one.empty}
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        by_name |= WITHOUT_EFFECT
-    simple = all(one.kind is not one.POSITIONAL_ONLY for one in parameters)
-
-    def fits(count: int, names: KeysView[str]) -> bool:
-        placed = set(by_place[:count])
-        return simple and count <= len(by_place) and names <= by_name - placed and required <= placed | names
-
-    return fits
+def _bind(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise LegalityError if the signature does not take these arguments."""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise LegalityError(
+            f"{name}: {error}",
+            rule="signature",
+            line=current().line(),
+            hint=f"its arguments: {shown_arguments(signature)}",
+        ) from None

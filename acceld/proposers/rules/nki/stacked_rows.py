@@ -52,6 +52,8 @@ class Stacking:
     loop: Loop
     rows: int
     """Rows of an iteration in a new tile."""
+    _variables: list[str] = field(default_factory=list)
+    """The old loop's variable in each stacked iteration."""
     _known: dict[str, _Tile] = field(default_factory=dict)
     _declared: dict[tuple[str, int], str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
@@ -69,14 +71,11 @@ class Stacking:
         self._check_sharing()
         for item in loop.items:
             if not isinstance(item, Statement):
-                raise self._refused(item.line, "there is another loop inside")
+                raise _refused(item.line, "there is another loop inside")
             self._lines.append(comments(kernel, item, item.indent))
             self._statement(item)
         start, end = kernel.line_start(loop.start), kernel.after_line(loop.end)
         return kernel.source[:start] + header + "".join(self._lines) + kernel.source[end:]
-
-    def _refused(self, line: int, reason: str) -> RuleRefused:
-        return RuleRefused(f"line {line}: {reason}")
 
     def _iterations(self) -> tuple[str, list[str]]:
         """Return the new loop's first line, and the old loop's variable in each stacked iteration."""
@@ -87,7 +86,7 @@ class Stacking:
         if loop.kind == "range" and len(given) == 3:
             first, end, step = (kernel.constant(one) for one in given)
             if first is None or end is None or step is None or step <= 0:
-                raise self._refused(loop.line, "the range is not known")
+                raise _refused(loop.line, "the range is not known")
             trips, by = -(-(end - first) // step), kernel.text(given[2])
             by = by if isinstance(given[2], cst.Name | cst.Integer) else f"({by})"
             header = f"{call}({kernel.text(given[0])}, {kernel.text(given[1])}, {self.factor} * {by})"
@@ -98,9 +97,9 @@ class Stacking:
             header = f"{call}({trips // self.factor})"
             at = [f"({self.factor} * {variable} + {number})" for number in range(self.factor)]
         else:
-            raise self._refused(loop.line, "it is neither a parallel loop nor a plain range")
+            raise _refused(loop.line, "it is neither a parallel loop nor a plain range")
         if trips % self.factor:
-            raise self._refused(loop.line, f"{trips} iterations are no multiple of {self.factor}")
+            raise _refused(loop.line, f"{trips} iterations are no multiple of {self.factor}")
         return f"{loop.indent}for {variable} in {header}:\n", at
 
     def _check_sharing(self) -> None:
@@ -109,13 +108,13 @@ class Stacking:
         statements = list(loop.statements())
         stored = [one.target.name for one in statements if one.op == "store" and one.target is not None]
         if len(set(stored)) < len(stored):
-            raise self._refused(loop.line, "two statements store to one tensor")
+            raise _refused(loop.line, "two statements store to one tensor")
         if any(access.name in stored for one in statements for access in one.mentions):
-            raise self._refused(loop.line, "it loads from what it stores to")
+            raise _refused(loop.line, "it loads from what it stores to")
         bound = {name for one in statements if (name := _bound(one))}
         for one in kernel.statements:
             if not inside(one, loop) and bound & {name.value for name in names_in(one.node)}:
-                raise self._refused(one.line, "a tile of the loop is used elsewhere")
+                raise _refused(one.line, "a tile of the loop is used elsewhere")
 
     def _statement(self, one: Statement) -> None:
         if one.kind == "marker":
@@ -135,10 +134,10 @@ class Stacking:
         assert one.target is not None
         name, buffer = one.target.name, kernel.buffers.get(one.target.name)
         if buffer is None or buffer.declaration is not one or one.op != "ndarray" or buffer.space != "sbuf":
-            raise self._refused(one.line, f"{name} is not a plain tile in SBUF")
+            raise _refused(one.line, f"{name} is not a plain tile in SBUF")
         rows, columns = buffer.shape if len(buffer.shape) == 2 else (None, None)
         if rows is None or columns is None or rows % self.rows or rows > _PARTITIONS:
-            raise self._refused(one.line, f"the shape of {name} is not {self.rows} or {2 * self.rows} rows of columns")
+            raise _refused(one.line, f"the shape of {name} is not {self.rows} or {2 * self.rows} rows of columns")
         dtype = kernel.text_of(one, "dtype")
         of = self._known.get(dtype.removesuffix(".dtype"))
         self._known[name] = _Tile(name, columns, of.dtype if of is not None else dtype, rows // self.rows)
@@ -149,32 +148,32 @@ class Stacking:
         value = one.small.value if isinstance(one.small, cst.Assign) else None
         access = self.kernel.access(value) if value is not None else None
         if name is None or access is None or access.name not in self._known:
-            raise self._refused(one.line, "this statement is not understood")
+            raise _refused(one.line, "this statement is not understood")
         self._known[name] = self._part(one, access)
 
     def _part(self, one: Statement, access: Access) -> _Tile:
         """Return the part of a tile that an access covers: all columns of some new tiles."""
         tile = self._known.get(access.name)
         if tile is None:
-            raise self._refused(one.line, f"{access.name} is not a tile of the loop")
+            raise _refused(one.line, f"{access.name} is not a tile of the loop")
         if access.dims is None:
             return tile
         if len(access.dims) != 2 or tile.made or tile.first or tile.parts == 0:
-            raise self._refused(one.line, f"an index of {access.name} is not understood")
+            raise _refused(one.line, f"an index of {access.name} is not understood")
         first, count = self._covered(one, access.dims[0].form)
         if access.dims[1].form != Affine.of(Symbol.over(tile.columns, 1, 2)):
-            raise self._refused(one.line, f"it does not use all columns of {access.name}")
+            raise _refused(one.line, f"it does not use all columns of {access.name}")
         if first + count > tile.parts:
-            raise self._refused(one.line, f"it uses rows beyond {access.name}")
+            raise _refused(one.line, f"it uses rows beyond {access.name}")
         return _Tile(tile.name, tile.columns, tile.dtype, count, first)
 
     def _covered(self, one: Statement, form: Affine | None) -> tuple[int, int]:
         """Return the first new tile and the number of new tiles that an index over rows covers."""
         ranges = form.ranges if form is not None else ()
         if form is None or len(ranges) != 1 or form != Affine(form.constant) + Affine.of(ranges[0]):
-            raise self._refused(one.line, "an index over partitions is not understood")
+            raise _refused(one.line, "an index over partitions is not understood")
         if (ranges[0].axis, ranges[0].axes) != (0, 2) or ranges[0].extent % self.rows or form.constant % self.rows:
-            raise self._refused(one.line, f"its partitions are no multiple of {self.rows}")
+            raise _refused(one.line, f"its partitions are no multiple of {self.rows}")
         return form.constant // self.rows, ranges[0].extent // self.rows
 
     def _transfer(self, one: Statement) -> None:
@@ -183,24 +182,24 @@ class Stacking:
         assert one.target is not None
         source = one.reads.get("src" if one.op == "load" else "value")
         if source is None or len(one.mentions) != 1 or kernel.mask(one) or one.augmented:
-            raise self._refused(one.line, "this transfer is not understood")
+            raise _refused(one.line, "this transfer is not understood")
         there = source if one.op == "load" else one.target
-        if kernel.space_of(there.name) != "hbm" and there.name not in kernel.parameters:
-            raise self._refused(one.line, f"{there.name} is not a tensor in HBM")
+        if kernel.space_of(there.name) != "hbm":
+            raise _refused(one.line, f"{there.name} is not a tensor in HBM")
         if there.dims is None or not isinstance(there.node, cst.Subscript):
-            raise self._refused(one.line, f"an index of {there.name} is not understood")
+            raise _refused(one.line, f"an index of {there.name} is not understood")
         base, count = self._hbm_rows(one, there)
         if one.op == "load" and one.target.dims is None:
             extents = kernel.extents(source)
             if extents is None or len(extents) != 2 or count != 1 or "dtype" in one.args:
-                raise self._refused(one.line, f"the shape of {one.target.name} is not known")
+                raise _refused(one.line, f"the shape of {one.target.name} is not known")
             tile = _Tile(one.target.name, extents[1], f"{there.name}.dtype", 1, made=True)
             self._known[one.target.name] = tile
             self._lines.append(self._declaration(one, one.target.name, tile))
         else:
             tile = self._part(one, one.target if one.op == "load" else source)
         if tile.parts != count:
-            raise self._refused(one.line, f"it moves other rows than {tile.name} has")
+            raise _refused(one.line, f"it moves other rows than {tile.name} has")
         names = [self._place(one, tile, part, writes=one.op == "load") for part in range(count)]
         for number, variable in enumerate(self._variables):
             for part, name in enumerate(names):
@@ -219,7 +218,7 @@ class Stacking:
         form = there.dims[0].form
         symbols = [symbol for dim in there.dims[1:] if dim.form is not None for symbol in dim.form.ranges]
         if any(dim.form is None for dim in there.dims) or any((s.axis, s.axes) != (1, 2) for s in symbols):
-            raise self._refused(one.line, f"an index of {there.name} is not understood")
+            raise _refused(one.line, f"an index of {there.name} is not understood")
         first, count = self._covered(one, form)
         return first * self.rows, count
 
@@ -241,13 +240,13 @@ class Stacking:
         assert one.target is not None
         variable = self.loop.variable
         if one.augmented or kernel.mask(one) or any(name.value == variable for name in names_in(one.node)):
-            raise self._refused(one.line, "it depends on the iteration, or has a mask")
+            raise _refused(one.line, "it depends on the iteration, or has a mask")
         if len(one.mentions) != len(one.reads) or not one.reads:
-            raise self._refused(one.line, "this statement is not understood")
+            raise _refused(one.line, "this statement is not understood")
         operands = {id(access.node): self._part(one, access) for access in one.reads.values()}
         tiles = list(operands.values())
         if any(tile.parts != 1 for tile in tiles):
-            raise self._refused(one.line, "it works on more rows than an iteration's")
+            raise _refused(one.line, "it works on more rows than an iteration's")
         edits = Edits(kernel.source)
         for access in one.reads.values():
             tile = operands[id(access.node)]
@@ -255,13 +254,13 @@ class Stacking:
         if one.target.dims is None:
             columns = {tile.columns for tile in tiles}
             if len(columns) != 1:
-                raise self._refused(one.line, f"the shape of {one.target.name} is not known")
+                raise _refused(one.line, f"the shape of {one.target.name} is not known")
             made = _Tile(one.target.name, tiles[0].columns, f"{one.target.name}.dtype", 1, made=True)
             self._known[one.target.name] = made
         else:
             tile = self._part(one, one.target)
             if tile.parts != 1:
-                raise self._refused(one.line, "it works on more rows than an iteration's")
+                raise _refused(one.line, "it works on more rows than an iteration's")
             name = self._place(one, tile, 0, writes=True)
             edits.replace(*kernel.span(one.target.node), self._whole(name, tile.columns))
         tail = kernel.source[one.end : kernel.after_line(one.end)]
@@ -274,7 +273,7 @@ class Stacking:
         key = (tile.name, tile.first + part)
         if key not in self._declared:
             if not writes:
-                raise self._refused(one.line, f"{tile.name} is read before it is written")
+                raise _refused(one.line, f"{tile.name} is read before it is written")
             self._declared[key] = self.kernel.fresh(f"{tile.name}_rows_{tile.first + part}", self._taken)
             self._taken.add(self._declared[key])
             self._lines.append(self._declaration(one, self._declared[key], tile))
@@ -304,6 +303,10 @@ def fewest_rows(kernel: KernelModule, loop: Loop) -> int | None:
             rows = [dim.form for dim in (access.dims or ())[:1]]
             found |= {symbol.extent for form in rows if form is not None for symbol in form.ranges if symbol.axis == 0}
     return min(found) if found and min(found) in _ROWS else None
+
+
+def _refused(line: int, reason: str) -> RuleRefused:
+    return RuleRefused(f"line {line}: {reason}")
 
 
 def _bound(one: Statement) -> str | None:

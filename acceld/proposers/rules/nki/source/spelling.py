@@ -31,18 +31,7 @@ _SCOPES: tuple[type[ast.AST], ...] = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp),
     *(ast.GeneratorExp, ast.JoinedStr, ast.Global, ast.Nonlocal, ast.Match),
 )
-_DTYPES = (
-    "dtype",
-    "float32",
-    "bfloat16",
-    "float16",
-    "tfloat32",
-    "int32",
-    "uint8",
-    "int8",
-    "float8_e4m3",
-    "float8_e5m2",
-)
+_DTYPES = frozenset("dtype float32 bfloat16 float16 tfloat32 int32 uint8 int8 float8_e4m3 float8_e5m2".split())
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 _PLAIN_PLACES = (ast.Subscript, ast.Slice, ast.Tuple, ast.Call, ast.keyword, ast.Assign)
 _MAKES_TILE = frozenset({*LEGACY, *CURRENT, *DECLARATIONS, "reshape"})
