@@ -537,7 +537,9 @@ class Fleet:
         return evaluation
 
     async def _workload(self, request: EvaluationRequest) -> bytes:
-        """Return the contents of a request's workload. They are read once for each run."""
+        """Return the contents of a request's workload, empty if it has none. They are read once for each run."""
+        if request.arguments is not None:
+            return b""
         key = (request.workload, request.workload_folder, request.context)
         known = self._workloads.get(key) if request.context else None
         if known is None:

@@ -222,7 +222,7 @@ def packed(request: EvaluationRequest, workload: bytes) -> tuple[EvaluationReque
         return sha256
 
     named = with_texts(request, lambda text: kept(text.encode()))
-    return replace(named, workload_folder=kept(workload)), contents
+    return replace(named, workload_folder=kept(workload) if workload else ""), contents
 
 
 def workload_contents(folder: Path) -> bytes:

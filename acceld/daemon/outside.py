@@ -12,12 +12,13 @@ from acceld.errors import UsageError
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.model import Evaluation, Gate, Kernel
-from acceld.targets import Choice, choose
+from acceld.targets import SIMULATOR, Choice, choose
 from acceld.workloads import Workload
 
 KEYS = frozenset(
-    {"id", "workload", "workload_folder", "backend", "api", "chip", "gate", "kernel", "against", "details"}
+    {"id", "workload", "workload_folder", "backend", "api", "chip", "gate", "kernel", "against", "arguments", "details"}
 )
+ALONE_KEYS = frozenset({"id", "api", "chip", "kernel", "arguments", "details"})
 BASELINE = "baseline"
 """Word in ``against`` for the workload's own baseline."""
 MOST_AGAINST = 4
@@ -28,8 +29,11 @@ def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
 
     Without ``kernel`` the request is for the workload's baseline for ``api``. ``against`` lists kernels, or the word
     ``baseline``, that a device times interleaved with it. A request with an ``id`` is one of many. It waits behind
-    single requests, and takes entry and grid from the workload.
+    single requests, and takes entry and grid from the workload. A request with ``arguments`` has no workload: the
+    simulator times its kernel.
     """
+    if "arguments" in asked:
+        return _alone(asked, config)
     unknown = set(asked) - KEYS
     if unknown or not isinstance(asked.get("workload"), str):
         keys = ", ".join(sorted(KEYS - {"workload"}))
@@ -61,6 +65,24 @@ def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
         gate=specs.gate(asked.get("gate", Gate.SEARCH)),
         priority=Priority.PERSON if "id" not in asked else Priority.BASELINE,
         against=tuple(one for one in others if one is not None),
+    )
+
+
+def _alone(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
+    """Read a request to time a kernel that has no workload."""
+    if not set(asked) <= ALONE_KEYS:
+        raise UsageError(f"a kernel with arguments is only timed; it may have {', '.join(sorted(ALONE_KEYS))}")
+    kernel = specs.kernel(asked.get("kernel"), asked.get("api"), config.search.api)
+    default = Choice(SIMULATOR, config.search.api, config.search.chip)
+    where = choose(default, backend=SIMULATOR, api=kernel.api, chip=asked.get("chip"))
+    return EvaluationRequest(
+        kernel,
+        "",
+        where.chip,
+        backend=where.backend,
+        gate=Gate.TIMING,
+        priority=Priority.PERSON if "id" not in asked else Priority.BASELINE,
+        arguments=specs.arguments(asked["arguments"]),
     )
 
 

@@ -13,7 +13,7 @@ from acceld.errors import UsageError, did_you_mean
 from acceld.kernel_files import api_of_text
 from acceld.model import PRESETS, PROPOSERS, SEARCH_OPTIONS, Gate, Kernel, MemoryPolicy, RunSpec, SearchParameters
 from acceld.targets import Choice, choose
-from acceld.workloads import Workload, load_workload, workload
+from acceld.workloads import Arguments, Workload, load_workload, workload
 
 T = TypeVar("T")
 
@@ -122,6 +122,11 @@ def kernel(asked: Any, api: str | None, otherwise: str) -> Kernel:
     if found.lnc not in (1, 2):
         raise UsageError(f"lnc = {found.lnc}; it is 1 or 2")
     return found
+
+
+def arguments(asked: Any) -> Arguments:
+    """Return a kernel's arguments: a shape and a dtype for each array, and numbers."""
+    return _record(asked, Arguments, "arguments")
 
 
 def gate(asked: Any) -> Gate:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from acceld.config import EvaluateConfig
-from acceld.errors import DeviceError
+from acceld.errors import DeviceError, UsageError
 from acceld.evaluate import policy
 from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.correctness.admission import Admissions, Admit
@@ -28,7 +28,7 @@ from acceld.evaluate.sandbox.ladder import SandboxReport, probe_level
 from acceld.evaluate.shapes import over_shapes
 from acceld.model import Correctness, Evaluation, Failure, Gate, Kernel, Status
 from acceld.roofline import floor_us, percent_of_attainable, percent_of_peak
-from acceld.workloads import Workload, load_workload, workload
+from acceld.workloads import Arguments, Workload, load_workload, workload
 
 C = TypeVar("C", bound=Case)
 T = TypeVar("T")
@@ -113,7 +113,8 @@ class OrderedEvaluator(ABC, Generic[C]):
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Wait for a slot, evaluate, and return the result.
 
-        WorkloadError for a workload that can not be used, DeviceError if something is missing or the sandbox does not
+        WorkloadError for a workload that can not be used, UsageError if a kernel without a workload can not be timed here,
+        DeviceError if something is missing or the sandbox does not
         suffice, SandboxError if the sandbox itself failed.
         """
         task = asyncio.current_task()
@@ -123,6 +124,8 @@ class OrderedEvaluator(ABC, Generic[C]):
             async with self._queue.place(request.priority) as slot:
                 if self._on_start is not None:
                     await self._on_start(request, f"{self.backend}:{self.slot_name(slot)}")
+                if request.arguments is not None:
+                    return await self.time_alone(request, request.arguments)
                 loaded = await asyncio.to_thread(self._load, request)
                 if loaded.shapes:
                     return await over_shapes(request, loaded, partial(self.run_stages, slot=slot))
@@ -225,6 +228,10 @@ class OrderedEvaluator(ABC, Generic[C]):
     def slot_name(self, slot: int) -> str:
         """Return the name of a slot for people."""
         return str(slot)
+
+    async def time_alone(self, request: EvaluationRequest, arguments: Arguments) -> Evaluation:
+        """Time a kernel that has no workload. UsageError on a device that can not."""
+        raise UsageError(f"backend {self.backend} evaluates a kernel with a workload only")
 
     @abstractmethod
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> C:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from acceld.config import DevicesConfig, EvaluateConfig
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import SIMULATOR
+from acceld.workloads import Arguments
 
 if TYPE_CHECKING:
     from acceld.evaluate.sandbox.jail import Level
@@ -68,6 +69,8 @@ class EvaluationRequest:
     """True for a request of a model's tool. It uses a data set that no gate uses; the result decides nothing and is not
     reused.
     """
+    arguments: Arguments | None = None
+    """Arguments of a kernel that has no workload, which is only timed. None for a kernel with a workload."""
     context: str = ""
     """Versions of everything besides the kernel that a result depends on: the workload's content, the performance
     model.

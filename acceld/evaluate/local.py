@@ -26,7 +26,11 @@ def local(workplace: Callable[[], Workplace]) -> Router:
     def simulator() -> Evaluator:
         place = workplace()
         return SimulatedEvaluator(
-            place.config, place.state_folder, workload_folders=place.workload_folders, on_start=place.on_start
+            place.config,
+            place.state_folder,
+            workload_folders=place.workload_folders,
+            on_start=place.on_start,
+            many=True,
         )
 
     def on_device(backend: str) -> Evaluator:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeAlias
 
 BASELINE_FILES: Mapping[str, str] = {
     "nki_legacy": "kernel_legacy.py",
@@ -71,6 +72,10 @@ class ArraySpec:
         for extent in self.shape:
             count *= extent
         return count
+
+
+Arguments: TypeAlias = tuple[ArraySpec | float | int | bool, ...]
+"""A kernel's arguments in their order: arrays and numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +294,6 @@ class Workload:
                 return argument
         raise KeyError(name)
 
-    def kernel_arguments(self) -> tuple[ArraySpec | float | int | bool, ...]:
+    def kernel_arguments(self) -> Arguments:
         """Return the arguments of the kernel: arrays in the kernel's layout, and scalars."""
         return tuple(a.value if a.value is not None else ArraySpec(a.kernel_shape, a.dtype) for a in self.arguments)

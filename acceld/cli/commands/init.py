@@ -18,7 +18,7 @@ from acceld.home import find_home
 from acceld.kernel_files import api_of_file
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import DEVICE_OF, SIMULATOR, Choice, choose
-from acceld.workloads import BASELINE_FILES, ArraySpec, load_workload
+from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, load_workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +116,7 @@ async def _traced_outputs(
     return [DraftOutput(f"out{place}", buffer.shape, buffer.dtype) for place, buffer in enumerate(found)]
 
 
-def _specs(given: list[DraftArgument]) -> tuple[ArraySpec | float | int | bool, ...]:
+def _specs(given: list[DraftArgument]) -> Arguments:
     return tuple(a.value if a.value is not None else ArraySpec(a.kernel_shape or a.shape, a.dtype) for a in given)
 
 

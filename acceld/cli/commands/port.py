@@ -24,7 +24,7 @@ from acceld.nki.errors import KernelFailure
 if TYPE_CHECKING:
     from acceld.nki.port.comparison import Agreement
     from acceld.nki.port.rewriting import Ported
-    from acceld.workloads import ArraySpec
+    from acceld.workloads import Arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _port(
     kernel: Kernel,
-    values: tuple[ArraySpec | float | int | bool, ...],
+    values: Arguments,
     arguments: argparse.Namespace,
     settings: config.EvaluateConfig,
     state: Path,

@@ -30,7 +30,7 @@ from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.nki.errors import KernelFailure
 from acceld.roofline import peak_source
 from acceld.targets import SIMULATOR, choose
-from acceld.workloads import ArraySpec, Workload, load_workload, workload
+from acceld.workloads import Arguments, ArraySpec, Workload, load_workload, workload
 
 if TYPE_CHECKING:
     from acceld.nki.ir.program import Program
@@ -69,7 +69,7 @@ class Subject:
 
     kernel: Kernel
     workload: Workload | None
-    arguments: tuple[ArraySpec | float | int | bool, ...]
+    arguments: Arguments
 
     @property
     def folder(self) -> Path | None:
@@ -100,7 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
 
             print(program_text(_traced(subject, chip, settings.evaluate, state)), end="")
             return 0
-        timed = _timed_by_daemon(home, subject, chip) if arguments.latency_only and subject.workload else None
+        only_timed = arguments.latency_only or subject.workload is None
+        timed = _timed_by_daemon(home, subject, chip) if only_timed else None
         evaluation = timed or _evaluated_here(subject, chip, settings.evaluate, state, arguments)
         if arguments.json:
             print_json(record(evaluation, subject.workload, chip, subject.kernel.api))
@@ -182,20 +183,24 @@ def _timed_by_daemon(home: Home, subject: Subject, chip: str) -> Evaluation | No
     """Return the latency computed by a running daemon, whose tracer is loaded already. None if no daemon runs, or all
     its slots are taken.
     """
-    if subject.workload is None or home.daemon() is None:
+    if home.daemon() is None:
         return None
     from acceld.client import Client
     from acceld.watch.answers import evaluation_from
 
-    asked: dict[str, Any] = {"workload": subject.workload.name, "workload_folder": str(subject.folder), "chip": chip}
-    asked |= {"backend": SIMULATOR, "gate": Gate.TIMING, "kernel": plain(subject.kernel)}
+    asked: dict[str, Any] = {"kernel": plain(subject.kernel), "chip": chip}
+    if subject.workload is None:
+        asked["arguments"] = [asdict(one) if isinstance(one, ArraySpec) else one for one in subject.arguments]
+    else:
+        asked |= {"workload": subject.workload.name, "workload_folder": str(subject.folder)}
+        asked |= {"backend": SIMULATOR, "gate": Gate.TIMING}
     try:
         client = Client(home, timeout_s=_DAEMON_S)
         queue = client.get("/v1/queue")["queue"]
         if queue.get("slots_in_use", 0) >= queue.get("slots", 1):
             return None
         return evaluation_from(client.send("POST", "/v1/evaluations", asked))
-    except DaemonError:  # of another version, or it has just ended
+    except (DaemonError, UsageError):  # of another version, or it has just ended
         return None
 
 

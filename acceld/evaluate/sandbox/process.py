@@ -190,6 +190,10 @@ class Zygote:
                 raise LostError("the sandbox's zygote was killed while it started", hint=_LOST)
             raise SandboxError(f"the sandbox's zygote did not start: {said[-600:] or 'it said nothing'}")
 
+    async def load(self, tasks: Sequence[str], modules: Sequence[str]) -> None:
+        """Let a running zygote import tasks and modules now; the first job that needs them then starts sooner."""
+        await self._send(json.dumps({"tasks": tasks, "modules": modules}).encode(), [])
+
     async def stop(self) -> None:
         """End the zygote; running jobs are ended by their own ``run``."""
         async with self._lock:

@@ -9,6 +9,8 @@ import from. A job arrives as one datagram with four file descriptors:
 * ``control``: a pipe; when its other end closes, the job's whole tree ends,
 * ``status``: a pipe to which the job's supervisor writes one JSON line when it starts and one when all is over.
 
+A datagram without descriptors names tasks and modules to import before they are needed.
+
 Further descriptors may follow: those the child shares with its referee (5 and up in the child), then the referee's own.
 
 Each job is a supervisor, which never runs evaluated code, and below it the jailed child. A job may name a referee, our own
@@ -29,7 +31,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -85,8 +87,11 @@ def main(tasks: dict[str, str], descriptor: int) -> None:
         data, descriptors, _, _ = socket.recv_fds(server, MAX_DATAGRAM, _MOST_DESCRIPTORS)
         if not data:
             return
+        if not descriptors:
+            _load(**json.loads(data), known=tasks, loaded=loaded)
+            continue
         job = _job(data, descriptors)
-        problem = _prepare(job, tasks, loaded)
+        problem = _load([job.task, *filter(None, [job.referee])], job.modules, known=tasks, loaded=loaded)
         if os.fork() == 0:
             server.close()
             _supervise(job, loaded, problem)
@@ -94,17 +99,19 @@ def main(tasks: dict[str, str], descriptor: int) -> None:
             os.close(number)
 
 
-def _prepare(job: Job, tasks: Mapping[str, str], loaded: dict[str, Callable[..., Any]]) -> str:
-    """Import the job's modules that no earlier job imported. Return the error; empty if there is none."""
-    wanted = [name for name in (job.task, job.referee) if name and name not in loaded]
-    modules = [name for name in job.modules if name not in sys.modules]
+def _load(
+    tasks: Sequence[str], modules: Sequence[str], *, known: Mapping[str, str], loaded: dict[str, Callable[..., Any]]
+) -> str:
+    """Import tasks and modules that were not imported before. Return the error; empty if there is none."""
+    wanted = [name for name in tasks if name not in loaded]
+    modules = [name for name in modules if name not in sys.modules]
     if not wanted and not modules:
         return ""
     gc.disable()
     try:
         for name in modules:
             importlib.import_module(name)
-        loaded |= {name: _load(tasks[name]) for name in wanted}
+        loaded |= {name: _function(known[name]) for name in wanted}
     except Exception as error:  # noqa: BLE001  # a module may fail in any way; the daemon is told
         return f"{type(error).__name__}: {error}"
     finally:
@@ -113,7 +120,7 @@ def _prepare(job: Job, tasks: Mapping[str, str], loaded: dict[str, Callable[...,
     return ""
 
 
-def _load(where: str) -> Callable[..., Any]:
+def _function(where: str) -> Callable[..., Any]:
     module, _, name = where.partition(":")
     task: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return task

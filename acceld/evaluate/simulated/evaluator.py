@@ -20,11 +20,11 @@ from acceld.evaluate.sandbox.process import Zygote
 from acceld.evaluate.simulated.case import Known, TracedCase
 from acceld.evaluate.simulated.checking import Checker
 from acceld.evaluate.simulated.children import TASKS, Children
-from acceld.evaluate.simulated.timer import Arguments, Timer
+from acceld.evaluate.simulated.timer import Timer
 from acceld.model import Correctness, Evaluation, Gate, Kernel, Status
 from acceld.nki.timing import calibration
 from acceld.targets import SIMULATOR
-from acceld.workloads import Workload
+from acceld.workloads import Arguments, Workload
 
 _REMEMBERED = 4096
 
@@ -53,14 +53,16 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         on_start: Started | None = None,
         share_data: bool = False,
         secret: bytes = b"",
+        many: bool = False,
     ) -> None:
         """Prepare the evaluator. ``share_data``: the strict gate draws its data sets once a run, and not for each
-        candidate.
+        candidate. ``many``: it will time many kernels, so it loads the front ends before the first.
 
         With a ``secret`` the data sets of a run are derived from it. Then every process gets the same results.
         """
         super().__init__(config, state_folder, workload_folders=workload_folders, highest=highest, on_start=on_start)
         self._share_data = share_data
+        self._many = many
         self._seeds = RunSeeds(secret)
         self._zygote = Zygote(TASKS, level=Level.L0)
         self._work: _Work | None = None
@@ -88,6 +90,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         )
         self._work = _Work(children, timer, checker)
         await children.start()
+        if self._many:
+            await children.load()
 
     async def close(self) -> None:
         """End the child processes."""
@@ -99,17 +103,23 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
     def forget(self) -> None:
         """Forget results, so that known programs are evaluated again."""
         self._known.clear()
+        if self._work is not None:
+            self._work.timer.forget()
 
     async def time(self, kernel: Kernel, arguments: Arguments, chip: str) -> Evaluation:
         """Trace, verify and time a kernel that has no workload. The result is ``unchecked``, or the failure."""
-        request = EvaluationRequest(kernel, "", chip, gate=Gate.TIMING, priority=Priority.PERSON)
-        async with self._queue.place(request.priority):
-            case, timer = TracedCase(request, None), running(self._work).timer
-            try:
-                failed = await self._refuse(kernel) or await timer.time(case, arguments)
-                return self._result(case, failed or Status.UNCHECKED)
-            finally:
-                case.close()
+        return await self.evaluate(
+            EvaluationRequest(kernel, "", chip, gate=Gate.TIMING, priority=Priority.PERSON, arguments=arguments)
+        )
+
+    async def time_alone(self, request: EvaluationRequest, arguments: Arguments) -> Evaluation:
+        """Time a kernel that has no workload. The result is ``unchecked``, or the failure."""
+        case = TracedCase(request, None)
+        try:
+            failed = await self._refuse(request.kernel) or await running(self._work).timer.time(case, arguments)
+            return self._result(case, failed or Status.UNCHECKED)
+        finally:
+            case.close()
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> TracedCase:
         """Return the record of a new evaluation."""

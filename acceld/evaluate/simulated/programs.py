@@ -19,9 +19,7 @@ from acceld.nki.errors import KernelFailure, LegalityError, UnsupportedCall
 from acceld.nki.ir.codec import decode
 from acceld.nki.ir.program import Program
 from acceld.nki.port.facts import Facts
-from acceld.workloads import ArraySpec
-
-Arguments = tuple[ArraySpec | float | int | bool, ...]
+from acceld.workloads import Arguments
 
 
 class Tracer:

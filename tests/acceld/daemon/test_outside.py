@@ -9,7 +9,8 @@ import pytest
 from acceld.config import Config
 from acceld.daemon.outside import answer, request_of
 from acceld.errors import UsageError
-from acceld.model import Evaluation, Failure, Profile, Source, Status
+from acceld.model import Evaluation, Failure, Gate, Profile, Source, Status
+from acceld.workloads import ArraySpec
 
 BODY: dict[str, Any] = {"workload": "matmul_cpu", "backend": "cpu", "kernel": {"text": "mine", "api": "c"}}
 
@@ -63,3 +64,24 @@ def test_the_answer_tells_of_those_who_were_asked_for_also_without_details() -> 
     assert reported["profile"]["details"] == {}
     failed = answer(asked, request, Evaluation(Status.TIMEOUT, "s", failure=Failure("deadline", "late")))
     assert failed["paired"] == []
+
+
+def test_a_kernel_with_arguments_and_no_workload_is_timed_on_the_simulator() -> None:
+    given = [{"shape": [128, 512], "dtype": "float32"}, 0.5, 3, True]
+    request = request_of({"kernel": {"text": "mine", "api": "nki_legacy"}, "arguments": given}, Config())
+    assert request.arguments == (ArraySpec((128, 512), "float32"), 0.5, 3, True)
+    assert (request.backend, request.gate, request.workload) == ("simulator", Gate.TIMING, "")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"gate": "search"}, "only timed"),
+        ({"arguments": [{"shape": "wide", "dtype": "float32"}]}, "arguments"),
+        ({"kernel": None}, "an object with a text"),
+    ],
+)
+def test_arguments_that_can_not_be_used_are_refused(more: dict[str, Any], said: str) -> None:
+    body = {"kernel": {"text": "mine", "api": "nki_legacy"}, "arguments": [0.5]}
+    with pytest.raises(UsageError, match=said):
+        request_of(body | more, Config())

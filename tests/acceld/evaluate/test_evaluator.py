@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest_asyncio
 
 from acceld.config import EvaluateConfig
 from acceld.errors import DeviceError, WorkloadError
-from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
+from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority, started
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.simulated.checking import told_on_chip
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
@@ -211,6 +212,26 @@ async def test_anyones_kernel_is_timed_without_a_reference(evaluator: SimulatedE
     found = await evaluator.time(Kernel(baseline(), "nki_legacy", trusted=True), arguments, "trn1")
     assert found.status is Status.UNCHECKED
     assert found.latency_us is not None
+
+
+async def test_a_kernel_that_was_timed_before_is_not_traced_again(evaluator: SimulatedEvaluator) -> None:
+    first, again = [await evaluator.evaluate(request(gate=Gate.TIMING)) for _ in range(2)]
+    assert (first.reused, again.reused) == (False, True)
+    assert "trace" in first.seconds and not again.seconds
+    assert replace(again, reused=False, seconds=first.seconds) == first
+    assert (await evaluator.evaluate(request(gate=Gate.SEARCH))).status is Status.PASSED
+    other = await evaluator.evaluate(request(f"{baseline()}\n", gate=Gate.TIMING))
+    assert not other.reused
+    evaluator.forget()
+    assert not (await evaluator.evaluate(request(gate=Gate.TIMING))).reused
+
+
+async def test_a_front_end_loaded_ahead_times_as_one_loaded_late(evaluator: SimulatedEvaluator, tmp_path: Path) -> None:
+    ready = SimulatedEvaluator(CONFIG, tmp_path / "ready", many=True)
+    async with started(ready):
+        found = await ready.evaluate(request(gate=Gate.TIMING))
+    late = await evaluator.evaluate(request(gate=Gate.TIMING))
+    assert replace(found, seconds=late.seconds) == late
 
 
 async def test_modules_that_come_along_can_be_imported(evaluator: SimulatedEvaluator) -> None:
