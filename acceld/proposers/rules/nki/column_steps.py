@@ -106,6 +106,8 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     """
     if len(statement.mentions) != len(statement.reads):
         return "an operand is an expression"
+    if statement.second is not None:
+        return "it adds up its columns"
     if statement.op in TRANSFERS:
         steps.transfers += 1
     else:

@@ -72,7 +72,7 @@ def _replaced(kernel: KernelModule, match: _Match, _: Variant) -> str:
 
 
 def _match(kernel: KernelModule, last: Statement) -> _Match | None:
-    if last.kind != "op" or last.augmented:
+    if last.kind != "op" or last.augmented or last.second is not None:
         return None
     return _silu(kernel, last) or _sigmoid(kernel, last) or _rsqrt(kernel, last) or _square(kernel, last)
 
@@ -205,11 +205,15 @@ def _close(
 
 
 def _agree(kernel: KernelModule, last: Statement, chain: Sequence[Statement], x: Access) -> bool:
-    """Return True if all steps have the same mask, and ``x`` is not written between the first and the last."""
+    """Return True if all steps have the same mask, and neither ``x`` nor another operand of the steps is written between
+    the first and the last.
+    """
     first = min(statement.start for statement in chain)
-    if x.name in kernel.ambiguous or any(kernel.mask(statement) != kernel.mask(last) for statement in chain):
+    made = {access.name for statement in chain for access in statement.results}
+    used = {x.name, *(access.name for statement in chain for access in statement.mentions)} - made
+    if used & kernel.ambiguous or any(kernel.mask(statement) != kernel.mask(last) for statement in chain):
         return False
-    return not any(first < writer.start < last.start for writer in kernel.writers(x.name))
+    return not any(first < writer.start < last.start for name in used for writer in kernel.writers(name))
 
 
 RULE = CompositeActivation()

@@ -70,7 +70,7 @@ def _folded(kernel: KernelModule, fold: _Fold, _: Variant) -> str:
 
 
 def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:
-    if second.kind != "op" or second.augmented:
+    if second.kind != "op" or second.augmented or second.second is not None:
         return []
     found: list[_Fold] = []
     for name, access in second.reads.items():
@@ -97,9 +97,7 @@ def _changed_between(kernel: KernelModule, first: Statement, second: Statement) 
     """Return True if an operand of ``first`` is written between the two."""
     names = {access.name for access in first.mentions}
     return bool(names & kernel.ambiguous) or any(
-        s.target is not None and s.target.name in names and first.start < s.start < second.start
-        for s in kernel.statements
-        if s.kind != "declaration"
+        first.start < writer.start < second.start for name in names for writer in kernel.writers(name)
     )
 
 

@@ -166,9 +166,7 @@ def _handovers(
         if name not in kernel.buffers:
             return None
         writes = [
-            _use(s, s.target)
-            for s in first.statements()
-            if s.target is not None and s.target.name == name and s.kind == "op"
+            _use(s, access) for s in first.statements() if s.kind == "op" and (access := s.result(name)) is not None
         ]
         reads = [_use(s, a) for s in second.statements() for a in s.mentions if a.name == name]
         pairs += [(write, one) for write in writes for one in reads]
@@ -239,13 +237,14 @@ def _split(kernel: KernelModule, nest: Loop, loop: Loop) -> _Split | None:
             return None
         if statement.op == "loop_reduce" or statement.target is None:
             return None
-        names = statement.target.variables
-        if names is None or statement.target.name not in kernel.buffers:
-            return None
-        if not set(variables) <= set(names) or statement.kind == "declaration":
-            return None
-        if inside(kernel.buffers[statement.target.name].declaration, nest):
-            return None
+        for result in statement.results:
+            names = result.variables
+            if names is None or result.name not in kernel.buffers:
+                return None
+            if not set(variables) <= set(names) or statement.kind == "declaration":
+                return None
+            if inside(kernel.buffers[result.name].declaration, nest):
+                return None
     return split
 
 
@@ -273,11 +272,12 @@ def _local(items: Sequence[Item], variables: frozenset[str]) -> frozenset[str]:
     """Return ``variables`` and the names of tiles in ``items`` that are made from them."""
     names = set(variables)
     for statement in (item for item in items if isinstance(item, Statement)):
-        target = statement.target
-        if target is None:
-            continue
-        if statement.kind == "declaration" or (target.dims is None and depends_on(statement, frozenset(names))):
-            names.add(target.name)
+        depends = statement.kind == "declaration" or depends_on(statement, frozenset(names))
+        names |= {
+            result.name
+            for result in statement.results
+            if statement.kind == "declaration" or (result.dims is None and depends)
+        }
     return frozenset(names)
 
 
@@ -287,7 +287,7 @@ def _substance(nodes: Sequence[_Node]) -> bool:
 
 def _made(nodes: Sequence[_Node]) -> set[str]:
     """Return names that statements in ``nodes`` write or declare."""
-    return {node.item.target.name for node in _leaves(nodes) if isinstance(node.item, Statement) and node.item.target}
+    return {one.name for node in _leaves(nodes) if isinstance(node.item, Statement) for one in node.item.results}
 
 
 def _leaves(nodes: Sequence[_Node]) -> list[_Node]:

@@ -130,7 +130,7 @@ def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
 def _reused(kernel: KernelModule, outer: Loop, inner: Loop) -> list[tuple[Statement, Access]]:
     """Return the reads of SBUF tiles in the inner loop that depend on the inner variable only."""
     same = same_values(kernel, outer)
-    written = {s.target.name for s in outer.statements() if s.target is not None and s.kind == "op"}
+    written = {result.name for s in outer.statements() if s.kind == "op" for result in s.results}
     made = {s.target.name for s in same if s.target is not None and inside(s, inner)}
     found = []
     for statement in inner.statements():
@@ -157,11 +157,11 @@ def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop, preparation: Seque
         if {outer.variable, inner.variable} & used or (loop is not inner and loop.variable == inner.variable):
             return f"line {loop.line}: the loop over {loop.variable} depends on the nest's variables"
     for statement in outer.statements():
-        if statement.kind == "other":
+        if statement.kind == "other" or statement.second is not None:
             return f"line {statement.line}: this statement is not understood"
         if kernel.ambiguous & {access.name for access in statement.mentions}:
             return f"line {statement.line}: a tile may have another name"
-    written = {s.target.name for s in inner.statements() if s.target is not None and s.kind == "op"}
+    written = {result.name for s in inner.statements() if s.kind == "op" for result in s.results}
     for statement in flatten(preparation):
         problem = _unrepeatable(kernel, outer, statement, written)
         if problem:

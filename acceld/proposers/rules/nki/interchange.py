@@ -84,6 +84,8 @@ def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
     for statement in inner.statements():
         if statement.kind == "other":
             return f"line {statement.line}: this statement is not understood"
+        if statement.second is not None:
+            return f"line {statement.line}: it has a second result"
         target = statement.target
         if target is None or statement.kind != "op":
             continue

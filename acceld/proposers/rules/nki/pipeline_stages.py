@@ -106,13 +106,13 @@ def _apart(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequen
         buffer = kernel.buffers.get(name)
         if buffer is None or inside(buffer.declaration, loop) or buffer.space.endswith("hbm"):
             return False
-        accesses = [one.target for one in kernel.writers(name) if one.target is not None]
+        accesses = [access for one in kernel.writers(name) if (access := one.result(name)) is not None]
         accesses += [access for one in kernel.readers(name) for access in one.mentions if access.name == name]
         if any(loop.variable not in (access.variables or ()) for access in accesses):
             return False
         if any(not inside(one, loop) for one in (*kernel.writers(name), *kernel.readers(name))):
             return False
-    local = {one.target.name for one in flatten(rest) if one.target is not None and one.target.dims is None}
+    local = {result.name for one in flatten(rest) for result in one.results if result.dims is None}
     return not local & read(first)
 
 

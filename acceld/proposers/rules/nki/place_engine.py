@@ -87,7 +87,12 @@ def _on(kernel: KernelModule, statement: Statement, engine: str) -> str:
 def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile | None) -> tuple[str, ...]:
     """Return the other engines that can do a statement on two tiles, or on a tile and a number."""
     named = kernel.text_of(statement, "engine")
-    if statement.kind != "op" or statement.augmented or (named and "unknown" not in named):
+    if (
+        statement.kind != "op"
+        or statement.augmented
+        or statement.second is not None
+        or (named and "unknown" not in named)
+    ):
         return ()
     if statement.target is None or not all(
         _in_sbuf(kernel, one.name) for one in (statement.target, *statement.mentions)

@@ -8,6 +8,7 @@ from functools import partial
 from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.nki.source.building import operation, prefix
+from acceld.proposers.rules.nki.source.nests import accesses
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import UNARY, Access, Statement
 from acceld.proposers.rules.profiles import busy_share
@@ -74,6 +75,8 @@ def _pair(kernel: KernelModule, total: Statement) -> Statement | None:
         return None
     if data is None or kernel.text_of(total, "axis").strip("[](), ") not in ("1", "-1"):
         return None
+    if len(kernel.extents(data) or ()) > 2:
+        return None
     made = kernel.producer(total, data)
     if made is None or "reduce_op" in made.args or "reduce_res" in made.args:
         return None
@@ -91,9 +94,7 @@ def _pair(kernel: KernelModule, total: Statement) -> Statement | None:
         return None
     between = [s for s in kernel.statements if made.start < s.start < total.start]
     names = {total.target.name}
-    if any(s.target is not None and s.target.name in names for s in between if s.kind != "declaration"):
-        return None
-    if any(access.name in names for s in between for access in s.mentions):
+    if any(access.name in names for s in between for access in accesses(s)):
         return None
     return made
 

@@ -194,10 +194,11 @@ def _own_place(kernel: KernelModule, factor: Access) -> str:
     if factor.name in kernel.ambiguous or factor.name not in kernel.buffers or len(writers) != 1:
         return f"{factor.name} is not written once"
     writer = writers[0]
-    if writer.kind != "op" or writer.augmented or writer.op == "loop_reduce" or writer.target is None:
+    written = writer.result(factor.name)
+    if writer.kind != "op" or writer.augmented or writer.op == "loop_reduce" or written is None:
         return f"line {writer.line}: {factor.name} is not written once"
     is_local = any(inside(kernel.buffers[factor.name].declaration, loop) for loop in around(writer))
-    if is_local or any(Affine.of_variable(loop.variable) not in _forms(writer.target) for loop in around(writer)):
+    if is_local or any(Affine.of_variable(loop.variable) not in _forms(written) for loop in around(writer)):
         return f"line {writer.line}: {factor.name} has no place for every iteration"
     return ""
 

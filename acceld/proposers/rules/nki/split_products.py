@@ -159,13 +159,18 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
         if other_dtypes := given - {"", "float32"}:
             return f"{where} {name} is {', '.join(sorted(other_dtypes))}"
         writers = kernel.writers(name)
-        if not writers or any(w.kind != "op" or w.augmented or w.op == "loop_reduce" for w in writers):
+        if not writers or any(_adds(w) or w.target is None or w.target.name != name for w in writers):
             return f"{where} {name} is not written by a plain statement"
         if all_accesses(kernel, name) is None and declaration is not None:
             return f"{where} {name} also occurs in another way"
         if any(kernel.text_of(w, "dtype").endswith("16") for w in writers):
             return f"{where} {name} is rounded already"
     return ""
+
+
+def _adds(writer: Statement) -> bool:
+    """Return True if a statement is not understood, or adds to its target."""
+    return writer.kind != "op" or writer.augmented or writer.op == "loop_reduce"
 
 
 def _dtype_givers(kernel: KernelModule, name: str, dtype: str) -> list[str]:
@@ -196,7 +201,7 @@ def _is_only_writer(kernel: KernelModule, product: Statement, target: Access) ->
     """Return True if every other statement that writes the buffer provably writes other places of it."""
     if target.name in kernel.ambiguous or all_accesses(kernel, target.name) is None:
         return False
-    others = [one.target for one in kernel.writers(target.name) if one is not product]
+    others = [one.result(target.name) for one in kernel.writers(target.name) if one is not product]
     return all(other is not None and _are_apart(target, other) for other in others)
 
 

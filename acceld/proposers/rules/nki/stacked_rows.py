@@ -239,6 +239,8 @@ class Stacking:
         kernel = self.kernel
         assert one.target is not None
         variable = self.loop.variable
+        if one.second is not None:
+            raise _refused(one.line, "it adds up its columns")
         if one.augmented or kernel.mask(one) or any(name.value == variable for name in names_in(one.node)):
             raise _refused(one.line, "it depends on the iteration, or has a mask")
         if len(one.mentions) != len(one.reads) or not one.reads:

@@ -182,6 +182,8 @@ def _on_columns(kernel: KernelModule, one: Statement, columns: int) -> bool:
 
 def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str]) -> str:
     """Return the reason why a statement does not work on each of ``columns`` columns separately; empty if it does."""
+    if one.second is not None:
+        return "it adds up its columns"
     if one.op == "tensor_tensor_scan" and kernel.number(one.args.get("initial")) is None:
         return "the scan does not begin with a number"
     if one.op == "accumulate" and set(one.reads) != {"x"}:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from acceld.proposers.rules.nki.column_steps import OPERATIONS
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import below, names_in
-
-_NOT_BY_ELEMENT = frozenset("matmul nc_matmul nc_transpose tensor_reduce tensor_tensor_scan".split())
+from acceld.proposers.rules.nki.source.syntax import Statement, below, names_in
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,11 @@ class TileWidth:
 
 
 def tile_widths(kernel: KernelModule) -> list[TileWidth]:
-    """Return every name that is one loop's step, and otherwise only an extent of ranges and tiles."""
-    if any(statement.op in _NOT_BY_ELEMENT for statement in kernel.statements):
+    """Return every name that is one loop's step, and otherwise only an extent of ranges and tiles.
+
+    There is none unless every statement in a loop works element by element.
+    """
+    if not all(_by_element(statement) for loop in kernel.loops for statement in loop.statements()):
         return []
     found = []
     for name, value in kernel.aliases.items():
@@ -40,6 +42,12 @@ def tile_widths(kernel: KernelModule) -> list[TileWidth]:
         if len(lengths) == 1 and lengths[0] is not None and uses == 2 + extents:
             found.append(TileWidth(name, value, int(value.value), kernel.line(value), lengths[0]))
     return found
+
+
+def _by_element(statement: Statement) -> bool:
+    if statement.kind == "op":
+        return statement.op in OPERATIONS and statement.second is None and not statement.augmented
+    return statement.kind in ("declaration", "alias", "marker")
 
 
 def _uses(kernel: KernelModule, node: cst.CSTNode, name: str) -> tuple[list[int | None], int]:

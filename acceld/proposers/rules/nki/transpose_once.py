@@ -92,7 +92,7 @@ def _hidden(kernel: KernelModule, statement: Statement) -> _Hidden | None:
             repeats *= loop.trips or 1
     if any(loop.trips is None or loop.kind not in ("affine_range", "sequential_range") for loop in indices):
         return None
-    local = {s.target.name for s in outermost.statements() if s.target is not None}
+    local = {result.name for s in outermost.statements() for result in s.results}
     used = {access.name for access in _operand_names(kernel, statement.args["x"])}
     if used & local or repeats < 2 or named_inside(statement.args["x"], outermost):
         return None

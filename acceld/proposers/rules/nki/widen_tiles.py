@@ -74,7 +74,7 @@ class WidenTiles(Rule):
             width.line,
             partial(_with_larger_width, kernel, width),
             *_variants(width.columns, factors),
-            precondition=f"{width.name} is only a step, a range and a tile width, and there are no matrix products",
+            precondition=f"{width.name} is only a step, a range and a tile width, and loops work element by element",
             plan=f"Tiles are {width.name} = {width.columns} columns wide. Take {widths} columns, so that fixed costs of "
             "instructions and transfers are paid less often.",
             benefit=0.3,

@@ -77,11 +77,11 @@ def api_of(source: str) -> str:
     return "nki_legacy" if "neuronxcc" in source else "nki"
 
 
-def run(source: str, *inputs: Array, shuffle: int | None = None) -> Array:
-    """Return the kernel's first output. Fails if the kernel is not legal."""
+def run(source: str, *inputs: Array, shuffle: int | None = None, chip: str = "") -> Array:
+    """Return the kernel's first output. Fails if the kernel is not legal. Without ``chip``, it is the API's first one."""
     api = api_of(source)
     specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
-    program = trace(source, specs, api=api, chip="trn1" if api == "nki_legacy" else "trn2")
+    program = trace(source, specs, api=api, chip=chip or ("trn1" if api == "nki_legacy" else "trn2"))
     assert verify(program) == ()
     return execute(program, inputs, ExecuteOptions(shuffle_affine=shuffle))[0]
 

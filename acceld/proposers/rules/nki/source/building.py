@@ -219,7 +219,7 @@ def named_inside(node: cst.CSTNode, loop: Loop) -> bool:
 
 def written(items: Sequence[Item]) -> set[str]:
     """Return the names that ``items`` write."""
-    return {s.target.name for s in flatten(items) if s.target is not None and s.kind in ("op", "other")}
+    return {access.name for s in flatten(items) if s.kind in ("op", "other") for access in s.results}
 
 
 def read(items: Sequence[Item]) -> set[str]:

@@ -32,7 +32,7 @@ def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
     """
     found = Invariants(loop)
     ops = [statement for statement in loop.statements() if statement.kind == "op"]
-    written = {s.target.name for s in ops if s.target is not None}
+    written = {access.name for s in ops for access in s.results}
     places = {name: place for name in written if (place := place_of(kernel, name, loop)) is not None}
     stay: dict[Statement, str] = {}
     for statement in loop.statements():
@@ -45,7 +45,7 @@ def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
     changed = True
     while changed:
         changed = False
-        held = {s.target.name for s in stay if s.target is not None}
+        held = {access.name for s in stay for access in s.results}
         held |= {access.name for s in stay if s.kind == "other" for access in s.mentions}
         for statement in ops:
             if statement in stay:
@@ -69,7 +69,12 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
     """
     target = statement.target
     where = f"line {statement.line}:"
-    if target is None or statement.op == "store" or kernel.space_of(target.name) == "hbm":
+    if (
+        target is None
+        or statement.second is not None
+        or statement.op == "store"
+        or kernel.space_of(target.name) == "hbm"
+    ):
         return ""
     uses = sum(name.value == loop.variable for name in names_in(statement.node))
     dropped = {id(access.node) for access in accesses(statement) if access.name in places}
@@ -124,9 +129,10 @@ def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
     them.
     """
     same: set[Statement] = set()
-    written = {s.target.name for s in loop.statements() if s.target is not None and s.kind in ("op", "other")}
+    written = {access.name for s in loop.statements() if s.kind in ("op", "other") for access in s.results}
     for statement in loop.statements():
-        if statement.kind != "op" or statement.augmented or statement.op in ("loop_reduce", "store"):
+        opaque = statement.kind != "op" or statement.second is not None
+        if opaque or statement.augmented or statement.op in ("loop_reduce", "store"):
             continue
         found = {id(access.node): access for access in accesses(statement)}.values()
         uses = sum(name.value == loop.variable for name in names_in(statement.node))

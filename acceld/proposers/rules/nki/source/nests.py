@@ -48,8 +48,7 @@ def first_line(kernel: KernelModule, item: Item) -> int:
 
 def accesses(statement: Statement) -> list[Access]:
     """Return the accesses of a statement, reads and writes."""
-    target = [statement.target] if statement.target is not None and statement.kind != "declaration" else []
-    return [*statement.mentions, *target]
+    return [*statement.mentions, *(statement.results if statement.kind != "declaration" else ())]
 
 
 def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Access]] | None:

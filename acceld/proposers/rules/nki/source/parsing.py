@@ -280,12 +280,35 @@ class SourceReader(ExpressionReader):
         statement.args = self._arguments(call, names)
         destination = target if target is not None else statement.args.pop("dst", None)
         statement.target = self.access(destination) if destination is not None else None
-        if statement.target is None or op not in names:
+        if statement.target is None or op not in names or any(name.startswith("argument") for name in statement.args):
             statement.kind = "other"
+        if "reduce_op" in statement.args or "reduce_cmd" in statement.args:
+            self._second_result(statement)
         self._reads(statement)
+        if not isinstance(call.func, cst.Attribute):
+            # A function of the kernel's own may change its arguments, or return one of them.
+            self.ambiguous |= {access.name for access in (*statement.mentions, *statement.results)}
+
+    def _second_result(self, statement: Statement) -> None:
+        """Read ``reduce_res``, which an instruction writes besides its target.
+
+        The statement is opaque if the engine's registers keep a sum from one instruction to the next.
+        """
+        given = {
+            name: self.text(statement.args[name]) for name in ("reduce_op", "reduce_cmd") if name in statement.args
+        }
+        command = given.get("reduce_cmd", "reset_reduce" if statement.op == "activation_reduce" else "")
+        result = statement.args.get("reduce_res")
+        if command.endswith("reset_reduce") and result is not None:
+            statement.second = self.access(result)
+        if statement.second is None and set(given.values()) - {"None"} and not command.endswith("idle"):
+            statement.kind = "other"
+            self.ambiguous |= {access.name for access in self._mentioned(result)} if result is not None else set()
 
     def _reads(self, statement: Statement) -> None:
         for name, value in statement.args.items():
+            if name == "reduce_res" and statement.second is not None:
+                continue
             access = self.access(value)
             if access is not None:
                 statement.reads[name] = access

@@ -46,8 +46,8 @@ class KernelModule(SourceReader):
     def _writers(self) -> dict[str, list[Statement]]:
         found: dict[str, list[Statement]] = {}
         for statement in self.statements:
-            if statement.target is not None and statement.kind in ("op", "other"):
-                found.setdefault(statement.target.name, []).append(statement)
+            for name in {access.name for access in statement.results} if statement.kind in ("op", "other") else ():
+                found.setdefault(name, []).append(statement)
         return found
 
     @cached_property
@@ -67,8 +67,8 @@ class KernelModule(SourceReader):
         return self._readers.get(name, [])
 
     def producer(self, reader: Statement, access: Access) -> Statement | None:
-        """Return the one statement that made exactly the elements that ``access`` reads, earlier in the same loop body;
-        None if there is none.
+        """Return the one statement that made exactly the elements that ``access`` reads, and nothing else, earlier in the
+        same loop body; None if there is none.
         """
         if access.name in self.ambiguous:
             return None
@@ -78,7 +78,7 @@ class KernelModule(SourceReader):
         writer = writers[0]
         if writer.kind != "op" or writer.augmented or writer.parent is not reader.parent or writer.start > reader.start:
             return None
-        if writer.target is None or not writer.target.same_as(access):
+        if writer.target is None or writer.second is not None or not writer.target.same_as(access):
             return None
         return writer
 
@@ -144,7 +144,7 @@ class KernelModule(SourceReader):
         if name in self.buffers:
             return self.buffers[name].shape
         writers = self.writers(name)
-        if not writers or writers[0].target is None or name in self._asked:
+        if not writers or writers[0].target is None or writers[0].target.name != name or name in self._asked:
             return None
         self._asked.add(name)  # a tile that is made from itself has no shape yet
         try:

@@ -30,27 +30,37 @@ LEGACY: dict[str, tuple[str, ...]] = {
     "nc_transpose": ("data",),
     "matmul": ("x", "y", "transpose_x"),
     "loop_reduce": ("x", "op", "loop_indices"),
-    "tensor_tensor_scan": ("data0", "data1", "initial", "op0", "op1"),
+    "tensor_tensor_scan": ("data0", "data1", "initial", "op0", "op1", "reverse0", "reverse1"),
     "memset": ("shape", "value", "dtype"),
     "sum": ("x", "axis"),
     "max": ("x", "axis"),
-    "scalar_tensor_tensor": ("data", "op0", "operand0", "op1", "operand1"),
+    "scalar_tensor_tensor": ("data", "op0", "operand0", "op1", "operand1", "reverse0", "reverse1"),
     **dict.fromkeys(BINARY, ("x", "y")),
     **{name: ("x",) for name in UNARY if name != "reciprocal"},
 }
 """Names of positional parameters."""
 CURRENT: dict[str, tuple[str, ...]] = {
     "dma_copy": ("dst", "src"),
-    "memset": ("dst", "value"),
-    "activation": ("dst", "op", "data"),
-    "tensor_reduce": ("dst", "op", "data", "axis"),
-    **{
-        name: ("dst", *LEGACY[name])
-        for name in (
-            "tensor_copy tensor_scalar tensor_tensor reciprocal nc_matmul nc_transpose tensor_tensor_scan "
-            "scalar_tensor_tensor activation_reduce"
-        ).split()
-    },
+    "memset": ("dst", "value", "engine"),
+    "activation": ("dst", "op", "data", "bias", "scale", "reduce_op", "reduce_res", "reduce_cmd", "engine"),
+    "activation_reduce": ("dst", "op", "data", "reduce_op", "reduce_res", "bias", "scale"),
+    "tensor_reduce": ("dst", "op", "data", "axis", "negate", "keepdims"),
+    "tensor_copy": ("dst", "src", "engine"),
+    "tensor_scalar": ("dst", *LEGACY["tensor_scalar"], "engine"),
+    "tensor_tensor": ("dst", *LEGACY["tensor_tensor"], "engine"),
+    "reciprocal": ("dst", "data"),
+    "nc_matmul": (
+        "dst",
+        "stationary",
+        "moving",
+        "is_stationary_onezero",
+        "is_moving_onezero",
+        "is_transpose",
+        "accumulate",
+    ),
+    "nc_transpose": ("dst", "data", "engine"),
+    "tensor_tensor_scan": ("dst", *LEGACY["tensor_tensor_scan"]),
+    "scalar_tensor_tensor": ("dst", *LEGACY["scalar_tensor_tensor"]),
 }
 TRANSFERS = ("load", "store", "dma_copy")
 NO_TILES = frozenset("None True False np numpy nl nisa nki nt math".split())
@@ -170,6 +180,17 @@ class Statement:
     """Accesses by argument, if the whole argument is one access."""
     mentions: list[Access] = field(default_factory=list)
     """Every access the statement reads, also inside expressions."""
+    second: Access | None = None
+    """A second result: ``reduce_res``, the sum over what an instruction writes."""
+
+    @property
+    def results(self) -> tuple[Access, ...]:
+        """Accesses that the statement writes: its target, and a second result."""
+        return tuple(access for access in (self.target, self.second) if access is not None)
+
+    def result(self, name: str) -> Access | None:
+        """Return what the statement writes of the tile or tensor ``name``; None if nothing."""
+        return next((access for access in self.results if access.name == name), None)
 
     @property
     def small(self) -> cst.BaseSmallStatement | None:

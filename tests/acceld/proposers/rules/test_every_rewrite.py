@@ -1,0 +1,423 @@
+"""Every rewrite that is offered for a kernel on Trainium 2 leaves its results as they are, and so does every second one after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from acceld.proposers.rules.proposer import moves
+from tests.acceld.proposers.rules.kernels import Array, api_of, arrays, current, legacy, run
+
+Shapes = tuple[tuple[int, ...], ...]
+
+KERNELS: dict[str, tuple[str, Shapes]] = {
+    "a sum between two nests that an activation writes beside its result": (
+        legacy(
+            "x",
+            """
+    out = nl.ndarray((4 * 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    one = nl.arange(1)[None, :]
+    powers = nl.ndarray((4, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    sums = nl.ndarray((nl.par_dim(128), 4), dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.affine_range(4):
+        tile = nl.load(x[128 * i + p, f])
+        powers[i, p, f] = nisa.activation_reduce(op=nl.exp, data=tile, reduce_op=np.add, reduce_res=sums[p, i + one])
+    inverse = nl.reciprocal(sums)
+    for j in nl.affine_range(4):
+        scaled = nl.multiply(powers[j, p, f], inverse[p, j + one])
+        nl.store(out[128 * j + p, f], value=scaled)
+    return out
+""",
+        ),
+        ((512, 512),),
+    ),
+    "rows of sums that the second nest reads in the other order": (
+        legacy(
+            "x",
+            """
+    out = nl.ndarray((512, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    one = nl.arange(1)[None, :]
+    kept = nl.ndarray((4, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    sums = nl.ndarray((4, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.affine_range(4):
+        tile = nl.load(x[128 * i + p, f])
+        kept[i, p, f] = nisa.activation_reduce(op=nl.exp, data=tile, reduce_op=np.add, reduce_res=sums[i, p, one])
+    for i in nl.affine_range(4):
+        inverse = nl.reciprocal(sums[3 - i, p, one])
+        made = nl.multiply(kept[i, p, f], inverse)
+        nl.store(out[128 * i + p, f], value=made)
+    return out
+""",
+        ),
+        ((512, 512),),
+    ),
+    "sums of chunks that an activation writes beside its result": (
+        legacy(
+            "x",
+            """
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    one = nl.arange(1)[None, :]
+    sums = nl.ndarray((nl.par_dim(128), 4), dtype=nl.float32, buffer=nl.sbuf)
+    for c in nl.affine_range(4):
+        tile = nl.load(x[p, 512 * c + f])
+        power = nisa.activation_reduce(op=nl.exp, data=tile, reduce_op=np.add, reduce_res=sums[p, c + one])
+        twice = nl.multiply(power, 2.0)
+        nl.store(out[p, 512 * c + f], value=twice)
+    nl.store(total, value=sums)
+    return total, out
+""",
+        ),
+        ((128, 2048),),
+    ),
+    "sums of chunks": (
+        legacy(
+            "x",
+            """
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    one = nl.arange(1)[None, :]
+    sums = nl.ndarray((nl.par_dim(128), 4), dtype=nl.float32, buffer=nl.sbuf)
+    for c in nl.affine_range(4):
+        tile = nl.load(x[p, 512 * c + f])
+        power = nl.exp(tile)
+        sums[p, c + one] = nl.sum(power, axis=1)
+        twice = nl.multiply(power, 2.0)
+        nl.store(out[p, 512 * c + f], value=twice)
+    nl.store(total, value=sums)
+    return total, out
+""",
+        ),
+        ((128, 2048),),
+    ),
+    "a loaded tile that an activation overwrites with a sum": (
+        legacy(
+            "x, w",
+            """
+    out = nl.ndarray((512, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    for i in nl.affine_range(4):
+        weight = nl.load(w)
+        tile = nl.load(x[128 * i + p, f])
+        scaled = nl.multiply(tile, weight)
+        power = nisa.activation_reduce(op=nl.exp, data=scaled, reduce_op=np.add, reduce_res=weight)
+        inverse = nl.reciprocal(weight)
+        made = nl.multiply(power, inverse)
+        nl.store(out[128 * i + p, f], value=made)
+    return out
+""",
+        ),
+        ((512, 512), (128, 1)),
+    ),
+    "a sum over one of two free axes": (
+        legacy(
+            "x",
+            """
+    out = nl.ndarray((128, 4, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    power = nl.exp(tile)
+    total = nl.sum(power, axis=1)
+    twice = nl.multiply(power, 2.0)
+    i, j, k = nl.mgrid[0:128, 0:4, 0:256]
+    nl.store(out[i, j, k], value=twice)
+    return out
+""",
+        ),
+        ((128, 4, 256),),
+    ),
+    "a named width, and a maximum of each tile": (
+        legacy(
+            "x",
+            """
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    width = 512
+    p = nl.arange(128)[:, None]
+    f = nl.arange(width)[None, :]
+    for c in range(0, 2048, width):
+        tile = nl.load(x[p, c + f])
+        highest = nl.max(tile, axis=1)
+        made = nl.subtract(tile, highest)
+        nl.store(out[p, c + f], value=made)
+    return out
+""",
+        ),
+        ((128, 2048),),
+    ),
+    "an activation function step by step, whose first step also adds up": (
+        legacy(
+            "x",
+            """
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    one = nl.arange(1)[None, :]
+    sums = nl.ndarray((nl.par_dim(128), 4), dtype=nl.float32, buffer=nl.sbuf)
+    for c in nl.affine_range(4):
+        tile = nl.load(x[p, 512 * c + f])
+        decay = nisa.activation(op=nl.exp, data=tile, scale=-1.0, reduce_op=np.add, reduce_res=sums[p, c + one], reduce_cmd=nisa.reduce_cmd.reset_reduce)
+        plus = nisa.tensor_scalar(data=decay, op0=nl.add, operand0=1.0)
+        sigmoid = nisa.reciprocal(data=plus)
+        made = nl.multiply(tile, sigmoid)
+        nl.store(out[p, 512 * c + f], value=made)
+    nl.store(total, value=sums)
+    return total, out
+""",
+        ),
+        ((128, 2048),),
+    ),
+    "a bias that changes between two steps": (
+        legacy(
+            "x, b",
+            """
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    one = nl.arange(1)[None, :]
+    bias = nl.ndarray((nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
+    bias[p, one] = nl.load(b)
+    tile = nl.load(x)
+    positive = nl.multiply(tile, tile)
+    more = nl.multiply(bias[p, one], bias[p, one])
+    bias[p, one] = nl.add(more, 1.0)
+    root = nisa.activation(op=nl.sqrt, data=positive, bias=bias[p, one])
+    bias[p, one] = nl.add(more, 7.0)
+    made = nisa.reciprocal(data=root)
+    last = nl.multiply(made, bias[p, one])
+    nl.store(out, value=last)
+    return out
+""",
+        ),
+        ((128, 512), (128, 1)),
+    ),
+    "a function that changes its argument": (
+        legacy(
+            "x",
+            """
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    for c in nl.affine_range(4):
+        tile = nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+        tile[p, f] = nl.load(x[p, 512 * c + f])
+        power = nl.exp(tile[p, f])
+        grown = bump(tile, p, f)
+        made = nl.multiply(power, tile[p, f])
+        more = nl.add(made, grown)
+        nl.store(out[p, 512 * c + f], value=more)
+    return out
+
+
+def bump(tile, p, f):
+    tile[p, f] = nl.add(tile[p, f], 1.0)
+    return nl.multiply(tile[p, f], 0.5)
+""",
+        ),
+        ((128, 2048),),
+    ),
+    "a second name of a tile": (
+        legacy(
+            "x",
+            """
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    for c in nl.affine_range(4):
+        tile = nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+        same = tile
+        tile[p, f] = nl.load(x[p, 512 * c + f])
+        power = nl.exp(tile[p, f])
+        same[p, f] = nl.multiply(tile[p, f], 3.0)
+        made = nl.multiply(power, tile[p, f])
+        nl.store(out[p, 512 * c + f], value=made)
+    return out
+""",
+        ),
+        ((128, 2048),),
+    ),
+    "values carried from one iteration to the next": (
+        legacy(
+            "x",
+            """
+    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    one = nl.arange(1)[None, :]
+    best = nl.full((nl.par_dim(128), 1), -1e30, dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.zeros((nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
+    for c in nl.sequential_range(4):
+        tile = nl.load(x[p, 512 * c + f])
+        here = nl.max(tile, axis=1)
+        new = nl.maximum(best[p, one], here)
+        gap = nl.subtract(best[p, one], new)
+        scale = nl.exp(gap)
+        best[p, one] = nl.copy(new)
+        negative = nl.multiply(new, -1.0)
+        power = nisa.activation(op=nl.exp, data=tile, bias=negative)
+        mine = nl.sum(power, axis=1)
+        kept = nl.multiply(total[p, one], scale)
+        total[p, one] = nl.add(kept, mine)
+    nl.store(out, value=total)
+    return out
+""",
+        ),
+        ((128, 2048),),
+    ),
+    "products, transposes and a softmax": (
+        legacy(
+            "q, k, v",
+            """
+    out = nl.ndarray((512, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    one = nl.arange(1)[None, :]
+    for i in nl.affine_range(4):
+        left = nl.load(q[p, 128 * i + c])
+        keys = nl.load(k[p, f])
+        scores = nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+        scores[p, f] = nisa.nc_matmul(left, keys)
+        highest = nisa.tensor_reduce(nl.max, data=scores[p, f], axis=[1], negate=True)
+        power = nisa.activation(op=nl.exp, data=scores[p, f], bias=highest, scale=1.0)
+        total = nisa.tensor_reduce(nl.add, data=power, axis=[1])
+        inverse = nisa.reciprocal(data=total)
+        weights = nl.multiply(power, inverse)
+        acc = nl.zeros((nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum)
+        for j in nl.affine_range(4):
+            turned = nisa.nc_transpose(weights[p, 128 * j + c])
+            turned_sb = nl.copy(turned)
+            values = nl.load(v[128 * j + p, c])
+            acc[p, c] += nisa.nc_matmul(turned_sb, values)
+        made = nl.copy(acc[p, c])
+        nl.store(out[128 * i + p, c], value=made)
+    return out
+""",
+        ),
+        ((128, 512), (128, 512), (512, 128)),
+    ),
+    "current API: a loaded tile that an activation overwrites with a sum": (
+        current(
+            "x, w",
+            """
+    out = nl.ndarray((512, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
+        weight = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        scaled = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        power = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        made = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=weight, src=w[0:128, 0:1])
+        nisa.dma_copy(dst=tile, src=x[nl.ds(128 * i, 128), 0:512])
+        nisa.tensor_scalar(dst=scaled, data=tile, op0=nl.multiply, operand0=weight)
+        nisa.activation_reduce(dst=power, op=nl.exp, data=scaled, reduce_op=nl.add, reduce_res=weight)
+        nisa.tensor_scalar(dst=made, data=power, op0=nl.multiply, operand0=weight)
+        nisa.dma_copy(dst=out[nl.ds(128 * i, 128), 0:512], src=made)
+    return out
+""",
+        ),
+        ((512, 512), (128, 1)),
+    ),
+    "current API: sums of chunks": (
+        current(
+            "x",
+            """
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+    sums = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.sbuf)
+    for c in nl.affine_range(4):
+        tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        power = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        twice = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[0:128, nl.ds(512 * c, 512)])
+        nisa.activation(dst=power, op=nl.exp, data=tile, reduce_op=nl.add, reduce_res=sums[0:128, nl.ds(c, 1)], reduce_cmd=nisa.reduce_cmd.reset_reduce)
+        nisa.tensor_scalar(dst=twice, data=power, op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(dst=out[0:128, nl.ds(512 * c, 512)], src=twice)
+    nisa.dma_copy(dst=total, src=sums)
+    return total, out
+""",
+        ),
+        ((128, 2048),),
+    ),
+    "current API: products": (
+        current(
+            "x, w",
+            """
+    out = nl.ndarray((512, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    for m in nl.affine_range(4):
+        for n in nl.affine_range(2):
+            acc = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            made = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            for k in nl.affine_range(2):
+                left = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+                right = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.dma_copy(dst=left, src=x[nl.ds(128 * k, 128), nl.ds(128 * m, 128)])
+                nisa.dma_copy(dst=right, src=w[nl.ds(128 * k, 128), nl.ds(512 * n, 512)])
+                nisa.nc_matmul(dst=acc, stationary=left, moving=right)
+            nisa.tensor_copy(dst=made, src=acc)
+            nisa.dma_copy(dst=out[nl.ds(128 * m, 128), nl.ds(512 * n, 512)], src=made)
+    return out
+""",
+        ),
+        ((256, 512), (256, 1024)),
+    ),
+}
+_TOLERANCE = 3e-5
+"""Relative error allowed in the L2 norm: that of products of bfloat16 parts."""
+
+
+def rewrites(source: str, shapes: Shapes) -> Iterator[tuple[str, str]]:
+    """Yield the name and the result of each rewrite that is offered and carried out."""
+    dtypes = ("float32",) * len(shapes)
+    for move in moves(source, api=api_of(source), shapes=shapes, dtypes=dtypes):
+        text = move.apply()
+        if text is not None:
+            yield move.step, text
+
+
+def assert_close(step: str, source: str, inputs: list[Array], expected: Array) -> None:
+    for shuffle in (None, 3):
+        error = np.linalg.norm(run(source, *inputs, shuffle=shuffle, chip="trn2") - expected) / np.linalg.norm(expected)
+        assert error < _TOLERANCE, step
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_rewrite_leaves_the_results_as_they_are(name: str) -> None:
+    source, shapes = KERNELS[name]
+    inputs = arrays(*shapes)
+    expected = run(source, *inputs)
+    for step, text in rewrites(source, shapes):
+        assert_close(step, text, inputs, expected)
+
+
+@pytest.mark.parametrize("name", ["sums of chunks", "a bias that changes between two steps"])
+def test_every_rewrite_of_a_rewritten_kernel_leaves_the_results_as_they_are(name: str) -> None:
+    source, shapes = KERNELS[name]
+    inputs = arrays(*shapes)
+    expected = run(source, *inputs)
+    found = [
+        (f"{first}, {second}", text)
+        for first, once in rewrites(source, shapes)
+        for second, text in rewrites(once, shapes)
+    ]
+    for steps, text in found:
+        assert_close(steps, text, inputs, expected)
+
+
+def test_an_activation_that_also_adds_up_may_move_into_the_nest_that_reads_its_sum() -> None:
+    source, shapes = KERNELS["rows of sums that the second nest reads in the other order"]
+    in_order = source.replace("sums[3 - i", "sums[i")
+    fused = {step: text for step, text in rewrites(in_order, shapes) if step.startswith("fuse_nests")}
+    assert fused
+    inputs = arrays(*shapes)
+    for step, text in fused.items():
+        assert_close(step, text, inputs, run(in_order, *inputs))
