@@ -22,6 +22,7 @@ from acceld.proposers.interface import (
     SummaryRequest,
 )
 from acceld.proposers.rules import all_rules, rule_named
+from acceld.proposers.rules.nki.source.branches import decided
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.spelling import spelled_out
 from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant
@@ -127,7 +128,7 @@ def _read(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> 
     for device in ALL_DEVICES:
         if api in device.readers:
             return plugins.named(device.readers[api])(source, api, shapes)
-    return KernelModule(spelled_out(source), api, shapes, dtypes, entry=entry)
+    return decided(KernelModule(spelled_out(source), api, shapes, dtypes, entry=entry))
 
 
 class RulesProposer:

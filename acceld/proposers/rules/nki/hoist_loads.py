@@ -13,7 +13,7 @@ from acceld.model import Profile
 from acceld.proposers.rules.nki.source.building import filled_before, named_inside, prefix
 from acceld.proposers.rules.nki.source.nests import around
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement, names_in
+from acceld.proposers.rules.nki.source.syntax import LOADS, Access, Loop, Statement, names_in
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _LARGEST_BYTES = 144 * 1024
@@ -68,7 +68,12 @@ class HoistLoads(Rule):
 
 
 def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
-    if load.kind != "op" or load.op != ("dma_copy" if kernel.api == "nki" else "load") or kernel.mask(load):
+    if (
+        load.kind != "op"
+        or load.op not in LOADS
+        or (load.op == "dma_copy") != (kernel.api == "nki")
+        or kernel.mask(load)
+    ):
         return None
     target, source = load.target, load.reads.get("src")
     if (
@@ -78,7 +83,7 @@ def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
         or source.name not in {*kernel.parameters, *kernel.other_shapes}
     ):
         return None
-    names, shape = source.variables, kernel.extents(source)
+    names, shape = source.variables, kernel.extents(source) if kernel.api == "nki" else kernel.tile_shape(load)
     if names is None or shape is None or len(shape) != 2 or shape[0] > 128 or kernel.writers(source.name):
         return None
     declaration = None

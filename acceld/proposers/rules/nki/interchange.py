@@ -10,7 +10,7 @@ from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.nki.source.building import header
 from acceld.proposers.rules.nki.source.nests import inside
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Loop, Statement, names_in
+from acceld.proposers.rules.nki.source.syntax import LOADS, Loop, Statement, names_in
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
@@ -120,7 +120,7 @@ def _reuse(kernel: KernelModule, outer: Loop, inner: Loop) -> tuple[int, int]:
     """Return the loads that depend on the outer variable only, and on the inner variable only."""
     kept = repeated = 0
     for statement in inner.statements():
-        if statement.op not in ("load", "dma_copy"):
+        if statement.op not in LOADS:
             continue
         source = statement.reads.get("src")
         names = source.variables if source is not None else None

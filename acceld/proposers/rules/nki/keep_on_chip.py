@@ -25,7 +25,7 @@ from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.nki.source.building import prefix
 from acceld.proposers.rules.nki.source.nests import around
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Buffer, Statement
+from acceld.proposers.rules.nki.source.syntax import LOADS, Access, Buffer, Statement
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -201,7 +201,7 @@ def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Stat
     if not kernel.text_of(scratch.buffer.declaration, "dtype").endswith("float32"):
         return None
     producer = kernel.producer(store, value)
-    if producer is None or producer.op == "load" or "dtype" in producer.args:
+    if producer is None or producer.op in LOADS or "dtype" in producer.args:
         return None
     assert store.target is not None
     return producer if _readable(kernel, producer, store.target, scratch, without=store) else None

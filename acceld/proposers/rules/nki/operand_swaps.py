@@ -16,7 +16,7 @@ import libcst as cst
 from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.nki.source.nests import all_accesses, around, inside
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import BINARY, UNARY, Access, Dim, Loop, Statement
+from acceld.proposers.rules.nki.source.syntax import BINARY, LOADS, UNARY, Access, Dim, Loop, Statement
 
 BLOCK = 128
 """Partitions of a tile, and columns of a stationary operand."""
@@ -105,7 +105,7 @@ def _is_identity(kernel: KernelModule, access: Access) -> bool:
 
 
 def _made_on_chip(kernel: KernelModule, name: str) -> bool:
-    return all(writer.op not in ("load", "memset") for writer in kernel.writers(name))
+    return all(writer.op not in (*LOADS, "memset") for writer in kernel.writers(name))
 
 
 def _part(turn: Statement, source: Access) -> Loop | None:

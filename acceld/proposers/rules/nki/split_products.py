@@ -23,7 +23,7 @@ from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.nki.source.building import prefix, without_unused_buffers
 from acceld.proposers.rules.nki.source.nests import all_accesses, around
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement
+from acceld.proposers.rules.nki.source.syntax import LOADS, Access, Loop, Statement
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
 
@@ -181,7 +181,7 @@ def _dtype_givers(kernel: KernelModule, name: str, dtype: str) -> list[str]:
         return [dtype.removesuffix(".dtype")]
     if dtype:
         return []
-    loads = [one for one in kernel.writers(name) if one.op == "load" and not kernel.text_of(one, "dtype")]
+    loads = [one for one in kernel.writers(name) if one.op in LOADS and not kernel.text_of(one, "dtype")]
     return [one.reads["src"].name for one in loads if "src" in one.reads]
 
 

@@ -370,6 +370,85 @@ def bump(tile, p, f):
         ),
         ((256, 512), (256, 1024)),
     ),
+    "loads that transpose an operand": (
+        legacy(
+            "x, w",
+            """
+    out = nl.ndarray((512, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    q = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    for m in nl.affine_range(4):
+        for n in nl.affine_range(2):
+            acc = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(2):
+                left = nl.load_transpose2d(x[128 * m + p, 128 * k + q])
+                right = nl.load(w[128 * k + p, 512 * n + f])
+                acc[p, f] += nisa.nc_matmul(left, right)
+            made = nl.copy(acc[p, f])
+            nl.store(out[128 * m + p, 512 * n + f], value=made)
+    return out
+""",
+        ),
+        ((512, 256), (256, 1024)),
+    ),
+    "a load that transposes the same tile again and again": (
+        legacy(
+            "x, w",
+            """
+    out = nl.ndarray((512, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(64)[None, :]
+    i64 = nl.arange(64)[:, None]
+    q = nl.arange(128)[None, :]
+    for i in nl.affine_range(4):
+        scale = nl.load_transpose2d(x[i64, q])
+        tile = nl.load(w[128 * i + p, f])
+        made = nl.multiply(tile, scale)
+        more = nl.add(made, 1.0)
+        nl.store(out[128 * i + p, f], value=more)
+    return out
+""",
+        ),
+        ((64, 128), (512, 64)),
+    ),
+    "branches that the shapes decide": (
+        legacy(
+            "x",
+            """
+    rows, columns = x.shape
+    out = nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    tail = rows % 128
+    for i in nl.affine_range(rows // 128):
+        if tail > 0 and columns == 512:  # the usual case
+            scale = 2.0
+
+            tile = nl.load(x[128 * i + p,
+      f])
+            decay = nisa.activation(op=nl.exp, data=tile, scale=-1.0)
+            # one more
+            plus = nisa.tensor_scalar(data=decay, op0=nl.add, operand0=1.0)
+        elif tail == 7:
+            scale = 3.0
+        else:
+            scale = 4.0
+        sigmoid = nisa.reciprocal(data=plus)
+        made = nl.multiply(tile, sigmoid)
+        nl.store(out[128 * i + p, f], value=made)
+    if columns > 512:
+        raise ValueError("too wide")
+    elif not tail:
+        pass
+    else:
+        last = nl.load(x[rows - tail + nl.arange(44)[:, None], f])
+        nl.store(out[rows - tail + nl.arange(44)[:, None], f], value=last)
+    return out
+""",
+        ),
+        ((300, 512),),
+    ),
 }
 _TOLERANCE = 3e-5
 """Relative error allowed in the L2 norm: that of products of bfloat16 parts."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import libcst as cst
@@ -9,6 +11,15 @@ import libcst as cst
 from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.editing import SourceText
 from acceld.proposers.rules.nki.source.syntax import NO_TILES, TILE_SIZES, Access, Buffer, Dim, names_in
+
+_COMPARISONS: Mapping[type[cst.BaseCompOp], Callable[[int, int], bool]] = {
+    cst.Equal: operator.eq,
+    cst.NotEqual: operator.ne,
+    cst.LessThan: operator.lt,
+    cst.LessThanEqual: operator.le,
+    cst.GreaterThan: operator.gt,
+    cst.GreaterThanEqual: operator.ge,
+}
 
 
 class ExpressionReader(SourceText):
@@ -25,6 +36,8 @@ class ExpressionReader(SourceText):
         """Shapes of the kernel's parameters; None for scalars."""
         self.aliases: dict[str, cst.BaseExpression] = {}
         """Names of index expressions, by name."""
+        self.settings: dict[str, bool | None] = {}
+        """Names that stand for True, False or None."""
         self.constants: dict[str, int] = {}
         """Extents that a shape was unpacked to."""
         self.other_shapes: set[str] = set()
@@ -64,6 +77,40 @@ class ExpressionReader(SourceText):
         """Return the value of ``node`` if it is a whole number; None otherwise."""
         form = self.affine(node)
         return form.constant if form is not None and not form.terms else None
+
+    def truth(self, node: cst.BaseExpression) -> bool | None:
+        """Return the value of a condition; None if it is not known."""
+        match node:
+            case cst.Name(value="True" | "False"):
+                return node.value == "True"
+            case cst.Name(value=name) if name in self.settings:
+                return bool(self.settings[name])
+            case cst.UnaryOperation(operator=cst.Not(), expression=inner):
+                value = self.truth(inner)
+                return None if value is None else not value
+            case cst.BooleanOperation(left=left, operator=joined, right=right):
+                values = (self.truth(left), self.truth(right))
+                decisive = isinstance(joined, cst.Or)
+                return decisive if decisive in values else None if None in values else not decisive
+            case cst.Comparison(left=left, comparisons=[one]):
+                return self._compared(left, one.operator, one.comparator)
+        number = self.constant(node)
+        return None if number is None else bool(number)
+
+    def _compared(self, left: cst.BaseExpression, sign: cst.BaseCompOp, right: cst.BaseExpression) -> bool | None:
+        if isinstance(sign, cst.Is | cst.IsNot):
+            same = self._is_none(left) if isinstance(right, cst.Name) and right.value == "None" else None
+            return None if same is None else same == isinstance(sign, cst.Is)
+        one, other, compare = self.constant(left), self.constant(right), _COMPARISONS.get(type(sign))
+        return None if compare is None or one is None or other is None else compare(one, other)
+
+    def _is_none(self, node: cst.BaseExpression) -> bool | None:
+        """Return whether an argument is None; None if that is not known."""
+        if not isinstance(node, cst.Name):
+            return None
+        if node.value in self.settings:
+            return self.settings[node.value] is None
+        return False if self.shapes.get(node.value) is not None else None
 
     def number(self, node: cst.BaseExpression | None) -> float | None:
         """Return the value of ``node`` if it is a number, also through arithmetic and casts such as ``np.float32``;

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from acceld.proposers.rules.nki.source.nests import accesses, around, inside, place_of
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement, names_in
+from acceld.proposers.rules.nki.source.syntax import TRANSFERS, Access, Loop, Statement, names_in
 
-_MOVES = ("load", "dma_copy", "store", "memset")
+_MOVES = (*TRANSFERS, "memset")
 
 
 @dataclass

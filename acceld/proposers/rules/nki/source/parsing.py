@@ -33,6 +33,8 @@ from acceld.proposers.rules.nki.source.syntax import (
 )
 from acceld.proposers.rules.records import RuleRefused
 
+_SETTINGS: Mapping[str, bool | None] = {"True": True, "False": False, "None": None}
+
 
 class SourceReader(ExpressionReader):
     """A parsed kernel. Raises RuleRefused if there is no kernel function or the source does not parse.
@@ -82,10 +84,13 @@ class SourceReader(ExpressionReader):
         raise RuleRefused("there is no kernel function")
 
     def _constants(self, given: Iterable[tuple[str, cst.BaseExpression]]) -> None:
-        """Keep the numbers that names stand for throughout the function."""
+        """Keep the numbers and settings that names stand for throughout the function."""
         for name, value in given:
-            is_number = self.affine(value) is not None or self.number(value) is not None
-            if is_number and name not in self._bound and name not in self._counted:
+            if name in self._bound or name in self._counted:
+                continue
+            if isinstance(value, cst.Name) and value.value in _SETTINGS:
+                self.settings[name] = _SETTINGS[value.value]
+            elif self.affine(value) is not None or self.number(value) is not None:
                 self.aliases[name] = value
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:

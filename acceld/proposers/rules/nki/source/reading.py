@@ -157,8 +157,9 @@ class KernelModule(SourceReader):
         target = statement.target
         if target is not None and (target.dims is not None or target.name in self.buffers):
             return self.extents(target)
-        if statement.op == "load":
-            return self.extents(statement.reads["src"]) if "src" in statement.reads else None
+        if statement.op in ("load", "load_transpose2d"):
+            shape = self.extents(statement.reads["src"]) if "src" in statement.reads else None
+            return shape[::-1] if shape is not None and statement.op == "load_transpose2d" else shape
         if statement.op in ("tensor_reduce", "sum", "max", "matmul", "nc_matmul", "nc_transpose", "loop_reduce"):
             return self._made(statement)
         operands = [

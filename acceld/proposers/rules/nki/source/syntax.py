@@ -17,6 +17,7 @@ UNARY = "exp log sqrt rsqrt square tanh sigmoid silu gelu relu erf sin cos recip
 
 LEGACY: dict[str, tuple[str, ...]] = {
     "load": ("src",),
+    "load_transpose2d": ("src",),
     "store": ("dst", "value"),
     "copy": ("src",),
     "tensor_copy": ("src",),
@@ -62,7 +63,8 @@ CURRENT: dict[str, tuple[str, ...]] = {
     "tensor_tensor_scan": ("dst", *LEGACY["tensor_tensor_scan"]),
     "scalar_tensor_tensor": ("dst", *LEGACY["scalar_tensor_tensor"]),
 }
-TRANSFERS = ("load", "store", "dma_copy")
+LOADS = ("load", "load_transpose2d", "dma_copy")
+TRANSFERS = (*LOADS, "store")
 NO_TILES = frozenset("None True False np numpy nl nisa nki nt math".split())
 TILE_SIZES = {"pmax": 128, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512, "psum_fmax": 512}
 

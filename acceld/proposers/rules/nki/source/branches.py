@@ -1,0 +1,112 @@
+"""Write out the branches of a kernel that are known to be taken, so that rules see the statements in them.
+
+For example, where ``rows`` is 300 ::
+
+    if rows % 128 > 0:                              assert rows % 128 > 0
+        last = nl.load(x[256 + p, f], mask=m)       last = nl.load(x[256 + p, f], mask=m)
+    else:                                           # else:
+        last = None                                     # last = None
+
+The kernel then refuses arguments for which it would take another branch. Every line keeps its number.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from acceld.parsing import parse
+from acceld.proposers.rules.editing import lines_of
+from acceld.proposers.rules.nki.source.reading import KernelModule
+
+_ROUNDS = 16
+_ELSE = re.compile(r"\s*else\s*:")
+
+
+def decided(kernel: KernelModule) -> KernelModule:
+    """Return the kernel with its known branches written out."""
+    for _ in range(_ROUNDS):  # a branch may define what the next condition needs
+        if not re.search(r"^\s*if\b", kernel.source, re.MULTILINE):
+            break
+        lines = lines_of(kernel.source)
+        name = kernel.function.name.value
+        functions = [one for one in parse(kernel.source).body if isinstance(one, ast.FunctionDef) and one.name == name]
+        done = [_decide(kernel, branch, lines) for function in functions for branch in _branches(function.body)]
+        if not any(done):
+            break
+        kernel = kernel.reread("".join(lines))
+    return kernel
+
+
+def _branches(body: list[ast.stmt]) -> Iterator[ast.If]:
+    """Yield the branches among statements and in their loops, those in another branch aside."""
+    for statement in body:
+        match statement:
+            case ast.If():
+                yield statement
+            case ast.For() | ast.While() | ast.With():
+                yield from _branches(statement.body)
+
+
+def _decide(kernel: KernelModule, node: ast.If, lines: list[str]) -> bool:
+    """Write out the taken one of two branches; if it is not known, those inside of both. Return True if any was written."""
+    header = lines[node.lineno - 1]
+    truth = kernel.truth(cst.parse_expression(ast.unparse(node.test)))
+    if truth is None or not _has_plain_lines(node, lines):
+        written = [_decide(kernel, one, lines) for one in _branches([*node.body, *node.orelse])]
+        return any(written)
+    indent, test = header[: node.col_offset], header[node.col_offset + len("if") :]
+    before, _, after = test.rpartition(":") if "#" not in test else test.partition(":")
+    lines[node.lineno - 1] = (
+        f"{indent}assert {before.strip()}{after}" if truth else f"{indent}assert not ({before.strip()}){after}"
+    )
+    last = node.body[-1].end_lineno or node.lineno
+    other = node.orelse[0].lineno if node.orelse else 0
+    if truth:
+        _dedent(lines, node.lineno, last, node.body[0].col_offset - node.col_offset)
+        _comment_out(lines, last, node.end_lineno or last)
+    else:
+        _comment_out(lines, node.lineno, last)
+        if node.orelse and lines[other - 1].lstrip().startswith("elif"):
+            lines[other - 1] = lines[other - 1].replace("elif", "if", 1)
+        elif node.orelse:
+            at = next(number for number in range(last, other) if _ELSE.match(lines[number]))
+            _comment_out(lines, at, at + 1)
+            _dedent(lines, at + 1, node.end_lineno or other, node.orelse[0].col_offset - node.col_offset)
+    return True
+
+
+def _has_plain_lines(node: ast.If, lines: list[str]) -> bool:
+    """Return True if headers are single lines of their own, and no text in the branches goes over several lines."""
+    header = lines[node.lineno - 1]
+    first = node.orelse[0] if node.orelse else None
+    if (
+        not header.lstrip().startswith("if")
+        or node.test.end_lineno != node.lineno
+        or node.body[0].lineno == node.lineno
+    ):
+        return False
+    if not re.search(r":\s*(#.*)?$", header) or header.count("#") > 1 or ("#" in header and header.count(":") > 1):
+        return False
+    if first is not None and _ELSE.match(lines[first.lineno - 1]):
+        return False
+    texts = (one for one in ast.walk(node) if isinstance(one, ast.JoinedStr | ast.Constant))
+    return all(not isinstance(one, ast.JoinedStr) and one.lineno == one.end_lineno for one in texts)
+
+
+def _dedent(lines: list[str], first: int, last: int, step: int) -> None:
+    """Move the lines after number ``first``, up to number ``last``, to the left."""
+    for number in range(first, last):
+        if lines[number][:step].isspace() and lines[number].strip():
+            lines[number] = lines[number][step:]
+
+
+def _comment_out(lines: list[str], first: int, last: int) -> None:
+    """Comment out the lines after number ``first``, up to number ``last``."""
+    for number in range(first, last):
+        text = lines[number].lstrip()
+        if text:
+            lines[number] = f"{lines[number][: -len(text)]}# {text}"
