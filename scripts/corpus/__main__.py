@@ -4,7 +4,8 @@
 
 ``NKI_SAMPLES_LEGACY_DIR`` (commit 3a99c91) and ``NKI_SAMPLES_DIR`` name checkouts of aws-neuron/nki-samples,
 ``NKI_LIBRARY_DIR`` aws-neuron/nki-library, ``AUTOCOMP_DIR`` ucb-bar/autocomp, ``NKI_AUTOTUNE_DIR``
-awslabs/nki-autotune, ``ACCELOPT_DIR`` zhang677/AccelOpt, ``NKI_MOE_DIR`` aws-neuron/nki-moe, ``CS149_DIR`` a folder of
+awslabs/nki-autotune, ``ACCELOPT_DIR`` zhang677/AccelOpt, ``NKI_MOE_DIR`` aws-neuron/nki-moe,
+``NKI_MEGAKERNEL_DIR`` KevGomes1403/nki-moe-megakernel (with nki-library), ``CS149_DIR`` a folder of
 students' checkouts of stanford-cs149/asst4-trainium(2), ``ACCELD_MEASURED`` the folders ``autocomp`` and ``kda`` of
 extracted kernels. References of nki-library and autocomp need torch, some of
 nki-library's tests SciPy.
@@ -23,13 +24,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.corpus import outcomes as kept
+from scripts.corpus.megakernel import megakernels
 from scripts.corpus.outcomes import Outcome, State, Trial
 from scripts.corpus.report import changes, table
 from scripts.corpus.repositories import autocomp, convolutions, guarded, measured, nki_samples, singles
 from scripts.simbench.kernels import ROOT
 from scripts.simbench.tables import rows
 
-SOURCES = (nki_samples, singles, convolutions, autocomp, measured)
+SOURCES = (nki_samples, singles, megakernels, convolutions, autocomp, measured)
 BEGIN, END = "<!-- corpus: begin -->", "<!-- corpus: end -->"
 
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from acceld.chips import API_CHIPS
 from acceld.nki.errors import KernelFailure, UnsupportedCall
 from acceld.nki.execute.interpreter import execute
+from acceld.nki.execute.ranks import execute_ranks
 from acceld.nki.frontend.core import memory
 from acceld.nki.frontend.core.memory import BufferKind
 from acceld.nki.frontend.current.language import NKIObject
@@ -77,33 +78,37 @@ class Host:
         chip: str = "",
     ) -> list[Array]:
         """Run a kernel on these arguments and return its results. Raise Stopped if it gives none."""
+        values = _values(inspect.unwrap(function), args, kwargs)
+        return self.run_ranks(function, [values], grid, api, chip)[0]
+
+    def run_ranks(
+        self,
+        function: Any,
+        ranks: Sequence[Mapping[str, object]],
+        grid: tuple[int, ...] = (),
+        api: str = "",
+        chip: str = "",
+    ) -> list[list[Array]]:
+        """Run a kernel on several ranks and return each rank's results. ``ranks`` has each rank's arguments by name."""
         try:
-            return self._run(function, args, kwargs, grid, api, chip)
+            return self._run(inspect.unwrap(function), ranks, grid, api, chip)
         except Stopped as stopped:
             self.stopped = self.stopped or stopped
             raise
 
     def _run(
-        self,
-        function: Any,
-        args: Sequence[object],
-        kwargs: Mapping[str, object],
-        grid: tuple[int, ...],
-        api: str,
-        chip: str,
-    ) -> list[Array]:
-        target = inspect.unwrap(function)
+        self, target: Any, ranks: Sequence[Mapping[str, object]], grid: tuple[int, ...], api: str, chip: str
+    ) -> list[list[Array]]:
         path = Path(inspect.getsourcefile(target) or "")
         source = inspect.getsource(inspect.getmodule(target) or target)
         api = api or ("nki_legacy" if "neuronxcc" in source else "nki")
-        bound = inspect.signature(target).bind(*args, **kwargs)
-        values: dict[str, object] = {}
-        for name, value in bound.arguments.items():
-            values |= value if bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-        arrays = {name: array for name, value in values.items() if (array := as_array(value)) is not None}
+        arrays = [
+            {name: array for name, value in one.items() if (array := as_array(value)) is not None} for one in ranks
+        ]
+        values, first = ranks[0], arrays[0]
         entry: str = target.__name__
-        specs = {name: TensorSpec(array.shape, _dtype(array)) for name, array in arrays.items()}
-        plain = all(name in arrays or _plain(value) for name, value in values.items())
+        specs = {name: TensorSpec(array.shape, _dtype(array)) for name, array in first.items()}
+        plain = all(name in first or _plain(value) for name, value in values.items())
         if plain and entry == target.__qualname__:
             arguments: dict[str, Any] = {name: specs.get(name, value) for name, value in values.items()}
         else:
@@ -121,12 +126,22 @@ class Host:
             raise Stopped(State.UNTRACED, f"line {failure.line}: {failure.message} [{failure.rule}]") from failure
         for finding in verify(program):
             raise Stopped(State.ILLEGAL, f"line {finding.line}: {finding.message} [{finding.rule}]")
+        inputs = [[one[name] for name in first] for one in arrays]
         try:
-            results = execute(program, list(arrays.values()))
+            results = execute_ranks(program, inputs) if len(inputs) > 1 else [execute(program, inputs[0])]
         except KernelFailure as failure:
             raise Stopped(State.FAILED, f"line {failure.line}: {failure.message} [{failure.rule}]") from failure
         self.ran += 1
-        return list(results)
+        return [list(one) for one in results]
+
+
+def _values(target: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments of a call by name."""
+    bound = inspect.signature(target).bind(*args, **kwargs)
+    values: dict[str, object] = {}
+    for name, value in bound.arguments.items():
+        values |= value if bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return values
 
 
 class HostKernel:

@@ -26,6 +26,8 @@ STUBS = tuple(
 EACH = 1
 """Number of parameter sets tried of each test on each number of cores; the smallest are taken."""
 REPOSITORY = "nki-library"
+RANGES = "range_test_options"
+"""Parameter of tests whose shapes are drawn from ranges."""
 
 
 class _Manager:
@@ -40,18 +42,20 @@ class _Manager:
         """Run the kernel and compare its results with the test's golden ones, with the test's tolerances."""
         compiler, given = under_test.compiler_input, under_test.kernel_input
         ranks = under_test.inference_args.collective_ranks
-        if ranks > 1 or not isinstance(given, Mapping):
-            raise Stopped(State.UNTRIED, f"{ranks} ranks")
         self.host.cores = compiler.logical_nc_config
-        values = {name.removesuffix(".must_alias_input"): value for name, value in given.items()}
+        drawn = [given.for_rank(rank) if hasattr(given, "for_rank") else given for rank in range(ranks)]
+        values = [{name.removesuffix(".must_alias_input"): value for name, value in one.items()} for one in drawn]
         kernel = under_test.kernel_func
         grid = kernel.grid if isinstance(kernel, HostKernel) else ()
-        found = self.host.run(kernel, (), values, grid, "nki", compiler.platform_target.get_compile_target())
-        self.right = self.right and _agree(found, under_test.validation_args)
+        found = self.host.run_ranks(kernel, values, grid, "nki", compiler.platform_target.get_compile_target())
+        for rank, results in enumerate(found):
+            self.right = self.right and _agree(results, under_test.validation_args, rank)
 
 
-def _agree(found: list[NDArray[Any]], validation: Any) -> bool:
+def _agree(found: list[NDArray[Any]], validation: Any, rank: int) -> bool:
     golden = validation.golden_output
+    if hasattr(golden, "for_rank"):
+        golden = golden.for_rank(rank)
     wanted = golden if isinstance(golden, Mapping) else golden.golden
     if wanted is None or len(wanted) > len(found):
         raise Stopped(State.RUNS, "no golden results" if wanted is None else "fewer results than golden ones")
@@ -83,6 +87,14 @@ class _Collector:
 
     def __init__(self) -> None:
         self.items: list[Any] = []
+
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        """Give a test its ranges of shapes, as the project's own conftest does."""
+        if RANGES in metafunc.fixturenames:
+            harness = sys.modules["test.utils.ranged_test_harness"].RangeTestHarness
+            names, cases = harness(metafunc.function.range_test_config).get_unique_test_cases()
+            legal = [(name, case) for name, case in zip(names, cases, strict=True) if not case.is_negative_test_case]
+            metafunc.parametrize(RANGES, [case for _, case in legal], ids=[name for name, _ in legal])
 
     def pytest_collection_finish(self, session: Any) -> None:
         """Keep the collected tests."""
@@ -123,7 +135,7 @@ def _chosen(items: list[Any]) -> Iterator[Any]:
     for item in items:
         values = item.callspec.params.values() if hasattr(item, "callspec") else ()
         unset = any(type(value).__name__ == "NotSetType" for value in values)
-        if not unset and "range_test_options" not in item.fixturenames:
+        if not unset:
             by_function[item.nodeid.partition("[")[0], _cores(item)].append(item)
     for group in by_function.values():
         yield from sorted(group, key=_size)[:EACH]
@@ -136,7 +148,10 @@ def _cores(item: Any) -> int:
 
 def _size(item: Any) -> float:
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    numbers = [float(v) for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 1]
+    ranged = [
+        size for value in values if hasattr(value, "tensors") for one in value.tensors.values() for size in one.values()
+    ]
+    numbers = [float(v) for v in (*values, *ranged) if isinstance(v, int) and not isinstance(v, bool) and v > 1]
     return prod(numbers)
 
 

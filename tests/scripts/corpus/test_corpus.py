@@ -21,6 +21,8 @@ LIBRARY = """
 import dataclasses
 from enum import Enum
 import nki
+import nki.collectives as collectives
+import nki.isa as nisa
 import nki.language as nl
 
 class Mode(Enum):
@@ -43,6 +45,15 @@ def scaled(x, settings, dtype=nl.float32):
 @nki.jit
 def wrong(x):
     return nl.load(x)
+
+@nki.jit
+def summed(x, group):
+    mine, everyones = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm) for _ in range(2))
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=mine, src=x)
+    collectives.all_reduce(srcs=[mine], dsts=[everyones], op=nl.add, replica_group=group)
+    nisa.dma_copy(dst=out, src=everyones)
+    return out
 """
 
 
@@ -71,6 +82,14 @@ def test_a_refused_kernel_stops_its_test_and_is_remembered(library: tuple[Host, 
     with pytest.raises(Stopped, match="line 2"):
         module.wrong(np.zeros((128, 32), np.float32))
     assert host.stopped is not None and host.stopped.state is State.UNTRACED
+
+
+def test_ranks_have_inputs_of_their_own_and_results_of_their_own(library: tuple[Host, ModuleType]) -> None:
+    host, module = library
+    group = sys.modules["nki.collectives"].ReplicaGroup([[0, 1], [2, 3]])
+    inputs = [np.full((128, 8), 10.0**rank, np.float32) for rank in range(4)]
+    found = host.run_ranks(module.summed, [{"x": x, "group": group} for x in inputs])
+    assert [float(results[0][5, 3]) for results in found] == [11.0, 11.0, 1100.0, 1100.0]
 
 
 def _dies() -> tuple[State, str]:
