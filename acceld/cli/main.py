@@ -7,6 +7,7 @@ Only the module of the chosen command is imported, so that ``acceld status`` sta
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import os
 import re
@@ -18,6 +19,8 @@ from typing import NoReturn
 from acceld.errors import AcceldError, UsageError, did_you_mean
 
 INTERRUPTED = 130
+_COLLECTED = 50_000
+"""New objects after which garbage is collected. What a command imports stays until it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"acceld {version('acceld')}")
         return 0
+    gc.set_threshold(_COLLECTED)
     name, rest = words[0], words[1:]
     if name not in COMMANDS:
         print(f"acceld: there is no command {name!r}. {did_you_mean(name, COMMANDS)}".rstrip(), file=sys.stderr)
