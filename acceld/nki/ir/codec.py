@@ -209,6 +209,10 @@ class _Decoder:
         self.nodes = 0
         self.constant_bytes = 0
         self.registers = 0
+        self.axes: dict[str, tuple[TileDim, ...]] = {}
+        """Axes of tiles by their JSON. Most tiles of a long program have the axes of another."""
+        self.constants: dict[int, Affine] = {}
+        """Expressions without loop variables."""
 
     def program(self, raw: Any) -> Program:
         if not isinstance(raw, dict):
@@ -376,7 +380,9 @@ class _Decoder:
 
     def affine(self, raw: Any) -> Affine:
         const, *terms = _list(raw, MAX_DEPTH + 1)
-        out = Affine(_int(const))
+        out = self.constants.get(_int(const))
+        if out is None:
+            out = self.constants[const] = Affine(const)
         for loop, coef in terms:
             if loop not in self.open:
                 _refuse(f"loop {str(loop)[:20]} is used outside of its body")
@@ -392,12 +398,16 @@ class _Decoder:
             _refuse("indices are nested too deep")
         buffer = self.buffers[self.buffer_id(raw["b"])]
         rank = len(buffer.shape)
-        start = tuple(self.affine(a) for a in _list(raw["s"], MAX_AXES))
-        dims = []
-        for count, *steps in _list(raw["d"], MAX_AXES):
-            if len(steps) != rank:
-                _refuse("a tile axis does not fit its buffer's rank")
-            dims.append(TileDim(_int(count, 0), tuple(_int(step) for step in steps)))
+        start = tuple([self.affine(a) for a in _list(raw["s"], MAX_AXES)])
+        written = repr(raw["d"])
+        dims = self.axes.get(written)
+        if dims is None:
+            dims = self.axes[written] = tuple(
+                TileDim(_int(count, 0), tuple(_int(step) for step in steps))
+                for count, *steps in _list(raw["d"], MAX_AXES)
+            )
+        if any(len(dim.steps) != rank for dim in dims):
+            _refuse("a tile axis does not fit its buffer's rank")
         if len(start) != rank:
             _refuse("a tile's start does not fit its buffer's rank")
         dtype = _text(raw.get("t", ""))
@@ -414,4 +424,4 @@ class _Decoder:
                     axis=_int(axis, 0, max(0, len(dims) - 1)),
                 )
             )
-        return Access(buffer.id, start, tuple(dims), tuple(indirect), dtype)
+        return Access(buffer.id, start, dims, tuple(indirect), dtype)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil, floor
 
-from acceld.nki.ir.program import Access, Affine, Pattern
+from acceld.nki.ir.program import Access, Affine, Pattern, TileDim
 from acceld.nki.ir.spaces import AxisMap
 
 
@@ -95,22 +96,31 @@ def coefficient(value: Affine, loop: int) -> int:
 
 def box(access: Access) -> Box:
     """Return the box of an access without indirect indices."""
-    starts, extents, dense = list(access.start), [1] * len(access.start), True
-    moves = [(abs(step), step, dim.count, d) for dim in access.dims for d, step in enumerate(dim.steps) if step]
-    for dim in access.dims:
+    first, extents, dense = _reach(access.dims, len(access.start))
+    if any(first):
+        return Box(tuple([start + low for start, low in zip(access.start, first, strict=True)]), extents, dense)
+    return Box(access.start, extents, dense)
+
+
+@lru_cache(4096)
+def _reach(dims: tuple[TileDim, ...], rank: int) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
+    """Return for each buffer dimension the least index of a tile that starts at 0, and the number of indices from there;
+    and whether the tile has all of their elements.
+    """
+    first, extents, dense = [0] * rank, [1] * rank, True
+    moves = [(abs(step), step, dim.count, d) for dim in dims for d, step in enumerate(dim.steps) if step]
+    for dim in dims:
         dense = dense and (dim.count <= 1 or sum(step != 0 for step in dim.steps) <= 1)
         if dim.count <= 0:
-            extents = [0] * len(extents)
-            return Box(tuple(starts), tuple(extents), True)
+            return (0,) * rank, (0,) * rank, True
     for size, step, count, d in sorted(moves):
         if count <= 1:
             continue
         dense = dense and size <= extents[d]
         reach = step * (count - 1)
-        if reach < 0:
-            starts[d] = starts[d] + reach
+        first[d] += min(0, reach)
         extents[d] += abs(reach)
-    return Box(tuple(starts), tuple(extents), dense)
+    return tuple(first), tuple(extents), dense
 
 
 def index_bounds(

@@ -8,6 +8,7 @@ stands for a tile of another shape with the same elements, in row-major order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from acceld.nki.ir.operations import OPS, Trait, having
@@ -27,6 +28,7 @@ class Space:
     dsts: tuple[AxisMap | None, ...]
 
 
+@lru_cache(4096)
 def align(shape: tuple[int, ...], space: tuple[int, ...]) -> AxisMap | None:
     """Return the map of an element-wise operand: equal axes in order, axes of one element broadcast; None if there is
     none.

@@ -92,15 +92,24 @@ def make_grids(
     buffers: tuple[Buffer, ...], accesses: Mapping[int, Iterable[Access]], trips: Mapping[int, int]
 ) -> dict[int, Grid]:
     """Return a grid for each buffer in ``accesses`` (every access to it in the program)."""
-    return {number: _grid(buffers[number], list(found), trips) for number, found in accesses.items()}
+    grids: dict[int, Grid] = {}
+    known: dict[object, Grid] = {}
+    for number, found in accesses.items():
+        buffer, distinct = buffers[number], {(one.start, one.dims, one.indirect): one for one in found}
+        key = buffer.shape, buffer.dtype, buffer.space, buffer.partition_axis, frozenset(distinct)
+        grid = known.get(key)
+        if grid is None:  # equal for the buffers that an unrolled loop declares
+            grid = known[key] = _grid(buffer, distinct.values(), trips)
+        grids[number] = grid
+    return grids
 
 
-def _grid(buffer: Buffer, accesses: list[Access], trips: Mapping[int, int]) -> Grid:
+def _grid(buffer: Buffer, accesses: Iterable[Access], trips: Mapping[int, int]) -> Grid:
     rank = len(buffer.shape)
     grain = [0] * rank
     high = list(buffer.shape)
     widest = [1] * rank
-    for access in set(accesses):
+    for access in accesses:
         indirect = {item.dim for item in access.indirect}
         for dim in range(rank):
             if dim in indirect:

@@ -123,6 +123,7 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
         program = _in_psum(program, left)
         model = replace(model, buffers=program.buffers)
     grids = make_grids(program.buffers, accesses, full)
+    cells = _Cells(model, grids)
     varying = _varying(nodes)
     folding = accumulating(node for node, _ in nodes)
     merged = _merged(nodes, model)
@@ -139,7 +140,7 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
             program,
             model,
             place,
-            grids,
+            cells,
             written,
             interned,
             costs,
@@ -149,6 +150,30 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
             merged.get(number, 1),
         )
     return Prepared(program, templates, grids, trips)
+
+
+class _Cells:
+    """Finds the cells of accesses, and a layout that is equal for accesses of equal form.
+
+    Tiles at the same place of equal buffers have the same cells. An unrolled loop has many of them.
+    """
+
+    def __init__(self, model: CostModel, grids: Mapping[int, Grid]) -> None:
+        self.model, self.grids = model, grids
+        self._known: dict[object, tuple[CellAccess, object]] = {}
+
+    def of(self, access: Access, space: tuple[tuple[int, int], ...]) -> tuple[CellAccess, object]:
+        """Return the cells of ``access`` for each point of ``space``, and its layout."""
+        buffer, grid = self.model.buffers[access.buffer], self.grids[access.buffer]
+        key = access.start, access.dims, access.indirect, access.dtype, buffer.dtype, buffer.shape, id(grid), space
+        known = self._known.get(key)
+        if known is None:
+            cells = cell_access(access, buffer, grid, space)
+            known = self._known[key] = cells, _layout(access, self.model, grid, cells)
+        cells, layout = known
+        if cells.buffer != access.buffer:
+            cells = CellAccess(access.buffer, cells.bases, cells.offsets, cells.partial)
+        return cells, layout
 
 
 def iteration_shape(node: Instruction) -> tuple[int, ...]:
@@ -170,7 +195,7 @@ def _template(
     program: Program,
     model: CostModel,
     place: Engines,
-    grids: Mapping[int, Grid],
+    cells: _Cells,
     written: set[int],
     interned: dict[object, int],
     cost_table: dict[object, Cost],
@@ -186,7 +211,7 @@ def _template(
             number, node, Engine.SYNC, [Cost(Engine.SYNC)], None, [], [], [], -1, False, executions, None, clears=True
         )
     engine = place(node, model)
-    buffers = program.buffers
+    buffers, grids = program.buffers, cells.grids
     reads: list[CellAccess] = []
     writes: list[CellAccess] = []
     inputs: list[tuple[int, list[int]]] = []
@@ -196,9 +221,9 @@ def _template(
             layout.append(src.coefs if isinstance(src, Pattern) else repr(src))
             continue
         if src.buffer in written:
-            cells = cell_access(src, buffers[src.buffer], grids[src.buffer], space)
-            reads.append(cells)
-            layout.append(_layout(src, model, grids[src.buffer], cells))
+            found, laid_out = cells.of(src, space)
+            reads.append(found)
+            layout.append(laid_out)
             if not grids[src.buffer].exact:
                 linear = _linear(src, buffers[src.buffer].strides)
                 inputs.append((src.buffer, values(linear, space).tolist()))
@@ -207,15 +232,13 @@ def _template(
             inputs.append((src.buffer, values(linear, space).tolist()))
             layout.append(_input_layout(src, model))
     for access in node.accesses:
-        for item in access.indirect:
-            if item.index is not None and item.index.buffer in written:
-                index = item.index
-                reads.append(cell_access(index, buffers[index.buffer], grids[index.buffer], space))
+        indices = [item.index for item in access.indirect if item.index is not None]
+        reads += [cells.of(index, space)[0] for index in indices if index.buffer in written]
     for dst in node.dsts:
-        cells = cell_access(dst, buffers[dst.buffer], grids[dst.buffer], space)
-        writes.append(cells)
-        layout.append(_layout(dst, model, grids[dst.buffer], cells))
-        if cells.partial and not grids[dst.buffer].exact:
+        found, laid_out = cells.of(dst, space)
+        writes.append(found)
+        layout.append(laid_out)
+        if found.partial and not grids[dst.buffer].exact:
             linear = _linear(dst, buffers[dst.buffer].strides)
             inputs.append((dst.buffer, values(linear, space).tolist()))
     variants, shapes = shape_variants(node, space)
@@ -231,11 +254,10 @@ def _template(
             *(_cost_key(a, model) for a in node.accesses),
             repr(node.srcs) if node.op == "memset" else "",
         )
-        found = cost_table.get(key)
-        if found is None:
-            found = _priced(node, engine, shape, model, merged, number in handed)
-            cost_table[key] = found
-        costs.append(found)
+        cost = cost_table.get(key)
+        if cost is None:
+            cost = cost_table[key] = _priced(node, engine, shape, model, merged, number in handed)
+        costs.append(cost)
     store = node.op in DMA_OPS and buffers[node.dsts[0].buffer].space is Space.HBM
     partial = any(w.partial for w in writes)
     accumulate = any(reads_destination(node, position) for position in range(len(node.dsts)))

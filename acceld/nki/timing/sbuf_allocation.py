@@ -29,6 +29,7 @@ from acceld.nki.timing.value_numbering import Kind, Stream
 
 ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA, Engine.SYNC)
 INDEX = {engine: position for position, engine in enumerate(ENGINES)}
+_DMA, _VECTOR = INDEX[Engine.DMA], INDEX[Engine.VECTOR]
 HOPELESS = 4.0
 """Multiple of SBUF's size. A value that the kernel computes again is not kept if more than this is written before it
 does.
@@ -112,6 +113,11 @@ class _Operation:
     choice: tuple[int, float] | None
     """Another engine that may run it, and its time there."""
     count: int = 0
+    alone: bool = False
+    """True if it is one operation and has nothing besides its engine and its time."""
+
+    def __post_init__(self) -> None:
+        self.alone = not self.added and self.choice is None and self.cost.rows >= 1.0 and not self.cost.quarters
 
 
 def _operations(template: Template) -> list[_Operation]:
@@ -133,11 +139,13 @@ class _Planner:
         self.stream, self.model, self.params, self.chip = stream, model, params, chip
         self.machine = Machine()
         self.limit = float(chip.sbuf_bytes_per_partition - params.sbuf_reserved_bytes)
+        self.psum_limit = chip.psum_bytes_per_partition
         self.used = 0.0
         values, kinds = len(stream.value_kind), stream.kinds
         self.templates = {template.number: template for template in stream.templates}
         self.operations = {number: _operations(template) for number, template in self.templates.items()}
-        self.space = _by_value(stream, [kind.space for kind in kinds])
+        self.in_sbuf = bytearray(_by_value(stream, [kind.space is Space.SBUF for kind in kinds]))
+        self.in_psum = bytearray(_by_value(stream, [kind.space is Space.PSUM for kind in kinds]))
         self.bytes = _by_value(stream, [kind.bytes for kind in kinds])
         self.loaded = _by_value(stream, [kind.loaded for kind in kinds])
         self.line = _by_value(stream, [kind.template.instruction.line for kind in kinds])
@@ -186,7 +194,7 @@ class _Planner:
         Lines do not wait for each other's readers, because both compilers and kernels assign banks to tiles by name.
         """
         chip = self.chip
-        lines = {line for line, space in zip(self.line, self.space, strict=True) if space is Space.PSUM}
+        lines = {line for line, inside in zip(self.line, self.in_psum, strict=True) if inside}
         banks = max(chip.psum_banks // 2, chip.psum_banks // max(1, len(lines)))
         return {line: deque([[float(banks * chip.psum_bank_bytes), -1.0]]) for line in lines}
 
@@ -248,21 +256,21 @@ class _Planner:
         machine = self.machine
         machine.became[event] = 1
         ins, outs = stream.inputs[event], stream.outputs[event]
-        resident, space, pinned, maker, last = self.resident, self.space, self.pinned, self.maker, self.last
+        resident, pinned, maker, last = self.resident, self.pinned, self.maker, self.last
         operation = self.operations[stream.templates[event].number][stream.variants[event]]
         line = operation.line
         now = self.now
-        waits: list[int] = []
         for value in ins:
             pinned[value] = now
+        waits: list[int] = []
         for value in ins:
             if not resident[value]:
                 self._bring_back(value, line)
             waits.append(maker[value])
-        # a buffer's readers are done before it is written again
-        waits += map(last.__getitem__, stream.replaced[event])
+        if stream.replaced[event]:  # a buffer's readers are done before it is written again
+            waits += [last[value] for value in stream.replaced[event]]
         dying: list[list[float]] = []
-        if event == now:
+        if event == now and END in self.afterwards[event]:
             # the space of operands without a further use is reused in place
             for value, after in zip(ins, self.afterwards[event], strict=False):
                 if after == END and resident[value]:
@@ -270,17 +278,18 @@ class _Planner:
                     self._release(value, last[value])
                     if self.loaded[value]:
                         dying += islice(reversed(self.released), len(self.released) - pieces)
+        in_sbuf, in_psum, pending, depth = self.in_sbuf, self.in_psum, self.pending, self.depth
         for value in outs:
             if not resident[value]:
                 pinned[value] = now
-                if space[value] is Space.SBUF:
+                if in_sbuf[value]:
                     self._allocate(value, waits)
-                elif space[value] is Space.PSUM:
+                elif in_psum[value]:
                     self._allocate_psum(value, waits, line)
                 else:
                     resident[value] = 1
-            self.pending[value] = -1
-            self.depth[value] = 0
+            pending[value] = -1
+            depth[value] = 0
         number = self._emit(operation, waits)
         for piece in dying:  # the next user of that space waits for this reader
             piece[1] = float(number)
@@ -288,16 +297,18 @@ class _Planner:
             last[value] = number
             if event != now:
                 self._settle(value)
+        saved = self.saved
         for value in outs:
-            maker[value] = number
-            last[value] = number
-            self.saved[value] = -1
+            maker[value] = last[value] = number
+            saved[value] = -1
 
     def _emit(self, operation: _Operation, waits: list[int]) -> int:
         """Emit the operation, and the one that the compiler adds. Return the number after which its results are ready."""
         machine, cost = self.machine, operation.cost
         operation.count += 1
         add, line = machine.add, operation.line
+        if operation.alone:
+            return add(operation.engine, cost.busy_us, tuple(waits), line, operation.name)
         before = operation.template.is_store
         if before:
             for engine, us in operation.added:
@@ -340,13 +351,13 @@ class _Planner:
 
     def _advance(self, values: tuple[int, ...], afterwards: tuple[int, ...]) -> None:
         """Record each value's next use after an event, and free values without one."""
-        upcoming, resident, space = self.upcoming, self.resident, self.space
+        upcoming, resident = self.upcoming, self.resident
         for value, after in zip(values, afterwards, strict=True):
             upcoming[value] = after
             if resident[value]:
-                if after == END or (after & 1 and space[value] is Space.PSUM):
+                if after == END or (after & 1 and self.in_psum[value]):
                     self._release(value, self.last[value])
-                elif space[value] is Space.SBUF:
+                elif self.in_sbuf[value]:
                     self._touch(value, after & 1)
 
     def _settle(self, value: int) -> None:
@@ -385,7 +396,7 @@ class _Planner:
         for outs in self.stream.outputs:
             volume.append(total)
             for value in outs:
-                if self.space[value] is Space.SBUF:
+                if self.in_sbuf[value]:
                     total += self.bytes[value]
         return volume
 
@@ -416,7 +427,7 @@ class _Planner:
             price = stream.templates[event].costs[stream.variants[event]]
             total = price.busy_us + price.added_us
             for value in stream.inputs[event]:
-                if self.loaded[value] or self.space[value] is Space.PSUM:
+                if self.loaded[value] or self.in_psum[value]:
                     total += cost[value]
             for value in outs:
                 cost[value] = total / len(outs)
@@ -425,8 +436,7 @@ class _Planner:
     def _release(self, value: int, operation: int) -> None:
         self.resident[value] = 0
         size = self.bytes[value]
-        where = self.space[value]
-        if where is Space.SBUF:
+        if self.in_sbuf[value]:
             if size < SMALL_BYTES:
                 self.small.pop(value, None)
             else:
@@ -434,7 +444,7 @@ class _Planner:
                 self.worth[value] = -1.0
             self.used -= size
             self._give_back(value, size, operation)
-        elif where is Space.PSUM:
+        elif self.in_psum[value]:
             self.psum_used -= size
             self.psum_released[self.line[value]].append([size, float(operation)])
 
@@ -460,9 +470,9 @@ class _Planner:
         size = self.bytes[value]
         machine = self.machine
         self.psum_used += size
-        if self.psum_used > self.chip.psum_bytes_per_partition:
+        if self.psum_used > self.psum_limit:
             busy = 2 * self.model.copy_us(self.stream.kind(value).row // 4)
-            waits.append(machine.add(INDEX[Engine.VECTOR], busy, tuple(waits), line, "psum_spill"))
+            waits.append(machine.add(_VECTOR, busy, tuple(waits), line, "psum_spill"))
         self.resident[value] = 1
         machine.psum_peak = max(machine.psum_peak, self.psum_used)
         _take(self.psum_released[self.line[value]], size, waits)
@@ -533,14 +543,14 @@ class _Planner:
 
     def _rows(self, value: int) -> tuple[int, int, int]:
         kind = self.stream.kind(value)
-        partitions = kind.template.instruction.dsts[0].shape[0]
+        partitions = kind.template.instruction.dsts[0].dims[0].count
         return partitions, kind.row, partitions * kind.row
 
     def _save(self, value: int) -> None:
         rows, row, size = self._rows(value)
         line, machine = self.line[value], self.machine
         busy = self.model.transfer_us(rows, row)
-        self.saved[value] = machine.add(INDEX[Engine.DMA], busy, (self.maker[value],), line, "spill_save")
+        self.saved[value] = machine.add(_DMA, busy, (self.maker[value],), line, "spill_save")
         machine.transfers += 1
         machine.hbm_write_bytes += size
         machine.sbuf_read_bytes += size
@@ -551,7 +561,7 @@ class _Planner:
         if self.pending[value] >= 0:
             self._execute(self.pending[value])
             return
-        if self.space[value] is not Space.SBUF:
+        if not self.in_sbuf[value]:
             return
         stream, machine = self.stream, self.machine
         loaded = self.loaded[value]
@@ -568,7 +578,7 @@ class _Planner:
         machine.hbm_read_bytes += size
         machine.sbuf_write_bytes += size
         machine.transfers += 1
-        number = machine.add(INDEX[Engine.DMA], busy, tuple(waits), line, "reload" if loaded else "spill_reload")
+        number = machine.add(_DMA, busy, tuple(waits), line, "reload" if loaded else "spill_reload")
         self.maker[value] = self.last[value] = number
 
 

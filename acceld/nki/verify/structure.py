@@ -22,6 +22,7 @@ from acceld.nki.ir.program import (
     Program,
     Role,
     Space,
+    TileDim,
 )
 from acceld.nki.ir.spaces import iteration_space
 from acceld.nki.verify.findings import Report
@@ -122,6 +123,8 @@ class Structure:
         self.sound: set[int] = set()
         self._loops: set[int] = set()
         self._too_deep = False
+        self._fitting: set[tuple[int, int]] = set()
+        """Axes of tiles, by identity, that fit buffers of a rank."""
 
     def check(self) -> bool:
         """Return True if buffers, loops and references are consistent. Instructions are checked one by one."""
@@ -298,9 +301,7 @@ class Structure:
             return False
         buffer = self.program.buffers[access.buffer]
         rank = len(buffer.shape)
-        fits = len(access.start) == rank and all(len(dim.steps) == rank for dim in access.dims)
-        sizes = all(self._is_index(dim.count, _LARGEST) and all(_whole(s) for s in dim.steps) for dim in access.dims)
-        if not fits or not sizes or math.prod(dim.count for dim in access.dims) >= _LARGEST:
+        if len(access.start) != rank or not self._fits(access.dims, rank):
             self._bad(line, f"a tile does not fit the {rank} dimensions of buffer {access.buffer}")
             return False
         if access.dtype and DTYPE_BYTES.get(access.dtype) != DTYPE_BYTES[buffer.dtype]:
@@ -323,11 +324,24 @@ class Structure:
                     return False
         return True
 
+    def _fits(self, dims: tuple[TileDim, ...], rank: int) -> bool:
+        """Return True if a tile's axes are those of a buffer of ``rank`` dimensions."""
+        if (id(dims), rank) in self._fitting:  # the program keeps the axes, so that no others get their identity
+            return True
+        for dim in dims:
+            whole = self._is_index(dim.count, _LARGEST) and all(_whole(step) for step in dim.steps)
+            if not whole or len(dim.steps) != rank:
+                return False
+        if math.prod(dim.count for dim in dims) >= _LARGEST:
+            return False
+        self._fitting.add((id(dims), rank))
+        return True
+
     def _affine(self, value: Affine, loops: frozenset[int], line: int) -> bool:
         if not _whole(value.const) or any(not _whole(coef) for _, coef in value.terms):
             self._bad(line, "an index is not a whole number")
             return False
-        if any(loop not in loops for loop, _ in value.terms):
+        if value.terms and any(loop not in loops for loop, _ in value.terms):
             self.report.add(
                 "local_scope",
                 line,

@@ -73,7 +73,6 @@ def _check(report: Report, rules: RuleBook | None) -> None:
         state.views(uses)
     if len(structure.sound) == sum(1 for _ in program.walk()):
         state.outputs(uses)
-    state.views(uses)
 
 
 @contextmanager
