@@ -7,6 +7,7 @@ Only the module of the chosen command is imported, so that ``acceld status`` sta
 from __future__ import annotations
 
 import argparse
+import atexit
 import gc
 import importlib
 import os
@@ -165,6 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"acceld {version('acceld')}")
         return 0
     gc.set_threshold(_COLLECTED)
+    atexit.register(gc.freeze)  # what is left is not searched for garbage once more
     name, rest = words[0], words[1:]
     if name not in COMMANDS:
         print(f"acceld: there is no command {name!r}. {did_you_mean(name, COMMANDS)}".rstrip(), file=sys.stderr)

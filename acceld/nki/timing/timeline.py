@@ -482,16 +482,17 @@ def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
     """Return the time on the chain of operations that ends last, by line and engine, longest first."""
     if not times.end_us:
         return ()
-    at = max(range(len(times.end_us)), key=lambda i: times.end_us[i])
-    spent: dict[tuple[int, str], float] = defaultdict(float)
-    until = times.end_us[at]
+    starts, causes, lines, engines = times.start_us, times.cause, machine.line, machine.engine
+    until = max(times.end_us)
+    at = times.end_us.index(until)
+    spent: dict[tuple[int, int], float] = defaultdict(float)
     while at >= 0:
-        begin = times.start_us[at]
-        spent[machine.line[at], ENGINES[machine.engine[at]].value] += max(0.0, until - begin)
+        begin = starts[at]
+        spent[lines[at], engines[at]] += until - begin if begin < until else 0.0
         until = min(until, begin)
-        at = times.cause[at]
-    steps = sorted(spent.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(PathStep(line, engine, us) for (line, engine), us in steps[:20])
+        at = causes[at]
+    steps = [PathStep(line, ENGINES[engine].value, us) for (line, engine), us in spent.items()]
+    return tuple(sorted(steps, key=lambda step: (-step.us, step.line, step.engine))[:20])
 
 
 def _hot_spots(machine: Machine, scale: float, latency: float) -> tuple[HotSpot, ...]:
