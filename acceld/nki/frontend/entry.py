@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from acceld.errors import UsageError, did_you_mean
 from acceld.nki.errors import KernelCrash, LimitExceeded
@@ -59,6 +60,13 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
         return jitted[0]
     if not jitted and len(functions) == 1:
         return next(iter(functions))
+    made = next(_made_inside(tree), None) if not jitted else None
+    if made is not None:
+        inside, kernel, way = made
+        raise UsageError(
+            f"the kernel {kernel} is defined inside of {inside}, so the file itself has none",
+            hint=f"assign it at the end of the file, or in a file beside it that imports {inside}: kernel = {way}",
+        )
     if not jitted:
         raise UsageError(
             "the file holds no kernel: no function under nki.jit",
@@ -67,6 +75,20 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
             else "define one at the top of the file, under @nki.jit",
         )
     raise UsageError("the file holds more than one kernel", hint=f"name one as entry: {listed}")
+
+
+def _made_inside(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """Yield kernels inside of functions and classes: what they are in, their name, and what to assign."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            for inner in ast.walk(node):
+                if (
+                    inner is not node
+                    and isinstance(inner, ast.FunctionDef)
+                    and any(map(_launches, inner.decorator_list))
+                ):
+                    called = f"{node.name}(...)" if isinstance(node, ast.FunctionDef) else f"{node.name}.{inner.name}"
+                    yield node.name, inner.name, called
 
 
 def _launches(decorator: ast.expr) -> bool:

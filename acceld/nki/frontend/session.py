@@ -72,6 +72,8 @@ class Session:
     builder: ProgramBuilder = field(init=False)
     running: bool = False
     last_line: int = 0
+    missing: set[str] = field(default_factory=set)
+    """Packages that the kernel's files import and that are not there."""
     reload: Callable[[], Any] | None = None
     """Loads the kernel's file again and returns its entry function, because a second trace must not see changes of the
     first.

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any
+from types import FrameType, MappingProxyType, ModuleType
+from typing import Any, Self
 
 from acceld.errors import did_you_mean
 from acceld.nki.errors import LegalityError, UnsupportedCall
@@ -75,14 +75,39 @@ class Stub:
         self._use()
         return iter(())
 
+    def __len__(self) -> int:
+        self._use()
+        return 0
+
+    def __contains__(self, item: object) -> bool:
+        self._use()
+        return False
+
+    def __enter__(self) -> Self:
+        self._use()
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
     def __or__(self, other: Any) -> Any:
         return self
 
     __ror__ = __or__
 
+    def _operator(self, *operands: Any) -> Any:
+        """Return the stand-in itself, whatever a script computes with it or compares it with."""
+        self._use()
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _operator
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _operator
+    __neg__ = __lt__ = __le__ = __gt__ = __ge__ = _operator
+
 
 class StubModule(ModuleType):
-    """Stand in for a missing module."""
+    """Stand in for a missing module. Files compare its version when they load."""
+
+    __version__ = "0"
 
     def __init__(self, name: str, session: Session, why: str) -> None:
         super().__init__(name)
@@ -103,15 +128,22 @@ class ApiModule(ModuleType):
 
     ``documented`` are the functions that the API has; None if that is not known. A documented function that is not
     among ``names`` is a gap of the simulator. A lower-case name that is not documented is the kernel's mistake.
+    ``instead`` has what to use for names that only earlier APIs have.
     """
 
     def __init__(
-        self, name: str, session: Session, names: Mapping[str, object], documented: frozenset[str] | None = None
+        self,
+        name: str,
+        session: Session,
+        names: Mapping[str, object],
+        documented: frozenset[str] | None = None,
+        instead: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(name)
         self.__path__: list[str] = []
         self._session = session
         self._documented = documented
+        self._former = instead
         self.__dict__.update(names)
         self.__dict__["_frozen"] = True
 
@@ -155,6 +187,7 @@ class ApiModule(ModuleType):
         shown = [f"{one}({arguments_of(self.__dict__[one])})" if one in self.__dict__ else one for one in near]
         message = f"{self.__name__}.{name} does not exist in NKI"
         hint = f"The nearest: {'; '.join(shown)}." if shown else f"it has {', '.join(known)[:600]}"
+        hint = self._former.get(name, hint)
         if self._session.running:
             raise LegalityError(message, rule="unknown_call", line=self._session.line(), hint=hint)
         return _Invented(self._session, message, hint)
@@ -227,6 +260,7 @@ class _First(importlib.abc.MetaPathFinder):
             module = StubModule(fullname, self.session, self._why(top))
         elif module is None and top in FRAMEWORKS and _asked_by_kernel(self.session):
             module = StubModule(fullname, self.session, "can not be used in a traced kernel")
+            self.session.missing.add(top)
         if module is None:
             return None
         return importlib.machinery.ModuleSpec(fullname, _Loader(module), is_package=True)
@@ -253,6 +287,7 @@ class _Last(importlib.abc.MetaPathFinder):
         if not _asked_by_kernel(self.session):
             return None
         module = StubModule(fullname, self.session, "is not installed")
+        self.session.missing.add(fullname.partition(".")[0])
         return importlib.machinery.ModuleSpec(fullname, _Loader(module), is_package=True)
 
 

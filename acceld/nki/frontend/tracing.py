@@ -207,6 +207,14 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
             *notices,
             Notice(line, "the file launches a kernel here when it is loaded; the rest is not executed"),
         )
+    except (KernelFailure, AcceldError, MemoryError, RecursionError):
+        raise
+    except Exception as error:  # a script after the kernel may do anything with packages that are not there
+        if not session.missing or session.entry not in module.__dict__:
+            raise
+        without = " and ".join(sorted(session.missing))
+        text = f"the file fails here without {without} ({type(error).__name__}: {error}); the rest is not executed"
+        notices = (*notices, Notice(_line_of(error.__traceback__, filename), text))
     finally:
         sys.modules.pop(MODULE_NAME, None)
     return module, notices

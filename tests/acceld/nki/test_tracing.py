@@ -61,6 +61,12 @@ def test_the_entry_is_named_kernel_or_the_only_one(source: str, entry: str | Non
         ("@nki.jit\ndef first(): pass", "frist", "Did you mean 'first'?"),
         ("x = 1", None, "under @nki.jit"),
         ("def a(): pass\ndef b(): pass", None, "a, b"),
+        (
+            "def get(): pass\ndef make(n):\n    @nki.jit\n    def inner(): pass\n    return inner",
+            None,
+            "kernel = make(...)",
+        ),
+        ("class A:\n    @staticmethod\n    @nki.jit\n    def run(): pass", None, "kernel = A.run"),
     ],
 )
 def test_a_missing_or_ambiguous_entry_lists_the_candidates(source: str, entry: str | None, part: str) -> None:
@@ -143,10 +149,22 @@ def test_a_driver_at_the_end_of_the_file_is_not_run() -> None:
         "import torch\nclass Model(torch.nn.Module):\n    size = torch.tensor([1])\n",
         "from neuronxcc.nki._private.private_api import do_while\nimport neuronxcc.nki.nccl as nccl\n",
         "from neuronxcc.nki.isa import no_such_call\n",
+        "import torch\nwith torch.no_grad():\n    x = 2 * torch.ones(3) + 1 > torch.zeros(3)\nn = len(x)\n",
+        "import torch\nnew = torch.__version__ >= '2.0'\n",
     ],
 )
 def test_imports_that_are_missing_do_no_harm_until_they_are_used(head: str) -> None:
     assert trace(kernel(head=head), [SPEC])
+
+
+def test_a_script_after_the_kernel_may_fail_without_its_packages() -> None:
+    script = "\nimport torch\nx = torch.ones(2)\nfor i in range(int(x.sum())):\n    kernel(x)\n"
+    program = trace(kernel() + script, [SPEC])
+    assert "fails here without torch" in program.notices[0].text
+    with pytest.raises(KernelCrash, match="ZeroDivisionError"):
+        trace(kernel() + "\n1 / 0\n", [SPEC])
+    with pytest.raises(KernelCrash, match="int"):
+        trace(kernel(head="import torch\nn = int(torch.ones(2).sum())\n"), [SPEC])
 
 
 def test_index_expressions_may_be_made_while_the_file_loads() -> None:

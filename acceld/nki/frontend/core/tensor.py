@@ -45,7 +45,7 @@ class Tensor:
     ``access.dims`` are its axes; of an on-chip tensor without block dimensions the first is the partition axis.
     """
 
-    __slots__ = ("access", "alias", "overrun", "produced", "scope", "whole")
+    __slots__ = ("access", "alias", "overrun", "padded", "produced", "scope", "whole")
 
     def __init__(self, access: Access, scope: tuple[int, ...], *, produced: Produced | None = None) -> None:
         self.access = access
@@ -53,6 +53,7 @@ class Tensor:
         self.produced = produced
         self.alias: Alias | None = None
         self.overrun: tuple[int, int, int, int] | None = None
+        self.padded: int | None = None
         self.whole = False
 
     @property

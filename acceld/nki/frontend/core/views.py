@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -61,7 +62,17 @@ def select(tensor: Tensor, key: object) -> Tensor:
                 "use nl.arange for each axis, or slices and nl.ds for each",
             )
         return _advanced(trace, tensor, keys)
+    if len(keys) == 1 and tensor.padded is not None:
+        return _of_row(trace, tensor, tensor.padded, keys[0])
     return _basic(trace, tensor, keys)
+
+
+def _of_row(trace: Trace, tensor: Tensor, padded: int, key: object) -> Tensor:
+    """Index a row of an HBM tensor, such as ``x[1, 0]``. It is a view of one axis, but has two because a tile does."""
+    dims = tensor.access.dims
+    row = tensor.like(replace(tensor.access, dims=dims[:padded] + dims[padded + 1 :]))
+    row.overrun = tensor.overrun
+    return _basic(trace, row, [key], padded)
 
 
 def _check_open(trace: Trace, keys: list[object]) -> None:
@@ -76,7 +87,7 @@ def _check_open(trace: Trace, keys: list[object]) -> None:
                 )
 
 
-def _basic(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
+def _basic(trace: Trace, tensor: Tensor, keys: list[object], padded: int | None = None) -> Tensor:
     rank = len(tensor.declared.shape)
     start, dims = list(tensor.access.start), list[TileDim]()
     partition = tensor.declared.partition_axis
@@ -98,7 +109,11 @@ def _basic(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
         else:
             position = key if isinstance(key, Expr) else as_int(key)
             if position is None:
-                refuse("index_type", f"{tensor.label} can not be indexed with {type(key).__name__}")
+                refuse(
+                    "index_type",
+                    f"{tensor.label} can not be indexed with {_shown(key)}",
+                    "use integers, slices and nl.ds",
+                )
             begin = position + dim.count if isinstance(position, int) and position < 0 else position
             low, high = _reach(begin, 0)
             if partition >= 0 and dim.steps[partition]:
@@ -111,13 +126,20 @@ def _basic(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
     if trace.hbm_drops_axes and partition < 0:
         dims = dims or [TileDim(1, (0,) * rank)]
     elif len(dims) == 0:
-        dims = [TileDim(1, (0,) * rank), TileDim(1, (0,) * rank)]
-    elif len(dims) == 1 and integer_at:
-        dims.insert(0 if integer_at[-1] == 0 else 1, TileDim(1, (0,) * rank))
+        dims, padded = [TileDim(1, (0,) * rank), TileDim(1, (0,) * rank)], None
+    elif len(dims) == 1 and (integer_at or padded is not None):
+        padded = padded if padded is not None else 0 if integer_at[-1] == 0 else 1
+        dims.insert(padded, TileDim(1, (0,) * rank))
+    else:
+        padded = None
     old = tensor.access
     made = tensor.like(Access(old.buffer, tuple(start), tuple(dims), old.indirect, old.dtype))
-    made.overrun = overrun
+    made.overrun, made.padded = overrun, padded if partition < 0 else None
     return made
+
+
+def _shown(key: object) -> str:
+    return "a range of loop iterations" if isinstance(key, Iterator) else f"an object of type {type(key).__name__}"
 
 
 def _reach(begin: Expr | int, extent: int) -> tuple[int, int]:
@@ -162,7 +184,7 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
         refuse(
             "index_rank",
             f"{tensor.label} has {tensor.ndim} dimensions, the index has {len(keys)}",
-            "index every dimension when nl.arange is used",
+            "index every dimension when nl.arange, nl.mgrid or a tile of indices is used",
         )
     start, overrun = list(tensor.access.start), tensor.overrun
     shapes = [k.shape for k in keys if isinstance(k, Expr | Tensor)]
@@ -183,7 +205,11 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
         else:
             number = as_int(key)
             if number is None:
-                refuse("index_type", f"{tensor.label} can not be indexed with {type(key).__name__}")
+                refuse(
+                    "index_type",
+                    f"{tensor.label} can not be indexed with {_shown(key)}",
+                    "use integers, slices and nl.ds",
+                )
             number = number + dim.count if number < 0 else number
             low = high = number
             _add_scaled(start, dim.steps, Affine(number))

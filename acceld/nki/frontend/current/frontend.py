@@ -17,7 +17,7 @@ from acceld.nki.frontend.current import collectives, isa, language
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
 from acceld.nki.frontend.current.sampling import SAMPLE_AFTER
 from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
-from acceld.nki.frontend.current.surface import COLLECTIVES, ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
+from acceld.nki.frontend.current.surface import COLLECTIVES, FORMER, ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
 from acceld.nki.frontend.protocol import IS, WHILE
 from acceld.nki.frontend.session import Session, Site, is_ours
 from acceld.nki.frontend.shims import ApiModule
@@ -47,7 +47,8 @@ class CurrentFrontEnd:
     def modules(self) -> Mapping[str, ModuleType]:
         """Return the modules that a kernel may import, by full name."""
         session = self.session
-        nl = ApiModule("nki.language", session, language.namespace(session.chip), frozenset(LANGUAGE_FUNCTIONS))
+        known = frozenset(LANGUAGE_FUNCTIONS)
+        nl = ApiModule("nki.language", session, language.namespace(session.chip), known, FORMER)
         constants = ApiModule("nki.isa.constants", session, isa.namespace())
         names: dict[str, object] = {**isa.namespace(), "constants": constants}
         nisa = ApiModule("nki.isa", session, names, frozenset(ISA_FUNCTIONS))

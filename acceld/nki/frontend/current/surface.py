@@ -31,7 +31,12 @@ COLLECTIVES = tuple(
     "all_to_all_v_prepare all_to_all_v_trigger".split()
 )
 
-
+FORMER = dict.fromkeys(
+    ("arange", "mgrid"),
+    "nki has no index grids: index with slices and nl.ds, take less of the last tile in place of a mask, or give strides "
+    "with tensor.ap(pattern=[[step, size], ...], offset=...)",
+)
+"""Replacements for names of ``neuronxcc.nki.language`` that ``nki`` does not have."""
 SINCE = {
     "0.2": "nonzero_with_count exponential no_reorder all_reduce all_gather reduce_scatter all_to_all collective_permute "
     "collective_permute_implicit collective_permute_implicit_reduce "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acceld.nki.errors import KernelFailure
+from acceld.nki.errors import KernelFailure, LegalityError
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.verify.verifier import verify
@@ -149,3 +149,13 @@ def test_what_can_not_be_traced_is_refused_with_its_line(body: str, why: str) ->
     with pytest.raises(KernelFailure, match=why) as refused:
         run(body, "x", "(8, 8)", x)
     assert refused.value.line == 9
+
+
+@pytest.mark.parametrize(
+    ("index", "part"),
+    [("nl.arange(4)[:, None], 0", "no index grids"), ("nl.affine_range(4), 0", "a range of loop iterations")],
+)
+def test_an_index_of_the_former_api_is_refused_with_what_replaces_it(index: str, part: str) -> None:
+    body = f"@nki.jit\ndef kernel(x):\n    return nl.load(x[{index}])\n"
+    with pytest.raises(LegalityError, match=part):
+        trace("import nki\nimport nki.language as nl\n" + body, [TensorSpec((8, 4), "float32")], api="nki", chip="trn2")

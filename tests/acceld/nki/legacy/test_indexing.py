@@ -96,6 +96,13 @@ def test_integers_drop_axes_but_a_tile_keeps_two(run_kernel: Any, random: Any, i
     np.testing.assert_array_equal(got, eval(index, {"x": x}).reshape(expected))  # the literals above
 
 
+@pytest.mark.parametrize("index", ["x[1][2][i:i + 1]", "x[1][2][i]", "x[1][2, i]", "x[1][2][0:4][i]", "x[1][2][0, i]"])
+def test_an_argument_may_be_indexed_step_by_step(run_kernel: Any, random: Any, index: str) -> None:
+    x = random(2, 3, 4)
+    body = f"for i in nl.affine_range(4):\n    nl.store(out[0:1, i:i + 1], nl.load({index}))\n"
+    np.testing.assert_array_equal(run_kernel(kernel("(1, 4)", body), x), x[1, 2][None])
+
+
 def test_an_integer_partition_index_keeps_the_partition_axis(run_kernel: Any, random: Any) -> None:
     x = random(64, 8, 16)
     body = """
