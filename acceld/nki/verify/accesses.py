@@ -9,7 +9,7 @@ from math import gcd, prod
 from acceld.chips import FREE_AXES
 from acceld.nki.ir.operations import DTYPE_BYTES, OPS, Memory, Trait, having
 from acceld.nki.ir.program import Access, Affine, Buffer, Instruction, Loop, Operand, Pattern, Space
-from acceld.nki.ir.regions import index_bounds
+from acceld.nki.ir.regions import box, index_bounds
 from acceld.nki.ir.spaces import AxisMap, iteration_space
 from acceld.nki.verify.findings import Report
 from acceld.nki.verify.limits import RuleBook
@@ -142,10 +142,15 @@ class Accesses:
             return
         buffer = self.report.buffer(access)
         unknown = {one.dim for one in access.indirect}
+        region = None if instruction.mask else box(access)
         for d, size in enumerate(buffer.shape):
             if d in unknown:
                 continue
-            low, high = index_bounds(access, d, self.trips, instruction.mask, axes)
+            if region is not None:
+                low, last = region.starts[d].bounds(self.trips)
+                high = last + region.extents[d] - 1
+            else:
+                low, high = index_bounds(access, d, self.trips, instruction.mask, axes)
             if 0 <= low and high < size:
                 continue
             if any(loop in self.dynamic for loop, _ in access.start[d].terms):
