@@ -64,7 +64,7 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
     if made is not None:
         inside, kernel, way = made
         raise UsageError(
-            f"the kernel {kernel} is defined inside of {inside}, so the file itself has none",
+            f"the kernel {kernel!r} is defined inside of {inside!r}, so the file itself has none",
             hint=f"assign it at the end of the file, or in a file beside it that imports {inside}: kernel = {way}",
         )
     if not jitted:

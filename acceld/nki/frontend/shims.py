@@ -30,8 +30,9 @@ PACKAGE = __name__.partition(".")[0]
 WAYS = {
     "belongs": "name the kernel's API (--api), or import the other package",
     "can": "compute with nl and nisa functions, and with plain Python where a number is needed",
+    "is not installed": "install it beside acceld, or put the package's folder into the kernel's folder",
 }
-"""Advice, by the first word of the problem with a module."""
+"""Advice, by the beginning of the problem with a module."""
 
 
 class Stub:
@@ -44,9 +45,8 @@ class Stub:
         session: Session = self.__dict__["_session"]
         if session.running:
             why: str = self.__dict__["_why"]
-            raise UnsupportedCall(
-                f"{self.__dict__['_name']} {why}", line=session.line(), hint=WAYS.get(why.split()[0], "")
-            )
+            hint = next((way for problem, way in WAYS.items() if why.startswith(problem)), "")
+            raise UnsupportedCall(f"{self.__dict__['_name']} {why}", line=session.line(), hint=hint)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
