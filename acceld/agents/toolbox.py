@@ -13,7 +13,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any
 
 from acceld import figures
@@ -27,9 +26,8 @@ from acceld.http.client import HttpClient
 from acceld.model import SIMULATED_TIE_PERCENT, Gate, Kernel, RunState, waits_for_budget
 from acceld.nki.frontend import reference
 from acceld.roofline import floor_us, roofline_us
-from acceld.targets import SIMULATOR, Choice, choose
 from acceld.watch.apply import seen
-from acceld.workloads import ArraySpec, Workload, find_workloads
+from acceld.workloads import Workload, find_workloads
 
 Json = dict[str, Any]
 Report = Callable[[float, float | None, str], Awaitable[None]]
@@ -391,20 +389,12 @@ class Toolbox:
         return answer
 
     async def _profile_bare(self, source: str, path: str, arguments: Sequence[str], chip: str, api: str) -> Json:
-        """Time a kernel from its arguments alone, in an evaluator that lives for this call."""
-        from acceld.evaluate.interface import started
-        from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
-
+        """Time a kernel from its arguments alone."""
         kernel = await asyncio.to_thread(self.places.kernel, source, path, api, None)
-        search = self.places.config.search
-        where = choose(Choice(SIMULATOR, search.api, search.chip), backend=SIMULATOR, api=kernel.api, chip=chip or None)
-        specs = tuple(_argument(text, place) for place, text in enumerate(arguments))
-        evaluator = SimulatedEvaluator(self.places.config.evaluate, await asyncio.to_thread(self.home.prepare))
-        async with started(evaluator):
-            evaluation = await evaluator.time(kernel, specs, where.chip)
-        return self._short(
-            asdict(evaluation) | {"chip": where.chip, "api": kernel.api, "backend": SIMULATOR}, kernel.text
-        )
+        body: Json = {"kernel": _plain(kernel), "arguments": [_argument(text, at) for at, text in enumerate(arguments)]}
+        await self._ready()
+        answer = await self._client.send("POST", "/v1/evaluations", body | ({"chip": chip} if chip else {}))
+        return self._short(answer, kernel.text)
 
     async def _best(self, run: str, workload: str, chip: str) -> Json:
         if run:
@@ -595,11 +585,11 @@ def _shown(found: Workload) -> Json:
     }
 
 
-def _argument(text: str, place: int) -> ArraySpec | float | int:
-    """Return ``128x512:float32`` as an array, ``eps=1e-6`` as a number."""
+def _argument(text: str, place: int) -> Json | float | int:
+    """Return ``128x512:float32`` as an array's shape and dtype, ``eps=1e-6`` as a number."""
     if ":" in text:
         draft = parse_argument(text, place)
-        return ArraySpec(draft.shape, draft.dtype)
+        return {"shape": draft.shape, "dtype": draft.dtype}
     value = parse_scalar(text).value
     assert value is not None
     return value
