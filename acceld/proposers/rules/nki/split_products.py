@@ -229,7 +229,7 @@ def _can_stack(kernel: KernelModule, product: Statement) -> bool:
     for access in _operands(product):
         buffer = kernel.buffers.get(access.name)
         found = all_accesses(kernel, access.name)
-        if buffer is None or found is None or buffer.shape[buffer.partition_axis] != _HALF:
+        if buffer is None or found is None or buffer.shape[buffer.partition_axis :][:1] != (_HALF,):
             return False
         for one, place in ((one, buffer.partition_axis) for _, one in found):
             if not _on_all(kernel, one, place, len(buffer.shape)):

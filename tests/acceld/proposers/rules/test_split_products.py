@@ -77,6 +77,15 @@ def test_parts_of_half_the_partitions_are_stacked() -> None:
 OVERWRITTEN = HALF.replace("total = nl.zeros", "total = nl.ndarray")
 
 
+def test_operands_whose_shape_is_computed_elsewhere_are_split_but_not_stacked() -> None:
+    source = HALF.replace("(nl.par_dim(64), 512), dtype", "tile_of(512), dtype").replace(
+        "@nki.jit", "def tile_of(columns):\n    return nl.par_dim(64), columns\n\n\n@nki.jit"
+    )
+    (site,) = sites("split_products", source, HALF_SHAPES)
+    assert [variant.name for variant in site.variants] == ["three products"]
+    assert error(source, applied("split_products", source, HALF_SHAPES), HALF_SHAPES) < 1e-5
+
+
 def test_a_product_that_overwrites_its_buffer_becomes_a_sum_that_begins_with_zeros() -> None:
     for variant in (0, 1):
         after = applied("split_products", OVERWRITTEN, HALF_SHAPES, variant=variant)
