@@ -36,13 +36,13 @@ class HoistWork(Rule):
             repeated = _repeated(kernel, loop)
             if repeated is not None:
                 lines = ", ".join(str(line) for line in sorted(statement.line for statement in repeated.statements))
-                names = ", ".join(sorted(repeated.dropped))
+                names = ", ".join(sorted(repeated.made))
                 yield self.found(
                     loop.line,
                     partial(_hoisted, kernel, repeated),
                     Variant("before the loop"),
-                    precondition=f"lines {lines} use {loop.variable} only as the index of {names}, read nothing that the "
-                    "rest of the loop writes, and have a place for every iteration of the loops around them",
+                    precondition=f"lines {lines} use {loop.variable} only as an index of what they make, read nothing that "
+                    "the rest of the loop writes, and have a place for every iteration of the loops around them",
                     plan=f"Loop {loop.variable} makes {names} anew in each of its {loop.trips} iterations, always with "
                     f"the same values. Make {names} once before the loop.",
                     benefit=0.3,
@@ -59,7 +59,7 @@ def _repeated(kernel: KernelModule, loop: Loop) -> Invariants | None:
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return None
     found = invariants(kernel, loop)
-    return found if found.statements and found.dropped else None
+    return found if found.made else None
 
 
 def hoisted(kernel: KernelModule, loop: Loop) -> str:

@@ -12,7 +12,7 @@ Before, one tile of 6144 columns. After, six tiles of 1024; each scan continues 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +23,7 @@ from acceld.proposers.rules.affine import Affine
 from acceld.proposers.rules.editing import Edits, reindent
 from acceld.proposers.rules.nki.column_steps import OPERATIONS
 from acceld.proposers.rules.nki.source.building import STEP, prefix
-from acceld.proposers.rules.nki.source.nests import accesses
+from acceld.proposers.rules.nki.source.nests import accesses, around
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import Access, Dim, Loop, Statement, below
 from acceld.proposers.rules.records import Finding, Rule, Variant
@@ -83,6 +83,8 @@ class _Wide:
     """Statements that do not depend on the columns; they stay before the pieces."""
     body: tuple[Statement, ...]
     scans: tuple[Statement, ...]
+    whole: frozenset[str]
+    """Tiles of all columns from before the loop. Their columns are taken by index."""
 
 
 def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
@@ -99,6 +101,7 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
     body: list[Statement] = []
     wide: set[str] = set()
     """Tiles that hold all columns and live in one iteration."""
+    whole = {name for name in _names(ops) if _is_outside(kernel, loop, name, columns)}
     for one in statements:
         where = f"line {one.line}:"
         if one.kind in ("alias", "marker"):
@@ -117,10 +120,10 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
                 return f"{where} it reads what the columns write"
             before.append(one)
             continue
-        problem = _by_column(kernel, one, columns, wide)
+        problem = _by_column(kernel, one, columns, wide, whole)
         if problem:
             return f"{where} {problem}"
-        if one.target.dims is None:
+        if one.target.dims is None and one.target.name not in whole:
             wide.add(one.target.name)
         body.append(one)
     if any(reader.parent is not loop for name in wide for reader in kernel.readers(name)) or wide & set(kernel.buffers):
@@ -129,7 +132,25 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
         if len({_first(access) for one in ops for access in accesses(one) if access.name == name}) > 1:
             return f"line {loop.line}: {name} is used at other columns than it is written at"
     scans = tuple(one for one in body if one.op == "tensor_tensor_scan")
-    return _Wide(loop, columns, tuple(before), tuple(body), scans) if len(body) > 1 else ""
+    return _Wide(loop, columns, tuple(before), tuple(body), scans, frozenset(whole)) if len(body) > 1 else ""
+
+
+def _names(ops: Sequence[Statement]) -> set[str]:
+    return {access.name for one in ops for access in accesses(one)}
+
+
+def _is_outside(kernel: KernelModule, loop: Loop, name: str, columns: int) -> bool:
+    """Return True for a tile of all columns that is made before the loop, which uses all of it and at most adds to it."""
+    uses = [(one, access) for one in loop.statements() for access in accesses(one) if access.name == name]
+    if name in kernel.ambiguous or any(access.dims is not None for _, access in uses):
+        return False
+    inside = [writer for writer in kernel.writers(name) if loop in around(writer)]
+    made = kernel.buffers[name].declaration if name in kernel.buffers else next(iter(kernel.writers(name)), None)
+    if made is None or made.start > loop.start or kernel.space_of(name) != "sbuf":
+        return False
+    adds = len(inside) == 1 and inside[0].op == "accumulate" and {id(one) for one, _ in uses} == {id(inside[0])}
+    shape = kernel.extents(uses[0][1])
+    return shape is not None and len(shape) == 2 and shape[1] == columns and (adds or not inside)
 
 
 def _shape(kernel: KernelModule, one: Statement) -> tuple[int, ...] | None:
@@ -180,7 +201,7 @@ def _on_columns(kernel: KernelModule, one: Statement, columns: int) -> bool:
     return any(_last(access) is not None and _covers(access, columns) for access in accesses(one))
 
 
-def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str]) -> str:
+def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str], whole: set[str]) -> str:
     """Return the reason why a statement does not work on each of ``columns`` columns separately; empty if it does."""
     if one.second is not None:
         return "it adds up its columns"
@@ -196,7 +217,8 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
             return "an operand is repeated along its columns"
     for access in accesses(one):
         if access.dims is None:
-            if access.name not in wide and access is not one.target and not _is_column(kernel, access):
+            known = access.name in wide or access.name in whole
+            if not known and access is not one.target and not _is_column(kernel, access):
                 return f"{access.name} is a whole tile from outside of the loop"
         elif _last(access) is not None and _covers(access, columns):
             if access.name in wide:
@@ -263,7 +285,7 @@ def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
                 f"{outer}{carried} = {language}.full(({language}.par_dim({rows}), 1), {start}, dtype={language}.float32, "
                 f"buffer={language}.sbuf)"
             )
-        text = _narrowed(kernel, one, wide.columns, width, piece, carried)
+        text = _narrowed(kernel, one, wide, width, piece, carried)
         body.append(indent + reindent(text, one.indent, indent))
         if carried:
             assert one.target is not None
@@ -278,7 +300,7 @@ def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
     return edits.apply()
 
 
-def _narrowed(kernel: KernelModule, one: Statement, columns: int, width: int, piece: str, carried: str) -> str:
+def _narrowed(kernel: KernelModule, one: Statement, wide: _Wide, width: int, piece: str, carried: str) -> str:
     """Return the statement on the columns of one piece."""
     edits = Edits(kernel.source[one.start : one.end])
 
@@ -287,9 +309,13 @@ def _narrowed(kernel: KernelModule, one: Statement, columns: int, width: int, pi
         edits.replace(first - one.start, last - one.start, text)
 
     for access in {id(found.node): found for found in accesses(one)}.values():
-        if not _covers(access, columns):
+        first = f"{width} * {piece}"
+        if access.name in wide.whole:
+            rows = (kernel.extents(access) or (128,))[0]
+            put(access.node, f"{access.name}[0:{rows}, {first}:{first} + {width}]")
+        if not _covers(access, wide.columns):
             continue
-        place, first = _columns_in(kernel, access), f"{width} * {piece}"
+        place = _columns_in(kernel, access)
         assert place is not None
         if isinstance(place, cst.Slice):
             lower = kernel.text(place.lower) if place.lower is not None else "0"

@@ -449,6 +449,50 @@ def bump(tile, p, f):
         ),
         ((300, 512),),
     ),
+    "scans over tiles from before the loop, added up": (
+        legacy(
+            "x, u, b, c",
+            """
+    out = nl.ndarray((256, 4096), dtype=nl.float32, buffer=nl.shared_hbm)
+    for t in nl.affine_range(2):
+        total = nl.zeros((nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)
+        x_tile = nl.load(x[128 * t:128 * t + 128, 0:4096])
+        u_tile = nl.load(u[128 * t:128 * t + 128, 0:4096])
+        for s in nl.affine_range(4):
+            decay = nisa.activation(op=nl.sigmoid, data=x_tile)
+            part = nisa.tensor_tensor(x_tile, u_tile, op=nl.multiply)
+            b_row = nl.load(b[s:s + 1, 0:4096])
+            grown = nisa.tensor_tensor(part, b_row.broadcast_to((128, 4096)), op=nl.multiply)
+            scanned = nisa.tensor_tensor_scan(decay, grown, initial=0, op0=np.multiply, op1=np.add)
+            c_row = nl.load(c[s:s + 1, 0:4096])
+            mine = nisa.tensor_tensor(scanned, c_row.broadcast_to((128, 4096)), op=nl.multiply)
+            total += mine
+        nl.store(out[128 * t:128 * t + 128, 0:4096], value=total)
+    return out
+""",
+        ),
+        ((256, 4096), (256, 4096), (4, 4096), (4, 4096)),
+    ),
+    "a sum that its own loop reads": (
+        legacy(
+            "x, u",
+            """
+    out = nl.ndarray((256, 4096), dtype=nl.float32, buffer=nl.shared_hbm)
+    for t in nl.affine_range(2):
+        total = nl.zeros((nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)
+        x_tile = nl.load(x[128 * t:128 * t + 128, 0:4096])
+        u_tile = nl.load(u[128 * t:128 * t + 128, 0:4096])
+        for s in nl.sequential_range(4):
+            decay = nisa.activation(op=nl.sigmoid, data=x_tile)
+            part = nisa.tensor_tensor(decay, u_tile, op=nl.multiply)
+            more = nl.add(part, total)
+            total += more
+        nl.store(out[128 * t:128 * t + 128, 0:4096], value=total)
+    return out
+""",
+        ),
+        ((256, 4096), (256, 4096)),
+    ),
 }
 _TOLERANCE = 3e-5
 """Relative error allowed in the L2 norm: that of products of bfloat16 parts."""
@@ -500,3 +544,13 @@ def test_an_activation_that_also_adds_up_may_move_into_the_nest_that_reads_its_s
     inputs = arrays(*shapes)
     for step, text in fused.items():
         assert_close(step, text, inputs, run(in_order, *inputs))
+
+
+def test_tiles_from_before_the_loop_are_taken_by_pieces_and_a_product_of_them_is_made_once() -> None:
+    source, shapes = KERNELS["scans over tiles from before the loop, added up"]
+    found = dict(rewrites(source, shapes))
+    pieces = found["tile_columns 1024 columns, line 14"]
+    assert "data=x_tile[0:128, 1024 * s_piece:1024 * s_piece + 1024])" in pieces
+    assert "total[0:128, 1024 * s_piece:1024 * s_piece + 1024] += mine" in pieces
+    once = found["hoist_work before the loop, line 14 (s)"]
+    assert once.index("part = ") < once.index("for s in") and once.count("part = ") == 1

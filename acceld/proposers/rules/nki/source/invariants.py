@@ -20,6 +20,8 @@ class Invariants:
     """Statements that can move, in order. They read nothing that the rest of the loop writes."""
     dropped: dict[str, int] = field(default_factory=dict)
     """Buffers of moved statements that lose the index over the loop's variable, and its position."""
+    made: frozenset[str] = frozenset()
+    """Buffers and whole tiles that the moved statements make for the rest of the loop."""
     reasons: dict[Statement, str] = field(default_factory=dict)
     """Statements that do not use the loop's variable but have to stay, with the reason."""
 
@@ -60,6 +62,8 @@ def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
         found.statements = []
     names = {s.target.name for s in found.statements if s.target is not None}
     found.dropped = {name: place for name, place in places.items() if name in names}
+    kept = {access.name for s in loop.statements() if s not in found.statements for access in s.mentions}
+    found.made = frozenset(names & {*found.dropped, *kept})
     return found
 
 
@@ -117,11 +121,28 @@ def _held(
     readers = [reader for reader in kernel.readers(name) if reader not in writers]
     staying = [reader for reader in readers if reader in stay or reader.kind != "op"]
     local = name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop)
-    if local and staying:
+    if local and staying and not _is_made_whole(kernel, loop, statement):
         return f"{where} {name} is one tile, read in line {staying[0].line}"
     if statement.op in _MOVES and staying:
         return ""
     return None if readers else ""
+
+
+def _is_made_whole(kernel: KernelModule, loop: Loop, statement: Statement) -> bool:
+    """Return True if a statement of the loop's own body makes all of a tile in SBUF for later statements, so that every
+    iteration may read a tile made before the loop.
+    """
+    target = statement.target
+    return (
+        target is not None
+        and target.dims is None
+        and target.name not in kernel.buffers
+        and statement.parent is loop
+        and statement.op not in _MOVES
+        and kernel.space_of(target.name) == "sbuf"
+        and kernel.writers(target.name) == [statement]
+        and all(reader.start > statement.start for reader in kernel.readers(target.name))
+    )
 
 
 def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
