@@ -24,6 +24,8 @@ _AGAIN = 0.8
 """
 _TRUST = 2
 """Number of timed moves of a rule that count as much as the benefit it states. Chosen, not fitted."""
+_WORST = 0.5
+"""Limit on the loss that a timed move counts against its rule, as a share of the latency. Chosen, not fitted."""
 _POPULATION = 16
 _GENERATION = 24
 
@@ -159,7 +161,7 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
     untried moves.
 
     A move promises its kernel's latency less the share that its rule is expected to save: its benefit at first, and more
-    and more what the rule's moves saved so far. So a kernel with only weak moves is not preferred to a slower one with a
+    and more what the rule's moves saved or lost so far. So a kernel with only weak moves is not preferred to a slower one with a
     promising move. Each further move of a rule on the same kernel promises less, because a rule's moves tend to save the
     same time. For each set of rules, one kernel at a time is extended.
     """
@@ -170,13 +172,13 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
     tries = [(root, place) for place in firsts.values()]
     while tries:
         for (one, place), new in zip(tries, await tuner.time(tries), strict=True):
-            share = 0.0 if new is None else max(0.0, 1.0 - new.latency_us / one.latency_us)
+            share = 0.0 if new is None else max(-_WORST, 1.0 - new.latency_us / one.latency_us)
             saved[(await tuner.moves(one))[place].rule].append(share)
         tries = await _promising(tuner, saved) if tuner.left > 0 else []
 
 
 async def _promising(tuner: Tuner, saved: Mapping[str, Sequence[float]]) -> list[tuple[Tuned, int]]:
-    """Return the moves that promise the least latency, after the shares that each rule's moves saved so far."""
+    """Return the moves that promise the least latency, after the shares that each rule's moves saved or lost so far."""
     front = _front(tuner)
     found: list[tuple[float, int, int]] = []
     for number, one in enumerate(front):

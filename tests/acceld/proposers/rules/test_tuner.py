@@ -215,6 +215,28 @@ def profile(**busy_us: float) -> Profile:
     return Profile(Source.SIMULATED, "trn1", "nki_legacy", 100.0, "compiler_legacy", engines_us=busy_us)
 
 
+async def test_a_rule_whose_move_lost_time_waits_for_one_whose_move_saved_nothing() -> None:
+    def places(text: str, profile: Profile | None) -> list[Move]:
+        listed = [
+            Move(f"{rule}{number}", rule, benefit, partial(str, f"{text} {rule}{number}"))
+            for rule, benefit in (("slow", 0.3), ("idle", 0.1))
+            for number in range(2)
+        ]
+        return listed if text == "root" else []
+
+    asked: list[str] = []
+
+    async def clock(text: str) -> Timed:
+        asked.append(text)
+        return Timed(16.0 if "slow" in text else 10.0, text)
+
+    tuner = Tuner(clock, places, limit=4)
+    root = await tuner.root("root")
+    assert root is not None
+    await STRATEGIES["promise"](tuner, root)
+    assert asked[1:] == ["root slow0", "root idle0", "root idle1", "root slow1"]
+
+
 def test_a_move_promises_less_where_the_engines_that_it_relieves_are_idle() -> None:
     def promised(found: Profile | None) -> dict[str, float]:
         return {move.step: move.benefit for move in moves(SILU, found, api="nki_legacy", shapes=((128, 1024),))}
