@@ -187,13 +187,18 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
             "index every dimension when nl.arange, nl.mgrid or a tile of indices is used",
         )
     start, overrun = list(tensor.access.start), tensor.overrun
-    shapes = [k.shape for k in keys if isinstance(k, Expr | Tensor)]
-    shape = broadcast(*shapes)
+    forms = [key for key in keys if isinstance(key, Expr | Tensor)]
+    longest = max(len(one.shape) for one in forms)
+    # a tile of indices has its partitions first: it lacks free axes. So does AWS's dma_transpose example (SDK 2.26) with
+    # src[idx[i_p, 0], iy, iz], where iy and iz have three axes
+    shape = broadcast(
+        *(one.shape + (1,) * (longest - len(one.shape)) if isinstance(one, Tensor) else one.shape for one in forms)
+    )
     steps = [[0] * rank for _ in shape]
     indirect = list(tensor.access.indirect)
     for axis, (key, dim) in enumerate(zip(keys, tensor.access.dims, strict=True)):
         if isinstance(key, Tensor):
-            indirect.append(_gathered(trace, tensor, key, dim, shape))
+            indirect.append(_gathered(tensor, key, dim))
             continue
         if isinstance(key, Expr):
             low, high = key.bounds()
@@ -222,7 +227,7 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
     return made
 
 
-def _gathered(trace: Trace, tensor: Tensor, index: Tensor, dim: TileDim, shape: tuple[int, ...]) -> Indirect:
+def _gathered(tensor: Tensor, index: Tensor, dim: TileDim) -> Indirect:
     """Return the run-time index that a tile of integers gives for one dimension of ``tensor``."""
     places = [(d, step) for d, step in enumerate(dim.steps) if step]
     if len(places) != 1:
@@ -241,8 +246,7 @@ def _gathered(trace: Trace, tensor: Tensor, index: Tensor, dim: TileDim, shape: 
             f"an index tile must hold integers, not {index.dtype_name}",
             "load the indices as nl.int32 or nl.uint32",
         )
-    lead = len(shape) - len(index.shape)
-    return Indirect(places[0][0], places[0][1], index=index.access, axis=lead + long[0] if long else 0)
+    return Indirect(places[0][0], places[0][1], index=index.access, axis=long[0] if long else 0)
 
 
 def reshape(tensor: T, shape: tuple[int, ...]) -> T:

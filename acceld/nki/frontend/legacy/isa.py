@@ -27,7 +27,7 @@ from acceld.nki.frontend.core.names import (
     engine_of,
     get_nc_version,
 )
-from acceld.nki.frontend.core.placement import fresh
+from acceld.nki.frontend.core.placement import assign, fresh
 from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
@@ -176,6 +176,7 @@ def tensor_scalar_reduce(
 def tensor_scalar_cumulative(
     *,
     src: object,
+    dst: object = None,
     op0: object,
     op1: object,
     imm0: object,
@@ -185,23 +186,26 @@ def tensor_scalar_cumulative(
     mask: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.tensor_scalar_cumulative``: a running fold with op1 of src op0 imm0, as a new tile."""
+    """``nisa.tensor_scalar_cumulative``: a running fold with op1 of src op0 imm0, as a new tile or into ``dst``.
+
+    AWS's example (``test_nki_isa_tensor_scalar_cumulative.py`` of the SDK's documentation) passes ``dst``.
+    """
     call = "tensor_scalar_cumulative"
     tile = operand(src, "src", call)
     command = ReduceCommand(operator.index(cast("Any", reduce_cmd)))
-    if (imm1 is not None) is not (command is ReduceCommand.load_reduce):
-        refuse(
-            "reduce_init",
-            f"imm1 of '{call}' may only be used with reduce_cmd.load_reduce, which starts from it",
-            "pass both, or neither",
-        )
+    starts = command is ReduceCommand.load_reduce
+    if imm1 is None and starts:
+        refuse("reduce_init", f"reduce_cmd.load_reduce of '{call}' starts from imm1", "pass imm1")
     if masked(mask, tile.shape):
         unsupported(f"nisa.{call} with a mask", "slice the tile")
     srcs: list[Any] = [tile, scalar_operand(imm0, "imm0", call, tile.shape[0])]
-    if imm1 is not None:
+    if imm1 is not None and starts:  # AWS's example passes it to other commands too, which do not read it
         srcs.append(scalar_operand(imm1, "imm1", call, tile.shape[0]))
     attrs: dict[str, Attr] = {"op0": alu_op(op0), "op1": alu_op(op1), "reduce_cmd": command.name}
-    return result(call, Engine.VECTOR, tile.shape, _kind(dtype, tile), srcs, attrs=attrs)
+    made = result(call, Engine.VECTOR, tile.shape, _kind(dtype, tile), srcs, attrs=attrs)
+    if dst is not None:
+        assign(operand(dst, "dst", call), made)
+    return made
 
 
 def scalar_tensor_tensor(

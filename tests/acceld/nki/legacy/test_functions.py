@@ -208,6 +208,20 @@ def test_a_running_fold_is_a_tile_of_its_own(
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+def test_a_running_fold_goes_on_in_a_tile_that_is_given(run_kernel: Any, random: Any) -> None:
+    x = random(32, 20)
+    body = """
+a = nl.load(x)
+dst = nl.ndarray((32, 20), dtype=nl.float32, buffer=nl.sbuf)
+fold = dict(src=a, dst=dst, op0=nl.multiply, op1=nl.add, imm0=1.0, imm1=3.0)
+nisa.tensor_scalar_cumulative(**fold, reduce_cmd=nisa.reduce_cmd.load_reduce)
+nisa.tensor_scalar_cumulative(**fold, reduce_cmd=nisa.reduce_cmd.reduce)
+nl.store(out, dst)
+"""
+    want = 3 + x.sum(1, keepdims=True) + np.cumsum(x, axis=1)
+    np.testing.assert_allclose(run_kernel(kernel(body, arguments="x"), x), want, rtol=1e-4, atol=1e-4)
+
+
 def test_a_scan_carries_its_initial_value(run_kernel: Any, random: Any) -> None:
     x, y = random(32, 20), random(32, 20)
     got = run_kernel(kernel(stored("nisa.tensor_tensor_scan(a, b, b[:, 0:1], np.multiply, np.add)")), x, y)

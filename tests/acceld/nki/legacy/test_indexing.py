@@ -234,6 +234,24 @@ def kernel(x, rows):
     np.testing.assert_array_equal(got, x[rows[:, 0]])
 
 
+def test_an_index_tile_gathers_blocks_of_two_axes(run_kernel: Any, random: Any) -> None:
+    x = random(40, 4, 16)
+    rows = np.array([[3], [39], [0], [7]], np.int32)
+    got = run_kernel(
+        """
+@nki.jit
+def kernel(x, rows):
+    out = nl.ndarray((4, 4, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    at = nl.load(rows)
+    nl.store(out, nl.load(x[at[nl.arange(4)[:, None], 0], nl.arange(4)[None, :, None], nl.arange(16)[None, None, :]]))
+    return out
+""",
+        x,
+        rows,
+    )
+    np.testing.assert_array_equal(got, x[rows[:, 0]])
+
+
 @pytest.mark.parametrize(
     ("line", "rule", "part"),
     [
