@@ -252,7 +252,7 @@ def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
 
 
 class NKIObject:
-    """Base of a kernel's own classes: fields may be set by name.
+    """Base of a kernel's own classes, which are data classes with and without ``@dataclass`` (NKI language guide).
 
     Under ``@dataclass`` every plain class attribute is a field, also one without an annotation. A field without a value
     is None if the caller gives none.
@@ -272,5 +272,13 @@ class NKIObject:
         if plain:
             cls.__annotations__ = {**typed, **dict.fromkeys(plain, Any)}
 
-    def __init__(self, **kwargs: Any) -> None:
-        self.__dict__.update(kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        annotated = [inspect.get_annotations(one) for one in reversed(type(self).__mro__)]
+        names = list(dict.fromkeys(name for one in annotated for name in one))
+        if len(args) > len(names):
+            raise TypeError(f"{type(self).__name__} has {len(names)} fields, and {len(args)} values were given")
+        self.__dict__.update(zip(names, args, strict=False), **kwargs)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Do nothing; a kernel's class may define it."""

@@ -221,6 +221,34 @@ def kernel(x):
     assert np.array_equal(execute(program, [X])[0], 3 * X)
 
 
+@pytest.mark.parametrize("decorator", ["", "@dataclass"])
+def test_a_class_of_a_kernel_is_a_data_class_with_and_without_the_decorator(decorator: str) -> None:
+    source = f"""
+import nki, nki.isa as nisa, nki.language as nl
+from dataclasses import dataclass
+
+{decorator}
+class Config(nl.NKIObject):
+    rows: int
+    factor: float = 2.0
+
+    def __post_init__(self):
+        self.half = self.factor / 2
+
+@nki.jit
+def kernel(x):
+    assert Config(1).factor == 2.0 and Config().rows is None
+    config = Config(1, factor=6.0)
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nisa.tensor_scalar(tile, tile, nl.multiply, config.half)
+    nl.store(out, tile)
+    return out
+"""
+    program = trace(source, [TensorSpec((128, 64), "float32")], api="nki", chip="trn2")
+    assert np.array_equal(execute(program, [X])[0], 3 * X)
+
+
 def test_one_partition_is_shuffled_to_all_of_a_quadrant() -> None:
     body = """
 nisa.nc_stream_shuffle(tile[32:64, :], tile[0:1, :], [0] * 32)
