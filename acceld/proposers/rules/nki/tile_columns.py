@@ -157,10 +157,6 @@ def _shape(kernel: KernelModule, one: Statement) -> tuple[int, ...] | None:
     if one.op == "store":
         value = one.reads.get("value")
         return kernel.extents(value) if value is not None else None
-    if one.op == "broadcast_to":
-        given = one.args.get("argument0") or _broadcast_shape(_call(one))
-        known = kernel.known_shape(given) if given is not None else None
-        return None if known is None or None in known else tuple(extent for extent in known if extent is not None)
     if one.op == "accumulate" and one.target is not None:
         return kernel.extents(one.target)
     if one.target is None:

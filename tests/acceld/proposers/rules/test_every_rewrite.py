@@ -493,6 +493,23 @@ def bump(tile, p, f):
         ),
         ((256, 4096), (256, 4096)),
     ),
+    "a row that is broadcast in every iteration": (
+        legacy(
+            "x, b",
+            """
+    out = nl.ndarray((256, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    for t in nl.affine_range(2):
+        row = nl.load(b[0:1, 0:2048])
+        rows = row.broadcast_to((128, 2048))
+        tile = nl.load(x[128 * t:128 * t + 128, 0:2048])
+        made = nisa.tensor_tensor(tile, rows, op=nl.multiply)
+        more = nisa.tensor_tensor(made, rows, op=nl.add)
+        nl.store(out[128 * t:128 * t + 128, 0:2048], value=more)
+    return out
+""",
+        ),
+        ((256, 2048), (1, 2048)),
+    ),
 }
 _TOLERANCE = 3e-5
 """Relative error allowed in the L2 norm: that of products of bfloat16 parts."""
@@ -522,7 +539,9 @@ def test_every_rewrite_leaves_the_results_as_they_are(name: str) -> None:
         assert_close(step, text, inputs, expected)
 
 
-@pytest.mark.parametrize("name", ["sums of chunks", "a bias that changes between two steps"])
+@pytest.mark.parametrize(
+    "name", ["sums of chunks", "a bias that changes between two steps", "a row that is broadcast in every iteration"]
+)
 def test_every_rewrite_of_a_rewritten_kernel_leaves_the_results_as_they_are(name: str) -> None:
     source, shapes = KERNELS[name]
     inputs = arrays(*shapes)

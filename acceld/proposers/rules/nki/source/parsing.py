@@ -275,7 +275,8 @@ class SourceReader(ExpressionReader):
     def _operation(self, statement: Statement, target: cst.BaseExpression | None, call: cst.Call) -> None:
         op = self.callee(call)
         names = CURRENT if self.api == "nki" else LEGACY
-        if op == "broadcast_to" and isinstance(call.func, cst.Attribute) and target is not None:
+        tile = self.access(call.func.value) if isinstance(call.func, cst.Attribute) else None
+        if op == "broadcast_to" and isinstance(call.func, cst.Attribute) and tile is not None and target is not None:
             statement.kind, statement.op, statement.target = "op", op, self.access(target)
             statement.args = {"x": call.func.value}
             self._reads(statement)

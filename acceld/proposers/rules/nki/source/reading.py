@@ -160,6 +160,11 @@ class KernelModule(SourceReader):
         if statement.op in ("load", "load_transpose2d"):
             shape = self.extents(statement.reads["src"]) if "src" in statement.reads else None
             return shape[::-1] if shape is not None and statement.op == "load_transpose2d" else shape
+        if statement.op == "broadcast_to":
+            small = statement.small
+            given = small.value.args if isinstance(small, cst.Assign) and isinstance(small.value, cst.Call) else ()
+            found = self.known_shape(given[0].value) if len(given) == 1 else None
+            return None if found is None or None in found else tuple(extent for extent in found if extent is not None)
         if statement.op in ("tensor_reduce", "sum", "max", "matmul", "nc_matmul", "nc_transpose", "loop_reduce"):
             return self._made(statement)
         operands = [
