@@ -11,7 +11,9 @@ import numpy as np
 
 from acceld.nki.frontend.core import dtypes, elementwise, language, placement, tensor, views
 from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.state import current
 from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.ir.program import Space
 
 
 def _operators(
@@ -73,11 +75,19 @@ class Tensor(tensor.Tensor):
         refuse("tile_value", f"{self.label} can not be iterated over", "index it in a loop")
 
     def __bool__(self) -> bool:
+        """Return True for a tensor in HBM, because kernels test arguments for None this way. Refuse a tile."""
+        if self.space is Space.HBM:
+            return self._given()
         return refuse(
             "control_flow",
             "control flow depending on a tensor's value is not supported",
             "use masks, nl.where or a predicated copy",
         )
+
+    def _given(self) -> bool:
+        trace = current()
+        trace.builder.notice(trace.line(), f"{self.label} is true because it is given: its values do not count")
+        return True
 
     def __getitem__(self, key: object) -> tensor.Tensor:
         return views.select(self, key)

@@ -79,9 +79,7 @@ class NkiTensor(methods.Tensor):
         """
         if self.space is not Space.HBM and (self.size == 1 or self.produced is not None):
             return super().__bool__()
-        trace = current()
-        trace.builder.notice(trace.line(), f"{self.label} is true because it is given: its values do not count")
-        return True
+        return self._given()
 
     def _axis(self, dim: int) -> int:
         axis = operator.index(cast("Any", dim))

@@ -37,6 +37,13 @@ for part in nl.static_range(2):
     assert len(program.body) == 5
 
 
+def test_an_argument_is_true_because_it_is_given(run_kernel: Any, trace_kernel: Any, random: Any) -> None:
+    x = random(8, 8)
+    body = kernel("nl.store(out, nl.multiply(nl.load(x), 2.0 if x else 3.0))")
+    np.testing.assert_array_equal(run_kernel(body, x), 2 * x)
+    assert "true because it is given" in trace_kernel(body, x).notices[0].text
+
+
 def test_a_loop_without_iterations_leaves_nothing(trace_kernel: Any, random: Any) -> None:
     program = trace_kernel(
         kernel("for i in nl.affine_range(0):\n    nl.load(x)\nnl.store(out, nl.load(x))"), random(8, 8)
