@@ -30,7 +30,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules and the tests' corpus
 
-from scripts.simbench import accuracy, coverage, held_out, kernels, measured_sets, prediction, rule_wins, versions
+from scripts.simbench import (
+    accuracy,
+    checks,
+    coverage,
+    held_out,
+    kernels,
+    measured_sets,
+    prediction,
+    rule_wins,
+    versions,
+)
 from scripts.simbench.kernels import BEST, NKIBENCH, ROOT, Case, Kernel
 from scripts.simbench.measured_sets import Role
 from scripts.simbench.mutation import results
@@ -165,8 +175,14 @@ def samples(_: Bench) -> dict[str, Table]:
     return {"samples": table} if table else {}
 
 
+def checked(bench: Bench) -> dict[str, Table]:
+    """Measure what checking the public kernels costs. A quiet machine gives figures that can be compared."""
+    chosen = [name for name in NKIBENCH if not bench.only or name in bench.only]
+    return {"checks": checks.table([kernels.public(name, bench.folder) for name in chosen], say)}
+
+
 SECTIONS: Mapping[str, Callable[[Bench], dict[str, Table]]] = {
-    one.__name__: one for one in (model, sets, others, ablations, wins, corpus, mutants, samples)
+    one.__name__: one for one in (model, sets, others, ablations, wins, corpus, mutants, samples, checked)
 }
 
 
@@ -176,7 +192,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--write", action="store_true", help="update docs/simulator-measured.md")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=[*SECTIONS], help="these sections")
-    parser.add_argument("--kernels", nargs="+", default=[], help="only these workloads' kernels for mutants and wins")
+    parser.add_argument(
+        "--kernels", nargs="+", default=[], help="only these workloads' kernels for mutants, wins and checks"
+    )
     parser.add_argument("--win-s", type=float, default=WIN_S, help="processor time for the wins of one kernel")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder where results are kept")
     parser.add_argument("--resume", action="store_true", help="take the results that are there")

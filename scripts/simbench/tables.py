@@ -36,6 +36,7 @@ TITLES: Mapping[str, str] = {
     "mutants": "Mutants of the public kernels and of acceld's own",
     "operators": "Mutants by operator",
     "samples": "Kernels of nki-samples that need one core",
+    "checks": "A first check of NKIBench's kernels at full shape",
 }
 """Every table's heading, in the order of the document."""
 
