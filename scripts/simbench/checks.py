@@ -47,7 +47,7 @@ def table(kernels: Sequence[Kernel], say: Callable[[str], None]) -> Table:
     for kernel in kernels:
         products = _product_s(kernel)
         wall, peak = _checked(kernel)
-        ratio = f"{wall / products:.2f}" if products else "-"
+        ratio = f"{wall / products:.2f}" if products >= 0.1 else "-"
         found.append(
             {
                 "kernel": kernel.name, "wall s": f"{wall:.1f}", "products alone s": f"{products:.1f}", "ratio": ratio,

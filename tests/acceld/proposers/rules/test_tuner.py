@@ -219,7 +219,7 @@ async def test_a_rule_whose_move_lost_time_waits_for_one_whose_move_saved_nothin
     def places(text: str, profile: Profile | None) -> list[Move]:
         listed = [
             Move(f"{rule}{number}", rule, benefit, partial(str, f"{text} {rule}{number}"))
-            for rule, benefit in (("slow", 0.3), ("idle", 0.1))
+            for rule, benefit in (("slow", 0.12), ("idle", 0.1))
             for number in range(2)
         ]
         return listed if text == "root" else []
