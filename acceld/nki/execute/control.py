@@ -208,6 +208,17 @@ def nothing(context: Context) -> Step:
     return lambda env, window: None
 
 
+def barrier(context: Context) -> Step:
+    """Wait for the other core of a pair. If both cores run the same program, they run in step, and nothing is left to do."""
+    line = context.instruction.line
+
+    def run(env: Env, window: Window) -> None:
+        if context.machine.pair is not None:
+            context.machine.pair.meet(line)
+
+    return run
+
+
 def exchange(context: Context) -> Step:
     """dst = the tile of the other core of a pair. If both cores run the same program, they run in step."""
     src, dst, line = context.src(0, arranged=False), context.dst(0, arranged=False), context.instruction.line
@@ -272,7 +283,7 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
     "random_state_load": random_state_load,
     "random_state_store": random_state_store,
     "dropout": dropout,
-    "barrier": nothing,
+    "barrier": barrier,
     "print": nothing,
     "exchange": exchange,
     "quantize_mx": quantize_mx,

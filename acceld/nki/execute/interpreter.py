@@ -117,6 +117,7 @@ class _Execution:
                 self.first.setdefault(found[0].position, []).append(self.stores[number])
                 self.last.setdefault(found[-1].position, []).append(self.stores[number])
         self.changed: dict[int, Array] = {}
+        self.paired: set[int] = set()
         self.written = {number for number, found in uses.items() if any(use.writes for use in found)}
         env: Env = [0] * len(self.loops)
         chip = chip_spec(program.chip)
@@ -232,8 +233,7 @@ class _Execution:
             for position, node in enumerate(program.body):
                 if position % _CHECK_EVERY == 0:
                     self.machine.check_deadline()
-                if _is_lone_core(node):
-                    self._run_cores(position)
+                if _is_lone_core(node) and self._run_cores(position):
                     continue
                 self._acquire(position)
                 self._compile(node)(self.env)
@@ -249,14 +249,20 @@ class _Execution:
             self.live -= store.layout.nbytes
             store.release()
 
-    def _run_cores(self, position: int) -> None:
-        """Run two cores with different programs that exchange tiles, when the first of them is reached."""
+    def _run_cores(self, position: int) -> bool:
+        """Run two cores with different programs that wait for each other, when the first of them is reached.
+
+        Return False for a core that waits at barriers only and has no partner: it runs like any other node.
+        """
         body = self.program.body
-        if position and _is_lone_core(body[position - 1]):
-            return  # it ran together with the first core
+        if position and position - 1 in self.paired:
+            return True  # it ran together with the first core
         other = body[position + 1] if position + 1 < len(body) else None
         if other is None or not _is_lone_core(other):
-            crash("a core exchanges tiles without a partner", "exchange_cores", getattr(body[position], "line", 0))
+            if _has(body[position], ("exchange",)):
+                crash("a core exchanges tiles without a partner", "exchange_cores", getattr(body[position], "line", 0))
+            return False
+        self.paired.add(position)
         self._acquire(position)
         self._acquire(position + 1)
         self.machine.pair = pair = Pair(self.machine.folds)
@@ -265,6 +271,7 @@ class _Execution:
         self.machine.pair = None
         self._release(position)
         self._release(position + 1)
+        return True
 
     def _place_inputs(self, inputs: Sequence[Array]) -> None:
         for number, values in zip(self.program.inputs, inputs, strict=True):
@@ -564,8 +571,8 @@ def _nothing(env: Env) -> None:
 
 
 def _is_lone_core(node: Node) -> bool:
-    """Return True if a node is one core's program that exchanges tiles with another core."""
-    return isinstance(node, Loop) and node.kind is LoopKind.SPMD and node.trips == 1 and _has(node, ("exchange",))
+    """Return True if a node is one core's program that waits for another core."""
+    return isinstance(node, Loop) and node.kind is LoopKind.SPMD and node.trips == 1 and _has_barrier(node)
 
 
 def _has_barrier(node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""Run two cores with different programs that exchange tiles. Each runs until it waits for the other, one at a time."""
+"""Run two cores with different programs that wait for each other. Each runs until it waits, one at a time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ import numpy as np
 from acceld.nki.errors import KernelCrash
 from acceld.nki.ir.numerics import Array
 
+_BARRIER: Array = np.empty(0)
+"""Value that a core sends at a barrier."""
+
 
 class Pair:
-    """Run two cores. The first one begins. A core that waits for a tile lets the other one continue, so the order is
-    always the same.
+    """Run two cores. The first one begins. A core that waits for a tile, or at a barrier, lets the other one continue, so
+    the order is always the same.
     """
 
     def __init__(self, folds: dict[str, Array]) -> None:
@@ -51,8 +54,23 @@ class Pair:
             finally:
                 self._sent[1].put(None)
 
+    def meet(self, line: int) -> None:
+        """Wait until the other core is at a barrier, too. Raises KernelCrash if that core has ended or sends a tile."""
+        if self._swap(_BARRIER, line) is not _BARRIER:
+            raise KernelCrash(
+                "the other core sends a tile while this one waits at a barrier", rule="exchange_cores", line=line
+            )
+
     def swap(self, values: Array, line: int) -> Array:
-        """Return the tile that the other core sends. Raises KernelCrash if that core has ended."""
+        """Return the tile that the other core sends. Raises KernelCrash if that core has ended or is at a barrier."""
+        received = self._swap(values, line)
+        if received is _BARRIER:
+            raise KernelCrash(
+                "the other core waits at a barrier while this one sends a tile", rule="exchange_cores", line=line
+            )
+        return received
+
+    def _swap(self, values: Array, line: int) -> Array:
         core = self._core[threading.get_ident()]
         self._sent[core].put(values)
         received: Array | None = None
@@ -73,5 +91,5 @@ class Pair:
 
     def _checked(self, received: Array | None, line: int) -> Array:
         if received is None:
-            raise KernelCrash("the other core exchanges fewer tiles, or failed", rule="exchange_cores", line=line)
+            raise KernelCrash("the other core meets this one less often, or failed", rule="exchange_cores", line=line)
         return received

@@ -52,6 +52,41 @@ def test_a_psum_tile_of_each_iteration_starts_empty_on_both_cores(address: str, 
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
+MEETING = """
+@nki.jit
+def kernel(x):
+    core = nl.program_id(0)
+    kept = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    out = nl.ndarray((2, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    half = nl.ndarray((128, 256), dtype=x.dtype)
+    nisa.dma_copy(dst=half, src=x[:, core * 256 : core * 256 + 256])
+    if core == 1:
+        nisa.tensor_scalar(dst=half, data=half, op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(dst=kept[:, core * 256 : core * 256 + 256], src=half)
+    {meeting}
+    whole = nl.ndarray((128, 512), dtype=x.dtype)
+    nisa.dma_copy(dst=whole, src=kept)
+    nisa.dma_copy(dst=out[core], src=whole)
+    return out
+"""
+
+
+def test_cores_with_different_programs_see_what_the_other_wrote_before_a_barrier() -> None:
+    x = drawn((128, 512))[0]
+    expected = np.concatenate([x[:, :256], 2 * x[:, 256:]], axis=1)
+    found = ran(traced(MEETING.format(meeting="nisa.core_barrier(kept, (0, 1))"), x.shape, grid=(2,), lnc=2), [x])
+    np.testing.assert_array_equal(found, np.stack([expected, expected]))
+
+
+def test_a_core_that_waits_at_a_barrier_alone_is_an_error() -> None:
+    x = drawn((128, 512))[0]
+    lines = "nisa.core_barrier(kept, (0, 1))\n    if core == 1:\n        nisa.core_barrier(kept, (0, 1))"
+    program = traced(MEETING.format(meeting=lines), x.shape, grid=(2,), lnc=2)
+    with pytest.raises(KernelCrash, match="meets this one less often") as caught:
+        execute(program, [x])
+    assert caught.value.rule == "exchange_cores" and caught.value.line
+
+
 def halves(line: str = "pass", tail: str = "") -> str:
     return f"""
 @nki.jit
