@@ -88,6 +88,7 @@ class PlanWritten:
     index: int
     title: str = ""
     rule: str = ""
+    partner: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

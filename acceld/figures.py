@@ -177,6 +177,11 @@ def _cores(reported: Mapping[str, Any]) -> str:
     return text + "".join(f"; chip {chip} held by {holder}" for chip, holder in reported["foreign"].items())
 
 
+def crossed(partner: int | None) -> str:
+    """Return the words on a crossover's second parent that follow its title; empty for any other step."""
+    return "" if partner is None else f" (crossover with c{partner})"
+
+
 def percent(value: float | None) -> str:
     """Format a percentage: ``68.7 %``; ``—`` for None."""
     return "—" if value is None else f"{value:.1f} %"

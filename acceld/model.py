@@ -316,6 +316,8 @@ class Plan:
     """Ids of the insights the planner was shown."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """JSON-able data for carrying the plan out (a rule's place and variants)."""
+    partner: int | None = None
+    """Id of the second parent, whose gain a crossover brings into the parent; None for any other plan."""
     id: int = 0
 
 

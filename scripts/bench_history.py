@@ -39,7 +39,7 @@ PLANS = """
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :plans)
 INSERT INTO plans SELECT i, (i - 1) / (:each / 2) + 1, i % 8 + 1, ((i - 1) / (:each / 2)) * :each + 1, i,
   'plan ' || i, 'hoist load ' || (i % 997) || ' of tile ' || (i % 31), 'mixed',
-  CASE ((i - 1) / (:each / 2) + 1) % 2 WHEN 0 THEN 'rule_' || (i % 19) ELSE '' END, i % 60, '[]', '{}', 1.7e9 + i FROM n"""
+  CASE ((i - 1) / (:each / 2) + 1) % 2 WHEN 0 THEN 'rule_' || (i % 19) ELSE '' END, i % 60, '[]', '{}', 1.7e9 + i, NULL FROM n"""
 
 CANDIDATES = """
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :candidates)

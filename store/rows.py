@@ -140,6 +140,7 @@ def plan_of(row: Row) -> Plan:
         line=row["line"],
         insights=tuple(load(row["insights"])),
         data=mapping(row["data"]),
+        partner=row["partner"],
         id=row["id"],
     )
 

@@ -111,7 +111,8 @@ def sentence(event: Event) -> str:
         case IterationStarted(iteration, beam):
             return f"iteration {iteration} starts from {_ids(beam)}"
         case PlanWritten() as plan:
-            return f"plan for c{plan.parent}: {plan.title or plan.rule or 'untitled'}"
+            titled = plan.title or plan.rule or "untitled"
+            return f"plan for c{plan.parent}: {titled}{figures.crossed(plan.partner)}"
         case AttemptFailed(reason=reason):
             return f"no code: {reason}"
         case CandidateWritten(candidate, parent):

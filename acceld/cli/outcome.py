@@ -33,7 +33,8 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
     bound = [result[key] for key in ("bound_before", "bound_after") if result[key]]
     counts = figures.counted(result["counts"]) or "none"
     wins = [
-        f"{win['rule'] or win['title'] or 'rewrite'}  {win['speedup']:.2f}x" if win["speedup"] else win["title"]
+        f"{win['rule'] or win['title'] or 'rewrite'}{figures.crossed(win['partner'])}"
+        + (f"  {win['speedup']:.2f}x" if win["speedup"] else "")
         for win in result["wins"]
     ]
     printed = f"acceld best r{result['run']} prints it" if result["best"] is not None else "—"

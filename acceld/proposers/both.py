@@ -37,8 +37,11 @@ class BothProposer:
         return await self.models.first(request)
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return a plan by models or by rules."""
-        if request.index % 2 == 0:
+        """Return a plan by models or by rules. A crossover is made by rules if they made all steps of the partner."""
+        crossed = await self.rules.crossed(request)
+        if crossed is not None:
+            return crossed
+        if request.index % 2 == 0 and request.partner is None:
             ruled = await self.rules.plan(replace(request, index=request.index // 2))
             if ruled is not None:
                 return replace(ruled, index=request.index)

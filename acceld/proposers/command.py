@@ -28,7 +28,7 @@ from acceld.errors import ConfigError
 from acceld.llm.calls import Purse
 from acceld.llm.client import CompletionRequest, Usage
 from acceld.llm.ledger import CallIntent, CallOutcome, Ledger, prompt_sha256, question_key
-from acceld.model import PROPOSERS, Attempt, Insight, Kernel, Plan
+from acceld.model import PROPOSERS, Attempt, Candidate, Insight, Kernel, Plan
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.proposers.llm.presentation import insight_lines, profile_lines, standing, tried_lines
 
@@ -136,6 +136,7 @@ class CommandProposer:
             TITLE,
             insights=insights,
             data=reported,
+            partner=request.partner.candidate.id if request.partner is not None else None,
         )
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
@@ -143,7 +144,7 @@ class CommandProposer:
         stopped.
         """
         plan, kernel = request.plan, request.parent.kernel
-        files = self._files(request.problem, kernel, plan)
+        files = self._files(request.problem, kernel, plan, request.partner)
         question = CompletionRequest(
             role="executor",
             model=self._model,
@@ -247,7 +248,7 @@ class CommandProposer:
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
-    def _files(self, problem: Problem, kernel: Kernel, plan: Plan) -> dict[str, str]:
+    def _files(self, problem: Problem, kernel: Kernel, plan: Plan, partner: Candidate | None) -> dict[str, str]:
         name = Path(kernel.filename).name
         limit = self._accuracy() or f"relative L2 error at most {problem.tolerance or 0:g} against a float64 reference"
         lines = [
@@ -270,6 +271,10 @@ class CommandProposer:
             "| problem.md | the operator, its arguments and a numpy reference |",
             "| notes.md | insights of earlier rewrites, hints of a person, what was proposed before |",
         ]
+        if partner is not None:
+            lines.append(
+                f"| partner_{name} | another fast kernel for this problem: bring what makes it fast into {name} |"
+            )
         notes = [
             f"## {title}\n\n{plan.data.get(key) or 'none'}"
             for title, key in (("Insights", "insights"), ("Hints", "hints"), ("Proposed before", "tried"))
@@ -288,7 +293,7 @@ class CommandProposer:
             "profile.md": str(plan.data.get("profile") or "It has not been timed.") + "\n",
             "problem.md": "\n".join(problem_lines) + "\n",
             "notes.md": "\n\n".join(notes) + "\n",
-        }
+        } | ({} if partner is None else {f"partner_{name}": partner.kernel.text})
 
 
 async def run_program(words: list[str], folder: Path, limit_s: float) -> Ended:

@@ -54,6 +54,17 @@ class Step:
     text: str
     speedup: float | None
     """Speed-up over the step before; None if unknown."""
+    rewrites: tuple[str, ...] = ()
+    """The rewrites by rules that it consists of; empty for a model's plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """The second parent of a crossover."""
+
+    candidate: Candidate
+    steps: tuple[Step, ...]
+    """The steps from the last kernel that it shares with the parent, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,8 @@ class PlanRequest:
     """The steps from the baseline to the parent, oldest first."""
     below_us: float | None = None
     """Latency that a kernel must beat to enter the beam; None if any latency may."""
+    partner: Partner | None = None
+    """Kernel whose gain the plan should bring into the parent; None if the plan is to be no crossover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +105,8 @@ class AttemptRequest:
     parent: Candidate
     index: int
     seed: int
+    partner: Candidate | None = None
+    """The plan's second parent, if it is a crossover."""
 
 
 @dataclass(frozen=True, slots=True)

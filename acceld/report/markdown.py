@@ -39,7 +39,8 @@ def markdown(runs: Sequence[RunFacts]) -> str:
             parts += [f"No reference: results are evaluated {OWN_ORACLE}.", ""]
         if o["wins"]:
             parts += [
-                f"- {w['title'] or w['rule']}: {figures.speedup(w['speedup'])} over its parent" for w in o["wins"]
+                f"- {w['title'] or w['rule']}{figures.crossed(w['partner'])}: {figures.speedup(w['speedup'])} over its parent"
+                for w in o["wins"]
             ] + [""]
         if facts.best and facts.baseline and facts.best["id"] != facts.baseline["id"]:
             lines = difflib.unified_diff(

@@ -181,7 +181,7 @@ def _steps(facts: RunFacts) -> Iterable[str]:
         rows = [
             (
                 f"c{w['candidate']}",
-                w["title"] or w["rule"] or "",
+                f"{w['title'] or w['rule'] or ''}{figures.crossed(w['partner'])}",
                 w["change_class"],
                 figures.duration(w["latency_us"]),
                 figures.speedup(w["speedup"]),

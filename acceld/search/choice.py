@@ -25,7 +25,9 @@ class Yield:
     calls: int = 0
     cost_usd: float = 0.0
     gain: float = 0.0
-    """Sum of the base-2 logarithms of speed-ups over the parent. Slower or failed candidates add nothing."""
+    """Sum of the base-2 logarithms of speed-ups over the parent; for a crossover over the faster of both parents. Slower or
+    failed candidates add nothing.
+    """
 
 
 def yields(
@@ -33,12 +35,17 @@ def yields(
 ) -> dict[str, Yield]:
     """Return the yield of each model's answers in ``role`` in the iterations before ``before``, by model."""
     known = {candidate.id: candidate for candidate in candidates}
+    plans = tuple(plans)
+    partners = {plan.id: plan.partner for plan in plans}
     of_place: dict[tuple[int, int, int], float] = {}
     of_plan: dict[int, float] = {}
     for candidate in candidates:
-        gain = _gain(candidate, known.get(candidate.parent or 0))
         if candidate.plan is None:
             continue
+        gain = _gain(candidate, known.get(candidate.parent or 0))
+        partner = known.get(partners.get(candidate.plan) or 0)
+        if partner is not None:
+            gain = min(gain, _gain(candidate, partner))
         of_plan[candidate.plan] = max(gain, of_plan.get(candidate.plan, 0.0))
         attempt, step = candidate.order[2], candidate.order[3]
         of_place[candidate.plan, attempt, step] = gain

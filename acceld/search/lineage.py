@@ -1,11 +1,16 @@
-"""Collect the history shown to a planner: the steps that led to a kernel, and the outcomes of earlier plans. Pure."""
+"""Collect the history shown to a planner: the steps that led to a kernel, the outcomes of earlier plans, and the second
+parent of a crossover. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from acceld.model import Candidate, Plan, Status
-from acceld.proposers.interface import Step
+from acceld.proposers.interface import Partner, Step
+from acceld.proposers.rules.records import rewrites_of
+from acceld.search.beam import beats, rank
 
 STEPS = 8
 """Greatest number of steps of a lineage that are shown. The newest steps are shown."""
@@ -22,17 +27,50 @@ def outcomes(plans: Iterable[Plan], candidates: Mapping[int, Candidate]) -> dict
 
 def lineage(parent: Candidate, plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]) -> tuple[Step, ...]:
     """Return the steps from the baseline to ``parent``, oldest first."""
-    steps: list[Step] = []
-    child = parent
-    while child.parent is not None and len(steps) < STEPS:
-        before = candidates.get(child.parent)
+    return tuple(_steps(parent, frozenset(), plans, candidates))[-STEPS:]
+
+
+def partner_of(
+    parent: Candidate,
+    others: Iterable[Candidate],
+    plans: Mapping[int, Plan],
+    candidates: Mapping[int, Candidate],
+    crossed: Collection[int] = (),
+) -> Partner | None:
+    """Return the fastest of ``others`` whose gain may be brought into ``parent``; None if there is none.
+
+    It is faster than the baseline, and the lineages diverge: neither of the two is an ancestor of the other. Those in
+    ``crossed`` were partners of this parent before.
+    """
+    own = [one.id for one in _line(parent, candidates)]
+    for other in sorted(others, key=rank):
+        line = list(_line(other, candidates))
+        is_related = other.id in own or any(one.id == parent.id for one in line)
+        if not is_related and other.id not in crossed and beats(other, line[-1]):
+            return Partner(other, tuple(_steps(other, own, plans, candidates)))
+    return None
+
+
+def _line(candidate: Candidate, candidates: Mapping[int, Candidate]) -> Iterator[Candidate]:
+    """Yield a candidate and its ancestors, the baseline last."""
+    at: Candidate | None = candidate
+    while at is not None:
+        yield at
+        at = candidates.get(at.parent or 0)
+
+
+def _steps(
+    candidate: Candidate, known: Collection[int], plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]
+) -> list[Step]:
+    """Return the steps to a candidate, oldest first: those after its last ancestor in ``known``, or all."""
+    line = list(_line(candidate, candidates))
+    shared = next((place for place, one in enumerate(line) if one.id in known), len(line) - 1)
+    steps = []
+    for child, before in reversed(list(pairwise(line[: shared + 1]))):
         plan = plans.get(child.plan or 0)
-        if before is None:
-            break
         if plan is not None:
-            steps.append(Step(plan.title, plan.text, _ratio(before, child)))
-        child = before
-    return tuple(reversed(steps))
+            steps.append(Step(plan.title, plan.text, _ratio(before, child), rewrites_of(plan, child.order[2])))
+    return steps
 
 
 def _outcome(plan: Plan, made: Sequence[Candidate], candidates: Mapping[int, Candidate]) -> str:

@@ -11,18 +11,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from acceld.errors import BudgetError
 from acceld.evaluate.interface import Evaluator, Priority
 from acceld.model import Attempt, Candidate, Evaluation, Gate, Insight, Kernel, Plan, Run, RunState, Status
-from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, Proposer, Step
+from acceld.proposers.interface import (
+    AttemptRequest,
+    FirstRequest,
+    FixRequest,
+    Partner,
+    PlanRequest,
+    Problem,
+    Proposer,
+    Step,
+)
 from acceld.search.beam import beats, could_enter, first_distinct, is_selectable, is_untested, rank, select
 from acceld.search.control import RunControl, RunEnded, end_of
 from acceld.search.evaluations import CandidateEvaluations
 from acceld.search.forecast import next_percent_usd
-from acceld.search.lineage import lineage, outcomes
+from acceld.search.lineage import lineage, outcomes, partner_of
 from acceld.search.strategies import Allowance, derived_seed, strategy
 from acceld.search.teacher import MemoryTeacher
 from acceld.store.changes.runs import select_beam, set_best, set_run_state, spending, start_iteration
@@ -45,6 +54,9 @@ FIXABLE = frozenset(
 """Statuses of failures that a fixer may try to repair. ``unsupported`` is the simulator's fault, and about ``suspect``
 a person decides.
 """
+
+CROSSOVER = 1
+"""Position, among a parent's plans, of the one that is a crossover if there is a partner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +85,12 @@ class SearchParts:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The earlier plans for one parent, and the steps that led to it."""
+    """The earlier plans for one parent, the steps that led to it, and its partner for a crossover."""
 
     plans: tuple[Plan, ...]
     outcomes: Mapping[int, str] = field(default_factory=dict)
     lineage: tuple[Step, ...] = ()
+    partner: Partner | None = None
 
 
 class Search:
@@ -261,19 +274,26 @@ class Search:
         if self.parts.teacher:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._evaluations.certify)
 
-    async def _pasts(self, parents: Iterable[Candidate]) -> dict[int, Past]:
-        """Return the history for each parent's planner. Rules read only the plans."""
+    async def _pasts(self, parents: Sequence[Candidate]) -> dict[int, Past]:
+        """Return the history for each parent's planner. Rules read only the plans and the partner."""
         history = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
-        if not self.parts.proposer.abilities.uses_models or self.iteration == 1:
+        crosses = len(parents) > 1 and self.strategy.plans > CROSSOVER
+        uses_models = self.parts.proposer.abilities.uses_models and self.iteration > 1
+        if not (crosses or uses_models):
             return {parent: Past(plans) for parent, plans in history.items()}
         run = self.run_record.id
-        every = await self.parts.store.read(load_candidates, run)
-        known = {candidate.id: candidate for candidate in every}
+        known = {candidate.id: candidate for candidate in await self.parts.store.read(load_candidates, run)}
         plans = {plan.id: plan for plan in await self.parts.store.read(load_plans, run)}
-        return {
-            parent.id: Past(history[parent.id], outcomes(history[parent.id], known), lineage(parent, plans, known))
-            for parent in parents
-        }
+
+        def past(parent: Candidate) -> Past:
+            earlier = history[parent.id]
+            crossed = {plan.partner for plan in earlier if plan.partner is not None}
+            partner = partner_of(parent, parents, plans, known, crossed) if crosses else None
+            if not uses_models:
+                return Past(earlier, partner=partner)
+            return Past(earlier, outcomes(earlier, known), lineage(parent, plans, known), partner)
+
+        return {parent.id: past(parent) for parent in parents}
 
     def _allowed(self, parents: int) -> Allowance:
         """Return the number of the run's remaining candidates that each place of this iteration may use."""
@@ -338,6 +358,7 @@ class Search:
                     outcomes=past.outcomes,
                     lineage=past.lineage,
                     below_us=self._useful_below_us,
+                    partner=past.partner if index == CROSSOVER else None,
                 )
             )
             if proposed is None:
@@ -362,7 +383,10 @@ class Search:
         attempt = self._attempts.get((plan.id, index, None))
         if attempt is None:
             seed = derived_seed(self.parameters.seed, self.iteration, place, plan.index, index)
-            made = await self.parts.proposer.attempt(AttemptRequest(self.parts.problem, plan, parent, index, seed))
+            partner = None if plan.partner is None else await self.parts.store.read(load_candidate, plan.partner)
+            made = await self.parts.proposer.attempt(
+                AttemptRequest(self.parts.problem, plan, parent, index, seed, partner)
+            )
             if made is None:
                 return
             attempt = await self.parts.store.change(write_attempt, made)

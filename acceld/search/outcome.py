@@ -23,6 +23,8 @@ class Win:
     latency_us: float | None
     speedup: float | None
     """Speed-up over its parent."""
+    partner: int | None = None
+    """The second parent, if it is a crossover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,7 @@ def _chain(best: Candidate | None, by_id: Mapping[int, Candidate], plans: Mappin
                 change_class=plan.change_class if plan else "mixed",
                 latency_us=child_us,
                 speedup=parent_us / child_us if parent_us and child_us else None,
+                partner=plan.partner if plan else None,
             )
         )
         best = parent

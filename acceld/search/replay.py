@@ -14,6 +14,7 @@ from acceld.events import BeamSelected, CandidateEvaluated, Event, IterationStar
 from acceld.model import Attempt, Candidate, Evaluation, Plan, Run
 from acceld.proposers.llm.extraction import extract_kernel, parse_plan
 from acceld.search.beam import is_selectable, rank, select
+from acceld.search.lineage import partner_of
 from acceld.search.strategies import strategy
 from acceld.store.reads import records
 
@@ -174,8 +175,9 @@ def _beams(recorded: Recording) -> tuple[list[Difference], int]:
                     )
             case Steered() as step:
                 _steer(step, pinned, vetoed)
-            case IterationStarted(_, beam):
+            case IterationStarted(iteration, beam):
                 parents = list(beam)
+                found += _partners(recorded, iteration, [known[one] for one in beam if one in known], known)
             case BeamSelected(iteration, stored):
                 count += 1
                 children = [c for c in known.values() if c.iteration == iteration and c.parent is not None]
@@ -189,6 +191,22 @@ def _beams(recorded: Recording) -> tuple[list[Difference], int]:
                     found.append(Difference(what, _names(stored, known), _names(again, known)))
                 previous = tuple(known[number] for number in stored if number in known)
     return found, count
+
+
+def _partners(
+    recorded: Recording, iteration: int, parents: Sequence[Candidate], known: Mapping[int, Candidate]
+) -> Iterator[Difference]:
+    """Yield the crossovers of an iteration whose second parent would now be another one."""
+    plans = {plan.id: plan for plan in recorded.plans}
+    for plan in recorded.plans:
+        if plan.iteration != iteration or plan.partner is None or plan.parent not in known:
+            continue
+        earlier = [one for one in recorded.plans if one.parent == plan.parent and one.iteration < iteration]
+        crossed = {one.partner for one in earlier if one.partner is not None}
+        again = partner_of(known[plan.parent], parents, plans, known, crossed)
+        if again is None or again.candidate.id != plan.partner:
+            other = f"c{again.candidate.id}" if again is not None else "(none)"
+            yield Difference(f"second parent of plan {plan.id}", f"c{plan.partner}", other)
 
 
 def _steer(step: Steered, pinned: set[int], vetoed: set[int]) -> None:

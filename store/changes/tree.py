@@ -71,6 +71,7 @@ def write_plan(tx: Transaction, plan: Plan) -> Plan:
             "line": plan.line,
             "insights": dump(plan.insights),
             "data": dump(plan.data),
+            "partner": plan.partner,
             "created_at": tx.at,
         },
     )
@@ -89,6 +90,7 @@ def write_plan(tx: Transaction, plan: Plan) -> Plan:
             index=plan.index,
             title=plan.title,
             rule=plan.rule,
+            partner=plan.partner,
         ),
         plan.run,
     )

@@ -103,7 +103,7 @@ _CANDIDATE = """
 SELECT c.id, c.run, c.iteration, c.parent, c.plan, c.attempt, c.source AS sha256, c.place, c.plan_number AS plan_index,
   c.attempt_number AS attempt_index, c.fix_number AS fix, c.state, c.device, c.evaluation, c.status, c.gate, c.latency_us,
   c.speedup, c.parent_speedup, c.created_at, c.started_at, c.ended_at, p.title, p.rule, p.change_class,
-  e.percent_of_peak, e.percent_of_attainable, e.program_sha256, e.failure_rule, e.failure_message, e.failure_line,
+  p.partner, e.percent_of_peak, e.percent_of_attainable, e.program_sha256, e.failure_rule, e.failure_message, e.failure_line,
   f.source, f.bound, f.interval_percent
 FROM candidates c LEFT JOIN plans p ON p.id = c.plan LEFT JOIN evaluations e ON e.id = c.evaluation
 LEFT JOIN profiles f ON f.evaluation = c.evaluation
@@ -220,7 +220,7 @@ def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
         "  SELECT id, parent, 0 FROM candidates WHERE id = ? UNION ALL "
         "  SELECT c.id, c.parent, depth + 1 FROM candidates c JOIN chain ON c.id = chain.parent WHERE depth < 10000) "
         "SELECT c.id, c.iteration, c.latency_us, c.speedup, c.parent_speedup, c.status, p.title, p.rule, "
-        "e.percent_of_peak, f.source FROM chain JOIN candidates c ON c.id = chain.id LEFT JOIN plans p ON p.id = c.plan "
+        "p.partner, e.percent_of_peak, f.source FROM chain JOIN candidates c ON c.id = chain.id LEFT JOIN plans p ON p.id = c.plan "
         "LEFT JOIN evaluations e ON e.id = c.evaluation LEFT JOIN profiles f ON f.evaluation = c.evaluation "
         "ORDER BY chain.depth DESC",
         (candidate,),

@@ -104,6 +104,13 @@ def m006_one_tie(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 6")
 
 
+@migrations()
+def m007_partners(db: Database) -> None:
+    """Add the second parent of a crossover to plans."""
+    db.conn.execute("ALTER TABLE plans ADD COLUMN partner INTEGER REFERENCES candidates(id)")
+    db.conn.execute("PRAGMA user_version = 7")
+
+
 def names() -> list[str]:
     """Return the names of all migrations, in order."""
     return [migration.name for migration in migrations._migrations]

@@ -140,6 +140,7 @@ class CandidateScreen(CandidateInView):
             head += f", rule {facts['rule']}"
         if facts.get("plan_line"):
             head += f", at line {facts['plan_line']} of the parent"
+        head += figures.crossed(facts.get("partner"))
         title = styled(facts.get("title") or "untitled", palette.strong)
         return [title, styled(head, palette.muted), Text(""), *self._prose(facts.get("plan_text") or "")]
 
@@ -211,7 +212,8 @@ class CandidateScreen(CandidateInView):
             text.append(shown, palette.good if won else palette.muted)
             peak = step.get("percent_of_peak")
             text.append(f" {bar(peak or 0, 100, 16)} {peak or 0:5.1f} %  ", palette.primary)
-            lines.append(text.append(step.get("title") or "baseline", palette.text))
+            title = f"{step.get('title') or 'baseline'}{figures.crossed(step.get('partner'))}"
+            lines.append(text.append(title, palette.text))
         return lines
 
     def _prose(self, text: str) -> list[Text]:

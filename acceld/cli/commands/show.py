@@ -59,7 +59,7 @@ def _candidates(history: History, run: int) -> None:
             figures.status(one["status"]) if one["status"] else one["state"],
             figures.brief_latency(one["latency_us"], one["source"]),
             f"{one['speedup']:.2f}x" if one["speedup"] else "—",
-            one["title"] or "baseline",
+            f"{one['title'] or 'baseline'}{figures.crossed(one['partner'])}",
             (one["failure_message"] or "").splitlines()[0][:60] if one["failure_message"] else "",
         )
         for one in history.get(f"/v1/runs/{run}/candidates", limit=500)["candidates"]
@@ -85,6 +85,8 @@ def _candidate(history: History, number: int, arguments: argparse.Namespace) -> 
         ("parent", f"c{found['parent']}" if found["parent"] else "— (baseline)"),
         ("plan", found["title"] or "—"),
     ]
+    if found["partner"]:
+        pairs.insert(2, ("second parent", f"c{found['partner']} (crossover)"))
     if found.get("plan_text") and found["plan_text"] != found["title"]:
         pairs.append(("", found["plan_text"]))
     print_pairs(pairs)
@@ -98,7 +100,7 @@ def _candidate(history: History, number: int, arguments: argparse.Namespace) -> 
                 figures.brief_latency(one["latency_us"], one["source"]),
                 f"{one['parent_speedup']:.2f}x" if one["parent_speedup"] else "",
                 figures.percent(one["percent_of_peak"]),
-                one["title"] or "baseline",
+                f"{one['title'] or 'baseline'}{figures.crossed(one['partner'])}",
             )
             for one in found["lineage"]
         ]

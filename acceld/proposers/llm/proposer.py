@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -29,7 +29,7 @@ from acceld.llm.errors import (
     LLMUnknownModel,
 )
 from acceld.llm.pricing import Price
-from acceld.model import PROPOSERS, Attempt, Insight, InsightKind, Kernel, KnowledgeLevel, Plan
+from acceld.model import PROPOSERS, Attempt, Candidate, Insight, InsightKind, Kernel, KnowledgeLevel, Plan
 from acceld.proposers.interface import (
     NO_PLAN,
     AttemptRequest,
@@ -37,10 +37,11 @@ from acceld.proposers.interface import (
     FixRequest,
     PlanRequest,
     Problem,
+    Step,
     SummaryRequest,
 )
 from acceld.proposers.llm.extraction import DIVIDER, REPLACE, SEARCH, extract_kernel, parse_insight, parse_plan
-from acceld.proposers.llm.fencing import LOG_CHARS, NOTE_CHARS, Data
+from acceld.proposers.llm.fencing import KERNEL_CHARS, LOG_CHARS, NOTE_CHARS, Data, capped
 from acceld.proposers.llm.knowledge import knowledge_of
 from acceld.proposers.llm.presentation import (
     difference,
@@ -65,6 +66,12 @@ HOPELESS: Final = 6
 
 EDIT_LINES: Final = 120
 """Number of lines of a kernel from which an answer may be edits in place of the whole file."""
+
+TO_CROSS: Final = (
+    "Another kernel of this search, made fast by other steps. Your plan brings its gain into the working kernel: say "
+    "what to take from it, where that belongs, and what it must not undo:"
+)
+CROSSED: Final = "Another fast kernel of this search, whose gain is to come into the working kernel:"
 
 SEED_BITS: Final = 0x7FFF_FFFF
 
@@ -145,9 +152,12 @@ class LLMProposer:
                 tried_lines(request.earlier, request.outcomes),
             ),
             "ancestors": _optional("The steps that led to this kernel:", "steps", lineage_lines(request.lineage)),
+            "partner": "",
             "plan_number": str(request.index + 1),
             "plan_count": str(self._plans),
         }
+        if request.partner is not None:
+            values["partner"] = _partner(TO_CROSS, parent, request.partner.candidate, request.partner.steps)
         tags: Tags = {"run": request.run, "iteration": request.iteration, "parent": parent.id, "index": request.index}
         completion = await self._ask("planner", problem.api, values, request.seed, tags)
         parsed = parse_plan(completion.text) if isinstance(completion, Completion) else None
@@ -163,6 +173,7 @@ class LLMProposer:
             change_class=parsed.change_class,
             insights=tuple(insight.id for insight in request.insights),
             data={"cited": list(parsed.cited), "model": completion.model},
+            partner=request.partner.candidate.id if request.partner is not None else None,
         )
 
     async def first(self, request: FirstRequest) -> str | None:
@@ -193,7 +204,8 @@ class LLMProposer:
             f"This is version {request.index + 1} of {self._plans} from this kernel, so prefer an idea that is not "
             "the most obvious one."
         )
-        return Plan(request.run, request.iteration, request.parent.id, request.index, text, NO_PLAN)
+        partner = request.partner.candidate.id if request.partner is not None else None
+        return Plan(request.run, request.iteration, request.parent.id, request.index, text, NO_PLAN, partner=partner)
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
         """Return one kernel for a plan. An attempt without code has the reason."""
@@ -201,6 +213,7 @@ class LLMProposer:
         values = self._problem_values(request.problem, parent.kernel)
         values |= {
             "plan": Data("plan", plan.text, LOG_CHARS),
+            "partner": _partner(CROSSED, parent, request.partner) if request.partner is not None else "",
             "attempt_number": str(request.index + 1),
             "answer_form": self._answer_form(request.problem.api, "the working kernel", parent.kernel.text),
         }
@@ -454,6 +467,19 @@ class LLMProposer:
 
 def _tags(plan: Plan, **more: int) -> Tags:
     return {"run": plan.run, "iteration": plan.iteration, "parent": plan.parent, "plan": plan.id, **more}
+
+
+def _partner(introduction: str, parent: Candidate, partner: Candidate, steps: Sequence[Step] = ()) -> Data:
+    """Return the second parent of a crossover: latency, steps, and code. Both parents' code together is at most as long as
+    one kernel may be; without room for more than a remnant the code is left out.
+    """
+    parts = [standing(partner.evaluation)]
+    if steps:
+        listed = capped(lineage_lines(steps), LOG_CHARS)
+        parts.append(f"Steps by which it came to be, from the last version that both share:\n{listed}")
+    room = KERNEL_CHARS - len(parent.kernel.text)
+    parts.append(capped(partner.kernel.text, room) if room > LOG_CHARS else "(its code is too long to be shown)")
+    return Data(f"partner: {introduction}", "\n\n".join(parts))
 
 
 def _optional(introduction: str, label: str, text: str) -> str | Data:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -25,11 +26,13 @@ from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.nki.source.branches import decided
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.spelling import spelled_out
-from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant
+from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant, rewrite_name
 from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
 from acceld.targets import ALL_DEVICES
 
 _REMEMBERED = 64
+_LINE = re.compile(r", line (\d+)")
+"""The line in a rewrite's name."""
 
 Shapes = tuple[tuple[int, ...] | None, ...]
 Dtypes = tuple[str, ...]
@@ -110,7 +113,7 @@ def moves(
         if finding.rewrite is not None:
             site = finding.site
             for variant in site.variants:
-                step = f"{site.rule} {variant.name}, line {site.line}{site.key and f' ({site.key})'}"
+                step = rewrite_name(site.rule, variant.name, site.line, site.key)
                 promise = rule.promise(site, profile)
                 listed.append(Move(step, site.rule, promise, partial(_moved, finding.rewrite, variant)))
     return sorted(listed, key=lambda move: (-move.benefit, move.step))
@@ -152,6 +155,9 @@ class RulesProposer:
 
         Places that a rule refuses come last. An attempt there gives no code, only the reason.
         """
+        crossed = await self.crossed(request)
+        if crossed is not None:
+            return crossed
         applicable, refused = await self._find(request.parent, request.problem)
         found = [*applicable, *refused]
         taken = {(plan.rule, plan.line, str(plan.data.get("key", ""))) for plan in request.earlier}
@@ -173,6 +179,37 @@ class RulesProposer:
             line=site.line,
             data=_data(site),
         )
+
+    async def crossed(self, request: PlanRequest) -> Plan | None:
+        """Return the plan to repeat the partner's rewrites on the parent, those that apply there too.
+
+        None if there is no partner, models made one of its steps, nothing applies, or an earlier plan is the same.
+        """
+        partner = request.partner
+        if partner is None or not all(step.rewrites for step in partner.steps):
+            return None
+        wanted = [name for step in partner.steps for name in step.rewrites]
+        kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
+        find = partial(moves, api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry)
+        async with self._reading:
+            text, made = await asyncio.to_thread(_repeated, kernel.text, wanted, find)
+        names = [move.step for move in made]
+        if not made or any(plan.data.get("steps") == names for plan in request.earlier):
+            return None
+        if not await self._is_worth_a_plan(request, replace(kernel, text=text)):
+            return None
+        return _sequence(
+            request,
+            names,
+            [move.rule for move in made],
+            f"Rewrites of another kernel of the beam, c{partner.candidate.id}, that apply here too, in this order",
+            title="crossover, ",
+            partner=partner.candidate.id,
+        )
+
+    async def _is_worth_a_plan(self, request: PlanRequest, crossed: Kernel) -> bool:
+        """Return True if a crossover may be faster than its parent. Without a clock every one may be."""
+        return True
 
     async def findings(self, parent: Candidate, problem: Problem) -> tuple[list[Site], list[Site]]:
         """Return the places where rules apply to a kernel, best first, and those where they refuse; none if it can not
@@ -198,7 +235,9 @@ class RulesProposer:
             return self._found[key]
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the result of the plan's rule in its variant number ``index``."""
+        """Return the result of the plan's rule in its variant number ``index``; for a crossover, of all its rewrites."""
+        if "steps" in request.plan.data:
+            return await self._sequence_applied(request)
         site = _site(request.plan)
         if request.index >= len(site.variants):
             return None
@@ -211,6 +250,22 @@ class RulesProposer:
         except RuleRefused as refusal:
             return Attempt(request.plan.id, request.index, None, refusal.message)
         return Attempt(request.plan.id, request.index, text)
+
+    async def _sequence_applied(self, request: AttemptRequest) -> Attempt | None:
+        """Return the kernel after all rewrites of the plan, applied one after the other."""
+        if request.index > 0:
+            return None
+        kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
+        text: str | None = kernel.text
+        for step in request.plan.data["steps"]:
+            found = await asyncio.to_thread(
+                moves, text or "", api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry
+            )
+            move = next((one for one in found if one.step == step), None)
+            text = await asyncio.to_thread(move.apply) if move is not None else None
+            if text is None:
+                return Attempt(request.plan.id, 0, None, f"{step} does not apply any more")
+        return Attempt(request.plan.id, 0, text)
 
     async def fix(self, request: FixRequest) -> Attempt | None:
         """Return None, because rules do not repair."""
@@ -252,7 +307,11 @@ class TunedRules(RulesProposer):
 
         A sequence that is too slow for the beam is not returned.
         """
-        taken = {tuple(plan.data["steps"]) for plan in request.earlier if "steps" in plan.data}
+        crossed = await self.crossed(request)
+        if crossed is not None:
+            return crossed
+        sequences = [plan for plan in request.earlier if "steps" in plan.data and plan.partner is None]
+        taken = {tuple(plan.data["steps"]) for plan in sequences}
         if self._most is not None and len(taken) + request.index >= self._most:
             return None
         kernel = request.parent.kernel
@@ -265,18 +324,19 @@ class TunedRules(RulesProposer):
         if request.index >= len(found):
             return None
         one = found[request.index]
-        listed = "\n".join(f"{number}. {step}" for number, step in enumerate(one.steps, 1))
-        return Plan(
-            request.run,
-            request.iteration,
-            request.parent.id,
-            request.index,
-            f"Rewrites in this order, tuned by simulated latency ({one.latency_us:.4g} us):\n{listed}",
-            title=f"{len(one.steps)} rewrites: {', '.join(dict.fromkeys(one.rules))}".replace("_", " "),
-            change_class=rule_named(one.rules[-1]).change_class if len(set(one.rules)) == 1 else "mixed",
-            rule="+".join(dict.fromkeys(one.rules)),
-            data={"steps": list(one.steps)},
+        return _sequence(
+            request,
+            one.steps,
+            one.rules,
+            f"Rewrites in this order, tuned by simulated latency ({one.latency_us:.4g} us)",
         )
+
+    async def _is_worth_a_plan(self, request: PlanRequest, crossed: Kernel) -> bool:
+        """Return True if the crossover is faster than its parent, and fast enough for the beam."""
+        timed = await self._time(crossed)
+        parent_us = request.parent.evaluation.latency_us if request.parent.evaluation else None
+        limits_us = [one for one in (request.below_us, parent_us) if one is not None]
+        return timed is not None and all(timed.latency_us < limit_us for limit_us in limits_us)
 
     async def _tune(self, kernel: Kernel, shapes: Shapes, dtypes: Dtypes) -> list[Tuned]:
         async def clock(text: str) -> Timed | None:
@@ -297,21 +357,49 @@ class TunedRules(RulesProposer):
         ends = (self._now() + self._ends) / 2
         return lambda: self._now() >= ends
 
-    async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """Return the kernel after all rewrites of the plan, applied one after the other."""
-        if request.index > 0:
-            return None
-        kernel, (shapes, dtypes) = request.parent.kernel, _facts_of(request.problem.arguments)
-        text: str | None = kernel.text
-        for step in request.plan.data["steps"]:
-            found = await asyncio.to_thread(
-                moves, text or "", api=kernel.api, shapes=shapes, dtypes=dtypes, entry=kernel.entry
-            )
-            move = next((one for one in found if one.step == step), None)
-            text = await asyncio.to_thread(move.apply) if move is not None else None
-            if text is None:
-                return Attempt(request.plan.id, 0, None, f"{step} does not apply any more")
-        return Attempt(request.plan.id, 0, text)
+
+def _repeated(text: str, wanted: Sequence[str], find: Callable[[str], Sequence[Move]]) -> tuple[str, list[Move]]:
+    """Return the kernel after those of the wanted rewrites that it has, one after the other, and the rewrites made."""
+    made: list[Move] = []
+    for name in wanted:
+        same = [move for move in find(text) if _LINE.sub("", move.step) == _LINE.sub("", name)]
+        for move in sorted(same, key=lambda move: abs(_line_of(move.step) - _line_of(name))):
+            changed = move.apply()
+            if changed is not None and changed != text:
+                text = changed
+                made.append(move)
+                break
+    return text, made
+
+
+def _line_of(step: str) -> int:
+    found = _LINE.search(step)
+    return int(found[1]) if found else 0
+
+
+def _sequence(
+    request: PlanRequest,
+    steps: Sequence[str],
+    rules: Sequence[str],
+    introduction: str,
+    *,
+    title: str = "",
+    partner: int | None = None,
+) -> Plan:
+    """Return the plan for a sequence of rewrites, whose rules are given in the same order."""
+    listed = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+    return Plan(
+        request.run,
+        request.iteration,
+        request.parent.id,
+        request.index,
+        f"{introduction}:\n{listed}",
+        title=f"{title}{len(steps)} rewrites: {', '.join(dict.fromkeys(rules))}".replace("_", " "),
+        change_class=rule_named(rules[-1]).change_class if len(set(rules)) == 1 else "mixed",
+        rule="+".join(dict.fromkeys(rules)),
+        data={"steps": list(steps)},
+        partner=partner,
+    )
 
 
 def _facts_of(arguments: Sequence[ProblemArgument]) -> tuple[Shapes, Dtypes]:

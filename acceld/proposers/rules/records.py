@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acceld.errors import AcceldError
-from acceld.model import Profile
+from acceld.model import Plan, Profile
 from acceld.proposers.rules.profiles import busy_share
 
 Source = Any
@@ -44,6 +44,21 @@ class Site:
     """Expected effect on the latency, as a range shown to people."""
     key: str = ""
     """Distinguishes places of one rule on one line."""
+
+
+def rewrite_name(rule: str, variant: str, line: int, key: str) -> str:
+    """Return the name of one rewrite of a kernel; equal for the same rewrite of another kernel at the same line."""
+    return f"{rule} {variant}, line {line}{key and f' ({key})'}"
+
+
+def rewrites_of(plan: Plan, attempt: int) -> tuple[str, ...]:
+    """Return the names of the rewrites that an attempt at a plan makes; none if rules did not make the plan."""
+    if "steps" in plan.data:
+        return tuple(plan.data["steps"])
+    variants = plan.data.get("variants", ())
+    if not plan.rule or attempt >= len(variants):
+        return ()
+    return (rewrite_name(plan.rule, variants[attempt]["name"], plan.line, str(plan.data.get("key", ""))),)
 
 
 @dataclass(frozen=True, slots=True)

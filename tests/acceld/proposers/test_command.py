@@ -18,7 +18,7 @@ from acceld.errors import BudgetError, ConfigError
 from acceld.llm.ledger import MemoryLedger
 from acceld.model import Attempt, Candidate, Kernel
 from acceld.proposers.command import TEMPLATES, CommandProposer, command_words, reported_usd
-from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument
+from acceld.proposers.interface import AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument
 from acceld.search.budget import Budget
 from tests.standin_neuron.machine import KERNEL, small_silu
 
@@ -95,6 +95,16 @@ async def test_a_program_edits_the_kernel_in_its_folder_and_is_booked(tmp_path: 
     assert budget.spent_usd(1) == pytest.approx(0.02)
     (tmp_path / "agent.py").unlink()
     assert await attempted(made) == found, "a paid answer is taken from the ledger"
+
+
+async def test_a_program_of_a_crossover_finds_the_second_parent_beside_its_kernel(tmp_path: Path) -> None:
+    copies = "open('kernel.py', 'w').write(open('partner_kernel.py').read())"
+    made = proposer(agent(tmp_path, copies))
+    other = replace(PARENT, kernel=replace(PARENT.kernel, text=SLOW + "# other\n"), id=8)
+    plan = await made.plan(PlanRequest(PROBLEM, 1, 1, PARENT, 0, 1, 5, partner=Partner(other, ())))
+    assert plan is not None and plan.partner == 8
+    found = await made.attempt(AttemptRequest(PROBLEM, replace(plan, id=3), PARENT, 0, 9, partner=other))
+    assert found is not None and found.text == SLOW + "# other\n"
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from acceld.model import (
 from acceld.proposers.interface import (
     AttemptRequest,
     FixRequest,
+    Partner,
     PlanRequest,
     Problem,
     ProblemArgument,
@@ -225,6 +226,31 @@ async def test_the_planner_sees_the_steps_that_led_to_the_kernel() -> None:
     await proposer(client).plan(plan_request(lineage=steps))
     user = client.requests[0].user
     assert "1. Wide rows (1.25 times as fast): Load 2 KiB at once." in user and "2. Fuse: One pass." in user
+
+
+async def test_planner_and_executor_of_a_crossover_see_the_second_parent() -> None:
+    client = ScriptedClient([PLAN_ANSWER, ANSWER])
+    other = passed(CHILD, number=8, latency_us=600.0)
+    partner = Partner(other, (Step("Fuse", "One pass.", 1.5),))
+    plan = await proposer(client).plan(plan_request(partner=partner))
+    assert plan is not None and plan.partner == 8
+    await proposer(client).attempt(attempt_request(plan=plan, partner=other))
+    asked, written = (sent.user for sent in client.requests)
+    assert "1. Fuse (1.50 times as fast): One pass." in asked and "600" in asked
+    assert CHILD.strip() in asked and CHILD.strip() in written and "600" in written
+    first, second = client.requests
+    assert first.system == second.system
+
+
+async def test_both_parents_of_a_crossover_are_no_longer_than_one_kernel_may_be() -> None:
+    for length, shown in ((40_000, 20_000), (59_000, 0)):
+        client = ScriptedClient([ANSWER])
+        await proposer(client).attempt(
+            attempt_request(parent=passed(PARENT + "#" * length), partner=passed("~" * 50_000, number=8))
+        )
+        seen = client.requests[0].user.count("~")
+        assert shown - 1000 < seen <= shown
+        assert ("too long to be shown" in client.requests[0].user) is (shown == 0)
 
 
 async def test_planner_executor_and_fixer_share_the_text_that_a_provider_caches() -> None:

@@ -78,6 +78,19 @@ class ScriptedEvaluator:
         return Evaluation(Status.PASSED, sha, program_sha256=sha, profile=profile, correctness=correctness)
 
 
+class BreaksDown(ScriptedEvaluator):
+    """Breaks off the process's search at one evaluation."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        if self.done.total() == self.at:
+            raise KeyboardInterrupt
+        return await super().evaluate(request)
+
+
 class ListedProposer:
     """Makes plan i of a parent ``factors[i]`` times as slow; every attempt adds its number as a note."""
 

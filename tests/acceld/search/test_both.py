@@ -19,13 +19,13 @@ from acceld.llm.calls import Calls
 from acceld.llm.client import CompletionRequest, ScriptedClient
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
-from acceld.model import Candidate, Evaluation, Gate, Kernel, Plan, Run, RunSpec, SearchParameters, Status
+from acceld.model import Candidate, Gate, Kernel, Plan, Run, RunSpec, SearchParameters, Status
 from acceld.proposers.both import BothProposer
-from acceld.proposers.interface import AttemptRequest, PlanRequest
+from acceld.proposers.interface import AttemptRequest, Partner, PlanRequest, Step
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleTable
-from acceld.proposers.rules.proposer import RulesProposer, TunedRules
+from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
 from acceld.proposers.rules.tuner import Timed
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
@@ -38,7 +38,7 @@ from acceld.store.database import Store
 from acceld.store.reads.records import load_attempts, load_candidates, load_plans, load_run
 from acceld.workloads import workload
 from tests.acceld.proposers.rules.test_rules import SILU
-from tests.acceld.search.conftest import ListedProposer, ScriptedEvaluator, SearchMaker, new_run
+from tests.acceld.search.conftest import BreaksDown, ListedProposer, ScriptedEvaluator, SearchMaker, new_run
 from tests.acceld.search.test_llm_search import SIGMOID, SLOW, kernel
 
 pytestmark = pytest.mark.timeout(900)
@@ -59,19 +59,6 @@ class Ruled(ListedProposer):
     async def plan(self, request: PlanRequest) -> Plan | None:
         made = await super().plan(request)
         return None if made is None else replace(made, rule="widen_tiles")
-
-
-class BreaksDown(ScriptedEvaluator):
-    """Breaks off the process's search at one evaluation."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.at = at
-
-    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        if self.done.total() == self.at:
-            raise KeyboardInterrupt
-        return await super().evaluate(request)
 
 
 def polished(search: Search, factor: float = 0.9) -> Search:
@@ -170,6 +157,15 @@ async def test_plans_alternate_and_models_plan_where_rules_have_no_more() -> Non
     assert [plan.line for plan in plans if plan and plan.rule][:2] == [site.line for site in [*applicable, *refused]][
         :2
     ]
+
+
+async def test_rules_cross_with_what_rules_made_and_models_with_what_models_made() -> None:
+    proposer, asked = BothProposer(Models([0.9] * 9), RulesProposer()), plan_request(1)
+    rewrite = next(move.step for move in moves(SILU, api="nki_legacy"))
+    by_rules, by_model = Step("", "", 1.5, (rewrite,)), Step("", "", 1.2)
+    for steps, ruled in (((by_rules,), True), ((by_model,), False), ((by_model, by_rules), False)):
+        plan = await proposer.plan(replace(asked, partner=Partner(replace(asked.parent, id=8), steps)))
+        assert plan is not None and bool(plan.rule) is ruled and (plan.partner == 8) is ruled
 
 
 async def test_prompts_say_what_rules_do_and_refuse() -> None:

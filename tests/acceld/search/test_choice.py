@@ -83,3 +83,11 @@ async def test_a_role_that_draws_by_gain_asks_by_the_shares_of_the_iteration() -
         await proposer.plan(plan_request(index=number, seed=number))
     drawn = Counter(request.model for request in client.requests)
     assert drawn["a"] > 80 and drawn["b"] > 2 and set(asked) == {("planner", 1)}
+
+
+def test_a_crossover_that_is_no_faster_than_its_second_parent_has_gained_nothing() -> None:
+    crossed = [PLANS[0], replace(PLANS[1], partner=4), replace(plan(3, 1), index=2, partner=2)]
+    candidates = [*CANDIDATES[:4], child(5, 2, 30.0), child(6, 3, 25.0)]
+    calls = [call("planner", "a", index=1), call("planner", "b", index=2)]
+    found = yields(calls, crossed, candidates, "planner", before=2)
+    assert (found["a"].gain, found["b"].gain) == (0.0, 1.0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from acceld.model import Candidate, Correctness, Evaluation, Failure, Gate, Kernel, Plan, Profile, Source, Status
 from acceld.proposers.interface import Step
-from acceld.search.lineage import lineage, outcomes
+from acceld.search.lineage import lineage, outcomes, partner_of
 
 
 def candidate(number: int, parent: int | None, plan: int | None, latency_us: float | None) -> Candidate:
@@ -52,3 +52,26 @@ def test_a_lineage_is_the_steps_from_the_baseline() -> None:
     assert lineage(CANDIDATES[1], PLANS, CANDIDATES) == ()
     unevaluated = replace(CANDIDATES[3], evaluation=None)
     assert lineage(unevaluated, PLANS, CANDIDATES)[-1].speedup is None
+
+
+def test_a_partner_is_the_fastest_winner_of_another_line_with_the_steps_that_the_parent_lacks() -> None:
+    parent, others = CANDIDATES[4], CANDIDATES.values()
+    found = partner_of(parent, others, PLANS, CANDIDATES)
+    assert found is not None and found.candidate.id == 3, (
+        "2 is an ancestor, 5 has failed, 6 is slower than the baseline"
+    )
+    assert found.steps == (Step("plan 2", "text 2", 2.0),), "the step from 1 to 2 is the parent's own"
+    assert partner_of(parent, others, PLANS, CANDIDATES, crossed={3}) is None
+    assert partner_of(CANDIDATES[2], others, PLANS, CANDIDATES) is None, "3 and 4 descend from it"
+    assert partner_of(CANDIDATES[1], others, PLANS, CANDIDATES) is None, "a baseline has no other line"
+
+
+def test_a_step_by_rules_names_its_rewrites() -> None:
+    single = replace(
+        PLANS[2], rule="widen_tiles", line=7, data={"variants": [{"name": "x2"}, {"name": "x4"}], "key": "t"}
+    )
+    tuned = replace(PLANS[2], rule="a+b", data={"steps": ["a 1, line 3", "b 2, line 9"]})
+    child = replace(CANDIDATES[3], order=(0, 0, 1, 0))
+    for own, rewrites in ((single, ("widen_tiles x4, line 7 (t)",)), (tuned, ("a 1, line 3", "b 2, line 9"))):
+        found = partner_of(CANDIDATES[4], [child], PLANS | {2: own}, CANDIDATES | {3: child})
+        assert found is not None and found.steps[-1].rewrites == rewrites

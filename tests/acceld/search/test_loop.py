@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.events import BestChanged, CandidateEvaluated
-from acceld.model import Attempt, Evaluation, Gate, RunState, Status
-from acceld.proposers.interface import AttemptRequest
+from acceld.model import Attempt, Evaluation, Gate, Plan, RunState, Status
+from acceld.proposers.interface import AttemptRequest, PlanRequest
 from acceld.search.control import RunControl
 from acceld.search.outcome import outcome
+from acceld.search.replay import differences, recording
+from acceld.store.connection import connect_reader
 from acceld.store.database import Store
 from acceld.store.reads import listing
 from acceld.store.reads.records import load_candidate, load_candidates, load_events, load_plans, load_run
-from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedEvaluator, SearchMaker, new_run
+from tests.acceld.search.conftest import (
+    BreaksDown,
+    ListedProposer,
+    RepairingProposer,
+    ScriptedEvaluator,
+    SearchMaker,
+    kernel_text,
+    new_run,
+)
 
 FACTORS = [1.1, 0.9, 0.8, 0.95, 0.7]
 
@@ -194,6 +206,65 @@ async def test_a_vetoed_candidate_leaves_the_beam_and_a_branch_joins_it(store: S
     control = RunControl(branches=[quick.best])
     await search_for(second, ScriptedEvaluator(), ListedProposer([0.9]), control).run()
     assert await best_latency(store, second.id) == pytest.approx(72.0)
+
+
+class Crossing(ListedProposer):
+    """Makes each crossover that it is asked for half as slow as the faster parent, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__([0.9, 0.8, 0.85])
+        self.asked: list[PlanRequest] = []
+
+    async def plan(self, request: PlanRequest) -> Plan | None:
+        self.asked.append(request)
+        if request.partner is None:
+            return await super().plan(request)
+        partner = request.partner.candidate.id
+        return Plan(request.run, request.iteration, request.parent.id, request.index, "cross", partner=partner)
+
+    async def attempt(self, request: AttemptRequest) -> Attempt | None:
+        if request.plan.partner is None:
+            return await super().attempt(request)
+        assert request.partner is not None and request.partner.id == request.plan.partner
+        latency_us = min(float(one.kernel.text.split()[1]) for one in (request.parent, request.partner)) / 2
+        return Attempt(request.plan.id, request.index, kernel_text(latency_us, f"crossed {request.index}"))
+
+
+async def test_the_second_plan_of_a_parent_crosses_it_with_a_winner_of_another_line(
+    store: Store, search_for: SearchMaker
+) -> None:
+    run, proposer = await new_run(store, iterations=2, patience=0), Crossing()
+    await search_for(run, ScriptedEvaluator(), proposer).run()
+    plans = {plan.id: plan for plan in await store.read(load_plans, run.id)}
+    crossed = [plan for plan in plans.values() if plan.partner is not None]
+    first, second = dict.fromkeys(one.parent.id for one in proposer.asked[3:])
+    assert {(plan.parent, plan.partner) for plan in crossed} == {(first, second), (second, first)}
+    assert all(plan.index == 1 and plan.iteration == 2 for plan in crossed)
+    assert all((one.partner is not None) == (one.index == 1) for one in proposer.asked[3:])
+    assert await best_latency(store, run.id) == pytest.approx(40.0)
+    record, candidates = await store.read(load_run, run.id), await store.read(load_candidates, run.id)
+    assert outcome(record, candidates, plans).wins[-1].partner in (first, second)
+
+
+async def test_a_search_by_crossovers_that_broke_off_goes_on_to_the_same_tree_and_replays(
+    store: Store, search_for: SearchMaker, tmp_path: Path
+) -> None:
+    whole = await new_run(store, iterations=3, patience=0)
+    await search_for(whole, ScriptedEvaluator(), Crossing()).run()
+    for at in (7, 9, 12, 15):
+        broken = await new_run(store, iterations=3, patience=0)
+        with contextlib.suppress(KeyboardInterrupt, BaseExceptionGroup):
+            await search_for(broken, BreaksDown(at), Crossing()).run()
+        await search_for(broken, ScriptedEvaluator(), Crossing()).run()
+        assert timed(await decisions(store, broken.id)) == timed(await decisions(store, whole.id))
+    crossed = [plan for plan in await store.read(load_plans, whole.id) if plan.partner is not None]
+    assert len({(plan.parent, plan.partner) for plan in crossed}) == len(crossed) > 2, "no two are crossed twice"
+    with contextlib.closing(connect_reader(tmp_path / "acceld.db")) as connection:
+        recorded = recording(connection, whole.id)
+    assert differences(recorded)[0] == []
+    others = [replace(plan, partner=plan.parent) if plan.partner else plan for plan in recorded.plans]
+    changed = replace(recorded, plans=others)
+    assert len(differences(changed)[0]) == len(crossed)
 
 
 @pytest.mark.parametrize("strategy", ["best_of_n", "reflexion", "random"])

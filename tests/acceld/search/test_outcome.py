@@ -93,3 +93,9 @@ def test_a_measured_speedup_whose_interval_holds_one_is_no_improvement() -> None
     assert outcome(finished(2), measured_chain((2.0, 1.8, 2.2)), {}).improved
     assert not outcome(finished(2), measured_chain((1.02, 0.99, 1.05)), {}).improved
     assert outcome(finished(2), chain(100.0, 50.0), plans(p2="fusion")).paired is None
+
+
+def test_a_step_by_crossover_names_its_second_parent() -> None:
+    steps = plans(p2="fusion", p3="")
+    found = outcome(finished(3), chain(100.0, 80.0, 70.0), steps | {3: replace(steps[3], partner=8)})
+    assert [win.partner for win in found.wins] == [None, 8] and found.to_json()["wins"][1]["partner"] == 8

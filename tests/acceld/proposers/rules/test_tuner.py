@@ -12,8 +12,8 @@ from acceld.model import Candidate, Kernel, Plan, Profile, Source
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.timing.timeline import timeline
-from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem, ProblemArgument
-from acceld.proposers.rules.proposer import TunedRules, moves
+from acceld.proposers.interface import AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument, Step
+from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
 from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
 from tests.acceld.proposers.rules.test_rules import SILU
 
@@ -159,6 +159,38 @@ async def test_beside_models_a_parent_has_one_sequence() -> None:
     assert await proposer.plan(request(0, earlier=[plan])) is None
     single = replace(plan, data={"key": ""})
     assert await proposer.plan(request(0, earlier=[single])) is not None, "a single rewrite is no sequence"
+
+
+def crossing(*rewrites: str, below_us: float | None = None) -> PlanRequest:
+    """Return a request for a crossover of a kernel, whose code begins three lines later, with one made by these rewrites."""
+    asked = request(1)
+    parent = replace(asked.parent, kernel=Kernel(f"# one\n# two\n# three\n{SILU}", "nki_legacy"))
+    partner = Partner(replace(asked.parent, id=8), (Step("", "", 1.5, rewrites),))
+    return replace(asked, parent=parent, partner=partner, below_us=below_us)
+
+
+COMPOSITE = next(move.step for move in moves(SILU, api="nki_legacy") if move.rule == "composite_activation")
+
+
+@pytest.mark.parametrize("proposer", [RulesProposer(), tuned()], ids=["single", "tuned"])
+async def test_a_crossover_repeats_the_rewrites_of_the_partner_that_apply(proposer: RulesProposer) -> None:
+    asked = crossing("transpose_once x, line 3", COMPOSITE)
+    plan = await proposer.plan(asked)
+    assert plan is not None and plan.partner == 8 and plan.rule == "composite_activation"
+    line = int(COMPOSITE.rpartition("line ")[2].split()[0])
+    assert plan.data["steps"] == [COMPOSITE.replace(f"line {line}", f"line {line + 3}")]
+    attempt = await proposer.attempt(AttemptRequest(asked.problem, plan, asked.parent, 0, 0))
+    assert attempt is not None and attempt.text is not None and "nl.silu" in attempt.text
+    again = await proposer.crossed(replace(asked, earlier=(plan,)))
+    assert again is None, "the same crossover is no new plan"
+
+
+async def test_rules_make_no_crossover_of_a_model_s_step_nor_one_too_slow_for_the_beam() -> None:
+    assert await tuned().crossed(crossing()) is None
+    assert await tuned().crossed(crossing("transpose_once x, line 3")) is None
+    assert await tuned().crossed(crossing(COMPOSITE, below_us=0.001)) is None
+    plan = await tuned().plan(crossing(COMPOSITE, below_us=1e9))
+    assert plan is not None and plan.partner == 8
 
 
 async def test_a_run_with_little_time_is_given_what_was_tuned_in_half_of_it() -> None:
