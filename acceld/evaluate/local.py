@@ -30,7 +30,7 @@ def local(workplace: Callable[[], Workplace]) -> Router:
             place.state_folder,
             workload_folders=place.workload_folders,
             on_start=place.on_start,
-            many=True,
+            preload=True,
         )
 
     def on_device(backend: str) -> Evaluator:

@@ -53,16 +53,16 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         on_start: Started | None = None,
         share_data: bool = False,
         secret: bytes = b"",
-        many: bool = False,
+        preload: bool = False,
     ) -> None:
         """Prepare the evaluator. ``share_data``: the strict gate draws its data sets once a run, and not for each
-        candidate. ``many``: it will time many kernels, so it loads the front ends before the first.
+        candidate. ``preload``: it loads the front ends before the first kernel; that pays if many are timed.
 
         With a ``secret`` the data sets of a run are derived from it. Then every process gets the same results.
         """
         super().__init__(config, state_folder, workload_folders=workload_folders, highest=highest, on_start=on_start)
         self._share_data = share_data
-        self._many = many
+        self._preload = preload
         self._seeds = RunSeeds(secret)
         self._zygote = Zygote(TASKS, level=Level.L0)
         self._work: _Work | None = None
@@ -90,7 +90,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         )
         self._work = _Work(children, timer, checker)
         await children.start()
-        if self._many:
+        if self._preload:
             await children.load()
 
     async def close(self) -> None:

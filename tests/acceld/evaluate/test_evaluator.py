@@ -227,7 +227,7 @@ async def test_a_kernel_that_was_timed_before_is_not_traced_again(evaluator: Sim
 
 
 async def test_a_front_end_loaded_ahead_times_as_one_loaded_late(evaluator: SimulatedEvaluator, tmp_path: Path) -> None:
-    ready = SimulatedEvaluator(CONFIG, tmp_path / "ready", many=True)
+    ready = SimulatedEvaluator(CONFIG, tmp_path / "ready", preload=True)
     async with started(ready):
         found = await ready.evaluate(request(gate=Gate.TIMING))
     late = await evaluator.evaluate(request(gate=Gate.TIMING))
