@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import re
 import shutil
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -220,3 +222,17 @@ def test_history_prints_runs_in_the_words_of_the_other_tables(home: Path, capsys
         assert word in head
     assert "_us" not in head and "proposer" not in head
     assert "r1 " in text
+
+
+def test_a_crossover_is_shown_with_its_second_parent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = state_with_runs(tmp_path)
+    with contextlib.closing(sqlite3.connect(home / "acceld.db")) as connection:
+        (child, plan) = connection.execute("SELECT best, c.plan FROM runs JOIN candidates c ON c.id = best").fetchone()
+        connection.execute("UPDATE plans SET partner = 3 WHERE id = ?", (plan,))
+        connection.commit()
+    where = ("--home", str(home))
+    shown = printed(capsys, "show", f"c{child}", *where)
+    assert re.search(r"second parent +c3", shown) and "Widen (crossover with c3)" in shown
+    assert "Widen (crossover with c3)" in printed(capsys, "show", "r1", *where)
+    assert json.loads(printed(capsys, "show", f"c{child}", "--json", *where))["partner"] == 3
+    assert "Widen (crossover with c3)" in printed(capsys, "report", "r1", "--md", *where)
