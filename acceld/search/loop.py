@@ -301,8 +301,10 @@ class Search:
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were evaluated")
         more = self.parameters.fixer_steps if self.parts.proposer.abilities.repairs else 0
-        more += self.parts.polisher is not None
-        return Allowance(None if limit is None else limit - self._made, parents * plan.plans * plan.attempts, more)
+        # A polished kernel is evaluated only if it was timed faster than the best, so it goes before a further draw.
+        kept = int(self.parts.polisher is not None)
+        room = None if limit is None else limit - self._made
+        return Allowance(room, parents * plan.plans * plan.attempts, more + kept, kept)
 
     def _turn(self, parent: int, plan: int, attempt: int = 0) -> int:
         """Return an attempt's place among those that share the remaining candidates: first plans of all parents first."""

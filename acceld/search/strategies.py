@@ -8,6 +8,7 @@ rewrites as plans, which are tuned before anything is checked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -94,15 +95,18 @@ class Allowance:
     """Number of candidates left; None if the run has no limit."""
     places: int
     repairs: int
-    """Limit on repairs after a place's first candidate."""
+    """Limit on candidates after a place's first: repairs, and the polished kernel."""
+    kept: int = 0
+    """Number of these that a place may make before another place begins."""
 
     def of(self, place: int) -> int:
         """Return how many candidates, with repairs, a place may make. Places are counted over plans, parents, attempts."""
         if self.room is None:
             return 1 + self.repairs
-        if place >= self.room:
+        begun = min(self.places, math.ceil(self.room / (1 + self.kept)))
+        if place >= begun:
             return 0
-        share, rest = divmod(max(0, self.room - self.places), min(self.places, self.room))
+        share, rest = divmod(self.room - begun, begun)
         return 1 + min(self.repairs, share + (place < rest))
 
 

@@ -82,12 +82,17 @@ def test_settings_that_rules_do_not_use_are_named() -> None:
 
 
 @pytest.mark.parametrize("room", [0, 1, 5, 12, 13, 30, 100])
-@pytest.mark.parametrize("repairs", [0, 2])
-def test_an_iteration_never_gets_more_than_there_is_room_for(room: int, repairs: int) -> None:
-    allowance = Allowance(room, 12, repairs)
+@pytest.mark.parametrize(("repairs", "kept"), [(0, 0), (2, 0), (2, 1)])
+def test_an_iteration_never_gets_more_than_there_is_room_for(room: int, repairs: int, kept: int) -> None:
+    allowance = Allowance(room, 12, repairs, kept)
     given = [allowance.of(place) for place in range(12)]
     assert sum(given) <= room and max(given) <= 1 + repairs
     assert sum(given) == min(room, 12 * (1 + repairs))
+
+
+def test_what_a_place_keeps_goes_before_the_first_of_another() -> None:
+    assert [Allowance(5, 8, 1).of(place) for place in range(8)] == [1, 1, 1, 1, 1, 0, 0, 0]
+    assert [Allowance(5, 8, 1, kept=1).of(place) for place in range(8)] == [2, 2, 1, 0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("limit", [1, 5, 8, 20])
