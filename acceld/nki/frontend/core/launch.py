@@ -21,10 +21,12 @@ from acceld.nki.ir.program import LoopKind, Role
 
 
 class Kernel:
-    """A function under ``nki.jit``, ``nki.baremetal`` or similar. A call inside a trace is traced in place."""
+    """A function under ``nki.jit``, ``nki.baremetal`` or similar. A call inside a trace is traced in place. ``func`` is
+    the function itself, as in the Neuron packages.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+        self.func = function
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", "kernel")
         self.__doc__ = getattr(function, "__doc__", None)
@@ -32,7 +34,7 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not is_tracing():
             raise LaunchedWhileLoading
-        return self.function(*args, **kwargs)
+        return self.func(*args, **kwargs)
 
     def with_schedule(self, schedule: object) -> Kernel:
         """Return the kernel unchanged. An order of instructions changes no value, and the timeline keeps the program's
@@ -46,7 +48,7 @@ class Kernel:
         def launch(*args: Any, **kwargs: Any) -> Any:
             if not is_tracing():
                 raise LaunchedWhileLoading
-            return launched(self.function, tuple(operator.index(n) for n in sizes), args, kwargs)
+            return launched(self.func, tuple(operator.index(n) for n in sizes), args, kwargs)
 
         return launch
 

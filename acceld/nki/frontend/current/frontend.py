@@ -105,7 +105,7 @@ class CurrentFrontEnd:
                 )
                 inputs.append(tensor.access.buffer)
                 values[name] = tensor
-        target = function.function if isinstance(function, Kernel) else function
+        target = function.func if isinstance(function, Kernel) else function
         positional, keyword = bind(target, values)
         grid = session.grid or ((session.lnc,) if session.lnc > 1 else ())
         if prod(grid) > MAX_PROGRAMS:

@@ -17,7 +17,7 @@ from acceld.nki.frontend.core.names import reduce_op
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import conform, expand, reshape
-from acceld.nki.ir.program import Attr, Engine, Pattern, TileDim
+from acceld.nki.ir.program import Attr, Engine, Pattern, Space, TileDim
 
 Number = float | int
 
@@ -139,9 +139,15 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
 
 
 def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
-    """Return both tiles of a copy in one shape: that of the target, or that of the source if only the target has a view
-    of it.
+    """Return both tiles of a copy in one shape: that of the tile on chip, whose partitions come first; else that of the
+    target, or that of the source if only the target has a view of it.
     """
+    if target.space is Space.HBM and source.space is not Space.HBM and target.shape != source.shape:
+        view = conform(target, source.shape)
+        if view is None and target.access.elements == source.access.elements:
+            view = reshape(target, source.shape)
+        if view is not None:
+            return view, source
     try:
         return target, same(source, target, call)
     except (UnsupportedCall, Retrace) as failure:

@@ -121,7 +121,7 @@ class LegacyFrontEnd:
                 values[name] = tensor
             else:
                 values[name] = argument
-        target = function.function if isinstance(function, Kernel) else function
+        target = function.func if isinstance(function, Kernel) else function
         positional, keyword = bind(target, values)
         self.session.running = True
         try:

@@ -25,6 +25,7 @@ def kernel(x):
     [
         ("from nki.isa import constants", ", dge_mode=constants.dge_mode.hwdge", ""),
         ("", ", name='load'", "kernel = kernel.with_schedule([('store', 'load')])"),
+        ("", "", "kernel = nki.jit(kernel.func)"),
     ],
 )
 def test_a_documented_form_is_traced(head: str, option: str, tail: str) -> None:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from acceld.nki.errors import KernelFailure, LegalityError
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.timing.timeline import timeline
 from acceld.nki.verify.verifier import verify
-from tests.acceld.nki.current.test_current import PRELUDE, drawn
+from tests.acceld.nki.current.test_current import PRELUDE, drawn, ran, traced
 
 TILE = """
     t = nl.ndarray(x.shape, dtype=x.dtype)
@@ -159,3 +160,20 @@ def test_an_index_of_the_former_api_is_refused_with_what_replaces_it(index: str,
     body = f"@nki.jit\ndef kernel(x):\n    return nl.load(x[{index}])\n"
     with pytest.raises(LegalityError, match=part):
         trace("import nki\nimport nki.language as nl\n" + body, [TensorSpec((8, 4), "float32")], api="nki", chip="trn2")
+
+
+@pytest.mark.parametrize("out", ["(1024,)", "(1, 1024)", "(2, 512)", "(1024, 1)"])
+def test_a_row_stored_in_any_shape_of_hbm_is_one_run_of_memory(out: str) -> None:
+    (x,) = drawn((1, 1024))
+    body = f"""
+@nki.jit
+def kernel(x):
+    row = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=row, src=x)
+    out = nl.ndarray({out}, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=row)
+    return out
+"""
+    program = traced(body, x.shape)
+    np.testing.assert_array_equal(ran(program, [x]).ravel(), x.ravel())
+    assert timeline(program).dma_descriptors == {4096: 2}
