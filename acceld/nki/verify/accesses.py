@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from math import gcd, prod
 
 from acceld.chips import FREE_AXES
@@ -18,6 +19,8 @@ _ENUMERATED = 4096
 _ENUMERATED_MASKED = 100_000
 _ENUMERATED_IN_ALL = 1_000_000
 _CONTROL = having(Trait.CONTROL)
+_QUARTERS = 4
+"""A tensor of at most a quarter of the partitions begins at a multiple of a quarter, one of at most a half at a half."""
 
 
 class Accesses:
@@ -305,16 +308,50 @@ class Accesses:
                 for access in instruction.accesses
                 if self.report.buffer(access).space is space
             }
-            total, capacity = sum(tiles.values()), self.capacity(space)
-            if total > capacity:
+            capacity = self.capacity(space)
+            if sum(tiles.values()) <= capacity:
+                continue
+            needed = self._fullest_partition(tiles, {src for src in instruction.srcs if isinstance(src, Access)})
+            if needed > capacity:
                 listed = "; ".join(f"{self.report.name(access)}: {size} bytes" for access, size in tiles.items())
                 self.report.add(
                     f"{space.value}_capacity",
                     instruction,
-                    f"{instruction.op} accesses {total} bytes per partition of {space.value.upper()}, which has "
+                    f"{instruction.op} accesses {needed} bytes per partition of {space.value.upper()}, which has "
                     f"{capacity} ({listed})",
                     "use smaller tiles",
                 )
+
+    def _fullest_partition(self, tiles: Mapping[Access, int], read: Collection[Access]) -> int:
+        """Return the bytes that the tiles take of the fullest partition if their tensors are placed as well as possible.
+
+        Tensors of at most 64 partitions can lie beside each other. Those in ``read`` start at the same partition.
+        """
+        sizes: dict[int, int] = defaultdict(int)
+        for access, size in tiles.items():
+            sizes[access.buffer] += size
+        sources = {access.buffer for access in read}
+        return min(
+            (
+                max(
+                    sum(size for size, place in zip(sizes.values(), placed, strict=True) if quarter in place)
+                    for quarter in range(_QUARTERS)
+                )
+                for placed in itertools.product(*map(self._places, sizes))
+                if len({place.start for number, place in zip(sizes, placed, strict=True) if number in sources}) <= 1
+            ),
+            default=sum(sizes.values()),
+        )
+
+    def _places(self, number: int) -> list[range]:
+        """Return the quarters of the partitions that a tensor may take: any one, either half, or all."""
+        buffer, quarter = self.report.program.buffers[number], self.rules.chip.partitions // _QUARTERS
+        taken = -(-buffer.shape[buffer.partition_axis] // quarter)
+        if buffer.address is not None:
+            starts = range(buffer.address[0] // quarter, buffer.address[0] // quarter + 1)
+        else:
+            starts = range(0, _QUARTERS, taken if taken <= 2 else _QUARTERS)
+        return [range(start, start + taken) for start in starts]
 
 
 def free_bytes(buffer: Buffer) -> int:

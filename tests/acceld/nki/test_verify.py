@@ -389,7 +389,23 @@ def argument_written(kernel: Kernel, bad: bool) -> int:
 @case("sbuf_capacity")
 def operands_beyond_sbuf(kernel: Kernel, bad: bool) -> int:
     width = 16 * 1024 + bad
-    one, two, three = (kernel.sbuf((32, width)) for _ in range(3))
+    one, two, three = (kernel.sbuf((128, width)) for _ in range(3))
+    kernel.op("memset", at(one), 0.0)
+    kernel.op("memset", at(two), 0.0)
+    return kernel.op("tensor_tensor", at(three), [at(one), at(two)], op="add")
+
+
+@case("sbuf_capacity")
+def operand_and_result_on_other_partitions(kernel: Kernel, bad: bool) -> int:
+    one, two = (kernel.sbuf((64 + 32 * bad, 32 * 1024)) for _ in range(2))
+    kernel.op("memset", at(one), 0.0)
+    return kernel.op("copy", at(two), [at(one)])
+
+
+@case("sbuf_capacity")
+def two_operands_on_the_same_partitions(kernel: Kernel, bad: bool) -> int:
+    width = 24 * 1024 + bad
+    one, two, three = (kernel.sbuf((64, width)) for _ in range(3))
     kernel.op("memset", at(one), 0.0)
     kernel.op("memset", at(two), 0.0)
     return kernel.op("tensor_tensor", at(three), [at(one), at(two)], op="add")
@@ -520,6 +536,7 @@ ONE_API = {
     "accumulating_on_nothing": "a lazy fill starts a group in neuronxcc only",
     "address_beyond_sbuf": "a larger SBUF",
     "operands_beyond_sbuf": "a larger SBUF",
+    "two_operands_on_the_same_partitions": "a larger SBUF",
     "block_dimension": "refused without strict",
     "scalar_engine_folding_with_max": "a newer scalar engine",
     "tiles_on_different_partitions": "a rule of neuronxcc",
