@@ -100,10 +100,11 @@ def _traced(
             "the kernel's Python recurses too deep", rule="recursion", line=_line_of(error.__traceback__, filename)
         ) from error
     except BaseException as error:  # a kernel may raise anything, SystemExit too
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        place = _place_of(error.__traceback__, session)
+        line, place = _line_of(error.__traceback__, filename), _place_of(error.__traceback__, session)
+        said = str(error) or ("" if place or not isinstance(error, AssertionError) else _asserted(tree, line))
+        text = f"{type(error).__name__}: {said}" if said else type(error).__name__
         text = f"{text[:2000]} ({place})" if place else text[:2000]
-        raise KernelCrash(text, rule="exception", line=_line_of(error.__traceback__, filename)) from error
+        raise KernelCrash(text, rule="exception", line=line) from error
     finally:
         session.running = False
 
@@ -271,6 +272,14 @@ def _line_of(traceback: TracebackType | None, filename: str) -> int:
             line = traceback.tb_lineno
         traceback = traceback.tb_next
     return line
+
+
+def _asserted(tree: ast.Module, line: int) -> str:
+    """Return the condition of the ``assert`` statement on a line of the kernel's file; empty if there is none."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            return ast.unparse(node.test)
+    return ""
 
 
 def _place_of(traceback: TracebackType | None, session: Session) -> str:

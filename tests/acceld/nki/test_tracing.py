@@ -455,3 +455,19 @@ def test_an_output_that_a_helper_declares_and_nobody_writes_says_where(library: 
     (finding,) = verify(replace(unwritten, buffers=buffers))
     assert finding.message.endswith("(parts/inner.py:6 in work)")
     assert program_hash(replace(program, buffers=buffers)) == program_hash(program)
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        ("assert x.shape[0] == 128", "AssertionError: x.shape[0] == 128"),
+        ("assert x.shape[0] == 128, 'too few rows'", "AssertionError: too few rows"),
+        ("assert (\n        x.shape[0]\n        == 128\n    )", "AssertionError: x.shape[0] == 128"),
+        ("raise AssertionError", "AssertionError"),
+    ],
+)
+def test_a_failed_assertion_is_shown_as_it_is_written(check: str, message: str) -> None:
+    source = f"import nki\nimport nki.language as nl\n@nki.jit\ndef kernel(x):\n    {check}\n    return x\n"
+    with pytest.raises(KernelCrash) as crash:
+        trace(source, [TensorSpec((64, 4), "float32")], api="nki", chip="trn2")
+    assert crash.value.message == message
