@@ -158,4 +158,10 @@ def nc_transpose(dst: object, data: object, engine: object = None, name: str | N
     if target.shape != tuple(reversed(source.shape)):
         refuse("shape", f"dst{list(target.shape)} of 'nc_transpose' should be {list(reversed(source.shape))}")
     notice_wide_transpose(chosen, *source.shape)
+    if target.dtype_name != source.dtype_name:
+        trace = current()
+        trace.builder.notice(
+            trace.line(),
+            f"nc_transpose from {source.dtype_name} to {target.dtype_name}: dst is documented to have data's type",
+        )
     emit("transpose", chosen, [target], [source])

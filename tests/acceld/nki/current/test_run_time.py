@@ -151,6 +151,27 @@ def test_a_register_is_loaded_from_a_tile_of_one_dimension() -> None:
     assert [loop.kind for loop in program.loops.values()] == [LoopKind.DYNAMIC]
 
 
+def test_a_transpose_into_another_type_runs_with_a_warning() -> None:
+    body = """
+@nki.jit
+def kernel(x):
+    tile = nl.ndarray((128, 64), dtype=x.dtype)
+    nisa.dma_copy(dst=tile, src=x)
+    turned = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_transpose(dst=turned, data=tile)
+    made = nl.ndarray((64, 128), dtype=nl.float32)
+    nisa.tensor_copy(dst=made, src=turned)
+    out = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=made)
+    return out
+"""
+    said = "nc_transpose from bfloat16 to float32: dst is documented to have data's type"
+    for dtype, texts in (("bfloat16", [said]), ("float32", [])):
+        program = trace(PRELUDE + body, [TensorSpec((128, 64), dtype)], api="nki", chip="trn2")
+        assert verify(program) == ()
+        assert [notice.text for notice in program.notices] == texts
+
+
 def test_a_wide_transpose_named_for_the_vector_engine_is_a_warning_and_timed_on_the_tensor_engine() -> None:
     body = """
 @nki.jit
