@@ -260,6 +260,7 @@ def _renumber(node: Node, numbers: dict[int, int]) -> Node:
         node.mask,
         node.pattern,
         node.line,
+        node.place,
     )
 
 

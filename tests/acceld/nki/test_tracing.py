@@ -424,6 +424,21 @@ def test_a_finding_and_a_crash_in_a_file_of_helpers_say_where_it_was_made(librar
     assert program_hash(moved) == program_hash(program)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nl.ndarray((64, 16), dtype=nl.float32); nisa.memset(t, 1.0)",  # an unused tensor, whose number is given away
+        "t[...] = nl.add(t, 1.0)",  # a result that is written to another tensor than its own
+    ],
+)
+def test_an_instruction_keeps_its_place_when_its_tensors_change(library: Callable[[str], Program], line: str) -> None:
+    made = [one for one, _ in library(line).walk() if one.line == 9]
+    assert made
+    assert {one.place for one in made} == {
+        PLACE[1:-1].replace(":6", ":7" if one.op == "dma_copy" else ":6") for one in made
+    }
+
+
 def test_what_the_kernels_own_file_does_needs_no_place() -> None:
     assert all(not one.place for one, _ in trace(kernel(), [SPEC]).walk())
 

@@ -244,6 +244,7 @@ def with_dsts(instruction: Instruction, dsts: tuple[Access, ...]) -> Instruction
         instruction.mask,
         instruction.pattern,
         instruction.line,
+        instruction.place,
     )
 
 

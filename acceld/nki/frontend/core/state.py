@@ -205,8 +205,6 @@ class Trace(LoopContext):
     def check_dependencies(self, tensor: Tensor, mask: tuple[Pattern, ...], reduced: tuple[int, ...]) -> None:
         """Refuse a write that goes to the same place in all iterations of an enclosing affine loop."""
         access = tensor.access
-        used = {loop for start in access.start for loop, _ in start.terms}
-        used |= {loop for pattern in mask for loop, _ in pattern.base.terms} | set(reduced)
         if access.indirect:
             return
         declared = self.builder.buffers[access.buffer].scope
@@ -214,10 +212,13 @@ class Trace(LoopContext):
             loop
             for loop in self.scope
             if loop not in declared
-            and loop not in used
             and self.trips[loop] > 1
             and self.kinds[loop] in (LoopKind.AFFINE, LoopKind.SPMD)
         ]
+        if missing:
+            used = {loop for start in access.start for loop, _ in start.terms}
+            used |= {loop for pattern in mask for loop, _ in pattern.base.terms} | set(reduced)
+            missing = [loop for loop in missing if loop not in used]
         if missing:
             names = ", ".join(dict.fromkeys(self.loop_name(loop) for loop in missing))
             refuse(
