@@ -211,9 +211,7 @@ class Trace(LoopContext):
         missing = [
             loop
             for loop in self.scope
-            if loop not in declared
-            and self.trips[loop] > 1
-            and self.kinds[loop] in (LoopKind.AFFINE, LoopKind.SPMD)
+            if loop not in declared and self.trips[loop] > 1 and self.kinds[loop] in (LoopKind.AFFINE, LoopKind.SPMD)
         ]
         if missing:
             used = {loop for start in access.start for loop, _ in start.terms}

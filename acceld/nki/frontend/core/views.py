@@ -187,26 +187,20 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
             "index every dimension when nl.arange, nl.mgrid or a tile of indices is used",
         )
     start, overrun = list(tensor.access.start), tensor.overrun
-    forms = [key for key in keys if isinstance(key, Expr | Tensor)]
-    longest = max(len(one.shape) for one in forms)
-    # a tile of indices has its partitions first: it lacks free axes. So does AWS's dma_transpose example (SDK 2.26) with
-    # src[idx[i_p, 0], iy, iz], where iy and iz have three axes
-    shape = broadcast(
-        *(one.shape + (1,) * (longest - len(one.shape)) if isinstance(one, Tensor) else one.shape for one in forms)
+    forms = tuple(
+        (key.shape, key.coefs) if isinstance(key, Expr) else (key.shape, None) if isinstance(key, Tensor) else None
+        for key in keys
     )
-    steps = [[0] * rank for _ in shape]
+    dims, reaches = _spanned(forms, tensor.access.dims, rank)
     indirect = list(tensor.access.indirect)
     for axis, (key, dim) in enumerate(zip(keys, tensor.access.dims, strict=True)):
         if isinstance(key, Tensor):
             indirect.append(_gathered(tensor, key, dim))
             continue
         if isinstance(key, Expr):
-            low, high = key.bounds()
-            _add_scaled(start, dim.steps, key.base)
-            for k, coef in enumerate(key.over(shape)):
-                if coef:
-                    for d, step in enumerate(dim.steps):
-                        steps[k][d] += coef * step
+            base = key.base
+            low, high = base.bounds(trace.trips) if base.terms else (base.const, base.const)
+            low, high = low + reaches[axis][0], high + reaches[axis][1]
         else:
             number = as_int(key)
             if number is None:
@@ -215,16 +209,43 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
                     f"{tensor.label} can not be indexed with {_shown(key)}",
                     "use integers, slices and nl.ds",
                 )
-            number = number + dim.count if number < 0 else number
-            low = high = number
-            _add_scaled(start, dim.steps, Affine(number))
+            low = high = number + dim.count if number < 0 else number
+            base = Affine(low)
+        _add_scaled(start, dim.steps, base)
         if overrun is None and (low < 0 or high >= dim.count):
             overrun = (axis, low, high, dim.count)
-    dims = tuple(_tile_dim(count, tuple(step)) for count, step in zip(shape, steps, strict=True))
     old = tensor.access
     made = tensor.like(Access(old.buffer, tuple(start), dims, tuple(indirect), old.dtype))
     made.overrun = overrun
     return made
+
+
+@lru_cache(maxsize=4096)
+def _spanned(
+    forms: tuple[tuple[tuple[int, ...], tuple[int, ...] | None] | None, ...], dims: tuple[TileDim, ...], rank: int
+) -> tuple[tuple[TileDim, ...], tuple[tuple[int, int], ...]]:
+    """Return the axes of a tile, and how far each key reaches below and above its base.
+
+    ``forms`` has for each key its shape and coefficients: no coefficients for a tile of indices, None for a number.
+    """
+    longest = max(len(form[0]) for form in forms if form is not None)
+    # a tile of indices has its partitions first: it lacks free axes. So does AWS's dma_transpose example (SDK 2.26) with
+    # src[idx[i_p, 0], iy, iz], where iy and iz have three axes
+    shape = broadcast(
+        *(form[0] if form[1] is not None else form[0] + (1,) * (longest - len(form[0])) for form in forms if form)
+    )
+    steps = [[0] * rank for _ in shape]
+    reaches = []
+    for form, dim in zip(forms, dims, strict=True):
+        low = high = 0
+        if form is not None and form[1] is not None:
+            for k, coef in enumerate(form[1], start=len(shape) - len(form[1])):
+                reach = coef * (form[0][k - len(shape)] - 1)
+                low, high = low + min(0, reach), high + max(0, reach)
+                for d, step in enumerate(dim.steps):
+                    steps[k][d] += coef * step
+        reaches.append((low, high))
+    return tuple(_tile_dim(count, tuple(step)) for count, step in zip(shape, steps, strict=True)), tuple(reaches)
 
 
 def _gathered(tensor: Tensor, index: Tensor, dim: TileDim) -> Indirect:
