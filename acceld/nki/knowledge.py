@@ -30,6 +30,7 @@ from acceld.nki.frontend.legacy import language as legacy_language
 from acceld.nki.frontend.legacy.surface import SURFACE
 from acceld.nki.frontend.shims import arguments_of
 from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, LATE_ALU_OPS, OPS, REDUCE_OPS, Memory, Trait
+from acceld.parsing import parse
 
 PACKAGES = {"nki_legacy": "neuronxcc.nki", "nki": "nki"}
 SHORT = {"language": "nl", "isa": "nisa"}
@@ -65,7 +66,7 @@ KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
 def used_calls(source: str, api: str) -> frozenset[str]:
     """Return the functions of ``nl`` and ``nisa`` that a source names, such as ``nisa.activation``."""
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return frozenset()
     short = {f"{PACKAGES[api]}.{name}": alias for name, alias in SHORT.items()}

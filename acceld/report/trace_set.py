@@ -6,12 +6,12 @@ code. Index arrays are stored as safetensors, because random numbers would not b
 
 from __future__ import annotations
 
-import ast
 import json
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from acceld.parsing import parse
 from acceld.report.datasets import Material
 from acceld.report.exchange import solutions, traces
 from acceld.workloads import Argument, Workload
@@ -124,7 +124,7 @@ def _reference(workload: Workload) -> str:
         "",
     ]
     text = "\n".join(lines)
-    ast.parse(text)
+    parse(text)
     return text
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from acceld.errors import UsageError
 from acceld.model import Kernel
+from acceld.parsing import parse
 from acceld.watch.hashes import signature, without_comments
 
 NO_KERNEL = "the file has no kernel of that name"
@@ -106,7 +107,7 @@ def c_differences(old: str, new: str, entry: str) -> list[str]:
 
 def _imported(text: str) -> Iterator[tuple[str, str]]:
     """Yield the names that imports bind at the top level, with the imported objects."""
-    for node in ast.parse(text).body:
+    for node in parse(text).body:
         if isinstance(node, ast.Import):
             for one in node.names:
                 yield one.asname or one.name, one.name
@@ -119,7 +120,7 @@ def _imported(text: str) -> Iterator[tuple[str, str]]:
 def _defined(text: str) -> set[str]:
     """Return public names that definitions and assignments bind at the top level."""
     found = set()
-    for node in ast.parse(text).body:
+    for node in parse(text).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):

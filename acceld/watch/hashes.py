@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from acceld.parsing import parse
+
 ASKS_FOR_NAMES = frozenset({"locals", "vars", "eval", "exec", "globals", "dir"})
 C_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 """Matches a comment of C, or a string, which can not contain a comment."""
@@ -48,7 +50,7 @@ def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, 
 
 def canonical(text: str) -> str:
     """Return the meaning of a module as text: its tree without docstrings, with locals renamed in order of appearance."""
-    tree = ast.parse(text)
+    tree = parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
             _drop_docstring(node)
@@ -63,7 +65,7 @@ def canonical(text: str) -> str:
 def signature(text: str, entry: str) -> str:
     """Return name, decorators and arguments of the entry (or of every top-level function) as text."""
     found = []
-    for node in ast.parse(text).body:
+    for node in parse(text).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and entry in ("", node.name):
             decorators = [ast.dump(one) for one in node.decorator_list]
             found.append(f"{node.name} {decorators} {ast.dump(node.args)}")

@@ -170,7 +170,9 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
 
 
 def tree(connection: sqlite3.Connection, run: int) -> Json:
-    """Return a run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title."""
+    """Return a run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title, and
+    the second parent of a crossover.
+    """
     row = connection.execute(
         "SELECT baseline, best, CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source "
         "FROM runs WHERE id = ?",
@@ -179,8 +181,8 @@ def tree(connection: sqlite3.Connection, run: int) -> Json:
     if row is None:
         raise unknown("run", run)
     nodes = connection.execute(
-        "SELECT c.id, c.parent, c.iteration, c.status, c.latency_us, c.speedup, c.gate, c.plan, p.title "
-        "FROM candidates c LEFT JOIN plans p ON p.id = c.plan WHERE c.run = ? ORDER BY c.id",
+        "SELECT c.id, c.parent, c.iteration, c.status, c.latency_us, c.speedup, c.gate, c.plan, p.title, "
+        "p.partner FROM candidates c LEFT JOIN plans p ON p.id = c.plan WHERE c.run = ? ORDER BY c.id",
         (run,),
     )
     newest = connection.execute(
@@ -421,17 +423,20 @@ def _by_iteration(connection: sqlite3.Connection, run: int) -> sqlite3.Cursor:
 
 
 def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[Json]:
-    """Return the hits of a full-text search over plans, insights and failures, newest of each first, with an extract."""
+    """Return the hits of a full-text search over plans, insights and failures, newest of each first, with an extract.
+
+    A plan for a crossover also names its second parent.
+    """
     found: list[Json] = []
-    for kind, table, column in (
-        ("plan", "plans_search", 1),
-        ("insight", "insights_search", 1),
-        ("failure", "failures_search", 1),
+    for kind, table, partner in (
+        ("plan", "plans_search", "(SELECT partner FROM plans WHERE id = s.rowid)"),
+        ("insight", "insights_search", "NULL"),
+        ("failure", "failures_search", "NULL"),
     ):
         found += [
-            {"kind": kind, "id": row["rowid"], "title": row[1], "extract": row[2]}
+            {"kind": kind, "id": row["rowid"], "title": row[1], "partner": row["partner"], "extract": row["extract"]}
             for row in connection.execute(
-                f"SELECT s.rowid, s.*, snippet({table}, {column}, '[', ']', '…', 24) AS extract FROM {table} s "
+                f"SELECT s.rowid, s.*, {partner} AS partner, snippet({table}, 1, '[', ']', '…', 24) AS extract FROM {table} s "
                 f"WHERE {table} MATCH ? ORDER BY s.rowid DESC LIMIT ?",
                 (full_text(words), limit),
             )

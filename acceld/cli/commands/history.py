@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -60,8 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     with history_file(arguments.home) as connection:
         if arguments.search:
             found = listing.search(connection, arguments.search, arguments.limit)
-            names = ("kind", "id", "title", "extract")
-            show(arguments, names, [tuple(row.get(name) for name in names) for row in found])
+            show(arguments, *_hits(found, whole=arguments.json or arguments.jsonl or arguments.csv))
             if not found:
                 say(f"no plan, insight or error has {arguments.search!r}")
             return 0
@@ -92,6 +92,17 @@ def run(arguments: argparse.Namespace) -> int:
     if table.truncated:
         say(f"the first {arguments.limit} rows; --limit N shows more")
     return 0
+
+
+def _hits(found: Sequence[dict[str, Any]], *, whole: bool) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Return the columns and rows of a search's hits; for people a crossover's second parent is named in the title."""
+    if whole:
+        names = ("kind", "id", "title", "partner", "extract")
+        return names, [tuple(hit[name] for name in names) for hit in found]
+    titled = [f"{hit['title'] or ''}{figures.crossed(hit['partner'])}" for hit in found]
+    return ("kind", "id", "title", "extract"), [
+        (hit["kind"], hit["id"], title, hit["extract"]) for hit, title in zip(found, titled, strict=True)
+    ]
 
 
 def _told(column: str, value: Any) -> Any:

@@ -11,7 +11,7 @@ from acceld.cli.arguments import add_forms, number_of
 from acceld.cli.connect import reading
 from acceld.cli.output import print_csv, print_json, print_json_lines, say
 
-COLUMNS = ("candidate", "parent", "iteration", "status", "latency_us", "speedup", "gate", "plan", "title")
+COLUMNS = ("candidate", "parent", "iteration", "status", "latency_us", "speedup", "gate", "plan", "title", "partner")
 SHOWN = 8
 
 
@@ -94,7 +94,8 @@ def _line(node: dict[str, Any], kept: set[int], best: int | None, source: str) -
     if node["latency_us"] is not None:
         parts += [figures.brief_latency(node["latency_us"], source), figures.speedup(node["speedup"])]
     mark = "★ best" if node["candidate"] == best else "● beam" if node["candidate"] in kept else ""
-    return "  ".join(part for part in (*parts, mark, node["title"] or "") if part)
+    title = f"{node['title'] or ''}{figures.crossed(node['partner'])}"
+    return "  ".join(part for part in (*parts, mark, title) if part)
 
 
 def _graph(nodes: list[dict[str, Any]], best: int | None, *, mermaid: bool) -> list[str]:
@@ -106,4 +107,7 @@ def _graph(nodes: list[dict[str, Any]], best: int | None, *, mermaid: bool) -> l
         lines.append(f'  {name}["{label}"]' if mermaid else f'  {name} [label="{label}"];')
         if node["parent"]:
             lines.append(f"  c{node['parent']} --> {name}" if mermaid else f"  c{node['parent']} -> {name};")
+        if node["partner"]:  # a dashed line from the second parent of a crossover
+            line = f"  c{node['partner']} -.-> {name}" if mermaid else f"  c{node['partner']} -> {name} [style=dashed];"
+            lines.append(line)
     return lines if mermaid else [*lines, "}"]

@@ -17,6 +17,7 @@ from acceld.devices.cpu.objects import complaint, misdirected
 from acceld.devices.cpu.signature import ENTRY, converted, prototype
 from acceld.evaluate.hosted.driver import BuildRefused, Built, Call, Job
 from acceld.evaluate.sandbox import linux
+from acceld.parsing import parse
 
 IMPORTABLE = (
     "math functools itertools operator typing dataclasses enum collections.abc numbers ml_dtypes numpy.fft "
@@ -90,7 +91,7 @@ def _complaint(said: str, declared: str) -> BuildRefused:
 def _build_numpy(job: Job) -> Built:
     text, entry = job["text"], job["entry"] or ENTRY
     try:
-        tree = ast.parse(text, job["filename"])
+        tree = parse(text, job["filename"])
     except SyntaxError as error:
         raise BuildRefused(f"SyntaxError: {error.msg}", rule="syntax", line=error.lineno or 0) from error
     except (ValueError, RecursionError) as error:

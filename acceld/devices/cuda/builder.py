@@ -13,6 +13,7 @@ from typing import Any
 from acceld.devices.cuda.blank_torch import BlankTorch, Tensor, tensor_of
 from acceld.devices.cuda.plan import SCALARS, Buffer, Code, Launch, Plan, Pointer, Scalar, encode
 from acceld.evaluate.hosted.driver import BuildRefused, Built, Job
+from acceld.parsing import parse
 
 ENTRIES = ("run", "kernel", "optimized_kernel", "forward")
 """Names of the launching function that are tried, if the workload gives none."""
@@ -72,7 +73,7 @@ def _entry(path: Path, job: Job) -> Any:
     for name in (job["entry"], *ENTRIES):
         if name and callable(getattr(module, name, None)):
             return getattr(module, name)
-    functions = [node.name for node in ast.parse(job["text"]).body if isinstance(node, ast.FunctionDef)]
+    functions = [node.name for node in parse(job["text"]).body if isinstance(node, ast.FunctionDef)]
     wanted = job["entry"] or " or ".join(ENTRIES)
     raise BuildRefused(f"there is no function {wanted}", rule="entry", hint=f"The file has {', '.join(functions)}.")
 

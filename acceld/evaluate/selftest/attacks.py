@@ -36,6 +36,7 @@ from pathlib import Path
 
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.model import Kernel, Status
+from acceld.parsing import parse
 from acceld.resources import data_folder
 from acceld.targets import APIS, TARGETS
 from acceld.workloads import load_workload
@@ -258,7 +259,7 @@ def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str
 def _arguments(text: str) -> tuple[str, ...]:
     """Return the argument names of the last kernel in a file; () if they can not be found."""
     try:
-        tree = ast.parse(text)
+        tree = parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]

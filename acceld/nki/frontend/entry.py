@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from acceld import parsing
 from acceld.errors import UsageError, did_you_mean
 from acceld.nki.errors import KernelCrash, LimitExceeded
 
@@ -19,7 +20,7 @@ def parse(source: str, filename: str) -> ast.Module:
     if len(source) > MAX_SOURCE_BYTES:
         raise LimitExceeded(f"the kernel's file has {len(source)} characters", rule="source_size")
     try:
-        return ast.parse(source, filename)
+        return parsing.parse(source, filename)
     except SyntaxError as error:
         raise KernelCrash(f"SyntaxError: {error.msg}", rule="syntax", line=error.lineno or 0) from error
     except (ValueError, RecursionError, MemoryError) as error:

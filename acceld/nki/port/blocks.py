@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from acceld.nki.port.facts import Facts
 from acceld.nki.port.names import Names
+from acceld.parsing import parse_expression
 
 DECLARING = ("nl.ndarray", "nl.zeros", "nl.full", "nl.ones")
 
@@ -43,7 +44,7 @@ class BlockTensor:
             0,
             *range(len(self.blocks) + 1, len(self.blocks) + 1 + len(self.free)),
         ]
-        sizes = [ast.parse(f"{self.name}.shape[{place}]", mode="eval").body for place in places]
+        sizes = [parse_expression(f"{self.name}.shape[{place}]") for place in places]
         return ast.Tuple(sizes, ast.Load())
 
     @property
@@ -116,7 +117,7 @@ def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
         ):
             continue
         rank = len(facts.visits(node)[0].shape)
-        size = [ast.parse(f"{node.id}.shape[{at}]", mode="eval").body for at in range(rank)]
+        size = [parse_expression(f"{node.id}.shape[{at}]") for at in range(rank)]
         axis = fact.partition_axis
         found[node.id] = BlockTensor(
             node.id, None, size[1 : axis + 1], size[0], size[axis + 1 :], fact.space == "psum", escapes=True

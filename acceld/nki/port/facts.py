@@ -17,6 +17,7 @@ from acceld.nki.frontend.core.index import Expr, Predicate
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.session import TraceOptions
 from acceld.nki.frontend.tracing import Argument, _Statements, trace
+from acceld.parsing import parse
 
 NAME = "__acceld_fact__"
 MOST_VISITS = 64
@@ -125,7 +126,7 @@ def observe(
                 visits.append(fact)
         return value
 
-    watched = ast.unparse(ast.fix_missing_locations(_Watch().visit(_Statements(()).visit(ast.parse(source)))))
+    watched = ast.unparse(ast.fix_missing_locations(_Watch().visit(_Statements(()).visit(parse(source)))))
     setattr(builtins, NAME, record)
     try:
         trace(watched, arguments, filename=filename, entry=entry, grid=grid, lnc=lnc, chip=chip, options=options)

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from acceld.parsing import parse_expression
+
 
 @dataclass(frozen=True)
 class Linear:
@@ -59,7 +61,7 @@ class Linear:
         """Return the sum as an expression: positive terms first, then the number."""
         made: ast.expr | None = None
         for text, coefficient in sorted(self.terms, key=lambda one: one[1] < 0):
-            part: ast.expr = ast.parse(text, mode="eval").body
+            part: ast.expr = parse_expression(text)
             if abs(coefficient) != 1:
                 part = ast.BinOp(ast.Constant(abs(coefficient)), ast.Mult(), part)
             if made is None and coefficient < 0 and self.const > 0:

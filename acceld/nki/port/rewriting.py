@@ -14,6 +14,7 @@ from acceld.nki.port.facts import Facts
 from acceld.nki.port.names import MODULES, Names
 from acceld.nki.port.translate import Function
 from acceld.nki.port.values import Unportable, call
+from acceld.parsing import parse
 
 WIDTH = 110
 IMPORTS = ("import nki", "import nki.isa as nisa", "import nki.language as nl")
@@ -54,7 +55,7 @@ def rewrite(source: str, entry: str, facts: Facts) -> Ported:
 class _File:
     def __init__(self, source: str, entry: str, facts: Facts) -> None:
         self.source, self.entry, self.facts = source, entry, facts
-        self.tree = ast.parse(source)
+        self.tree = parse(source)
         self.names = Names(self.tree)
         self.lines = source.splitlines()
         self.comments = _comments(source)
@@ -101,7 +102,7 @@ class _File:
     def _words_imported(self, text: str) -> str:
         """Keep imports of single names from ``nl`` or ``nisa`` that the file still uses."""
         try:
-            used = {one.id for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Name)}
+            used = {one.id for one in ast.walk(parse(text)) if isinstance(one, ast.Name)}
         except SyntaxError as error:
             self.findings.append(Finding(0, f"the new text is not Python: {error.msg}, line {error.lineno}"))
             return text

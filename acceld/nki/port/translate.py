@@ -20,7 +20,8 @@ from acceld.nki.port.calls import (
 )
 from acceld.nki.port.facts import Fact
 from acceld.nki.port.forms import Atom, Grid, Linear
-from acceld.nki.port.values import Clip, Op, Unportable, Values, call, dtype_word, name, parsed
+from acceld.nki.port.values import Clip, Op, Unportable, Values, call, dtype_word, name
+from acceld.parsing import parse_expression
 
 PRODUCTS = ("nl.matmul", "nisa.nc_matmul")
 
@@ -245,9 +246,9 @@ class Function(Values):
             and source_fact.kind == "tile"
             and not (fact is not None and fact.shape and self._column(source_fact, fact))
         ):
-            self._line("nisa.tensor_tensor", dst=dst, data1=dst, data2=source, op=parsed(f"nl.{word}"))
+            self._line("nisa.tensor_tensor", dst=dst, data1=dst, data2=source, op=parse_expression(f"nl.{word}"))
         else:
-            self._line("nisa.tensor_scalar", dst=dst, data=dst, op0=parsed(f"nl.{word}"), operand0=source)
+            self._line("nisa.tensor_scalar", dst=dst, data=dst, op0=parse_expression(f"nl.{word}"), operand0=source)
 
     def _copy(self, dst: ast.expr, src: ast.expr) -> None:
         self._line("nisa.tensor_copy", dst=dst, src=src)
@@ -267,14 +268,14 @@ class Function(Values):
         fact = self.facts.of(op.node)
         if fact is None:
             raise Unportable(op.node.lineno, "this line was not traced, so the shape of the result is not known")
-        dtype: ast.expr = op.dtype if op.dtype is not None else parsed(f"nl.{dtype_word(fact.dtype)}")
+        dtype: ast.expr = op.dtype if op.dtype is not None else parse_expression(f"nl.{dtype_word(fact.dtype)}")
         if not fact.dtype and op.dtype is None:
             if op.like is None:
                 raise Unportable(op.node.lineno, "the result's dtype differs from call to call", "name its dtype")
             dtype = ast.Attribute(self.value(op.like), "dtype", ast.Load())
         buffer = "nl.psum" if fact.space == "psum" else "nl.sbuf"
         shape = self._shape(op, fact)
-        made = call("nl.ndarray", shape, dtype=dtype, buffer=parsed(buffer))
+        made = call("nl.ndarray", shape, dtype=dtype, buffer=parse_expression(buffer))
         self.out.append(ast.Assign([ast.Name(variable, ast.Store())], made))
         self.made.add(variable)
 
@@ -373,8 +374,8 @@ class Function(Values):
                 raise Unportable(node.lineno, "a number is stored to HBM", "fill a tile with nisa.memset and copy it")
             variable = self._fresh("tile")
             made = ast.Tuple([ast.Constant(n) for n in shape.shape], ast.Load())
-            dtype = parsed(f"nl.{dtype_word(shape.dtype)}")
-            alloc = call("nl.ndarray", made, dtype=dtype, buffer=parsed("nl.sbuf"))
+            dtype = parse_expression(f"nl.{dtype_word(shape.dtype)}")
+            alloc = call("nl.ndarray", made, dtype=dtype, buffer=parse_expression("nl.sbuf"))
             self.out.append(ast.Assign([ast.Name(variable, ast.Store())], alloc))
             self._line("nisa.memset", dst=name(variable), value=source)
             source = self.part(name(variable), shape, clip)
@@ -392,11 +393,14 @@ class Function(Values):
         variable = self._fresh("tile")
         shape = ast.Attribute(source, "shape", ast.Load())
         dtype: ast.expr = (
-            parsed(f"nl.{dtype_word(fact.dtype)}") if fact.dtype else ast.Attribute(source, "dtype", ast.Load())
+            parse_expression(f"nl.{dtype_word(fact.dtype)}")
+            if fact.dtype
+            else ast.Attribute(source, "dtype", ast.Load())
         )
         self.out.append(
             ast.Assign(
-                [ast.Name(variable, ast.Store())], call("nl.ndarray", shape, dtype=dtype, buffer=parsed("nl.sbuf"))
+                [ast.Name(variable, ast.Store())],
+                call("nl.ndarray", shape, dtype=dtype, buffer=parse_expression("nl.sbuf")),
             )
         )
         self._copy(name(variable), source)
@@ -467,7 +471,7 @@ class Function(Values):
                 made[key] = self.operation(value)
                 continue
             if key == "perf_mode" and "double_row" in text:
-                made[key] = parsed("nisa.matmul_perf_mode.double_row")
+                made[key] = parse_expression("nisa.matmul_perf_mode.double_row")
                 continue
             found = self.value(value, clip)
             fact = self.facts.of(value)
@@ -488,7 +492,7 @@ class Function(Values):
         """Return an operator as the current API names it."""
         word = self.names.of(node)
         found = operation_name(word)
-        return parsed(found) if found else self.value(node)
+        return parse_expression(found) if found else self.value(node)
 
     def _bound(self, node: ast.Call, parameters: Sequence[str]) -> dict[str, ast.expr]:
         if any(isinstance(one, ast.Starred) for one in node.args) or any(k.arg is None for k in node.keywords):
@@ -541,7 +545,7 @@ class Function(Values):
     ) -> Op:
         left, right = self.facts.of(x), self.facts.of(y)
         tiles = [f for f in (left, right) if f is not None and f.kind == "tile"]
-        operation = parsed(f"nl.{word}")
+        operation = parse_expression(f"nl.{word}")
         if len(tiles) == 2:
             assert left is not None and right is not None
             if self._column(right, left):
@@ -591,7 +595,7 @@ class Function(Values):
                 "nisa.tensor_scalar",
                 dst=dst,
                 data=self.value(x, clip),
-                op0=parsed("nl.multiply"),
+                op0=parse_expression("nl.multiply"),
                 operand0=ast.Constant(-1.0),
             )
 
@@ -640,7 +644,7 @@ class Function(Values):
             return Op(
                 node,
                 lambda dst, clip: self._line(
-                    "nisa.activation", dst=dst, op=parsed(f"nl.{word}"), data=self.value(x, clip)
+                    "nisa.activation", dst=dst, op=parse_expression(f"nl.{word}"), data=self.value(x, clip)
                 ),
                 [x],
                 mask,
@@ -680,7 +684,7 @@ class Function(Values):
 
         def emit(dst: ast.expr, clip: Clip) -> None:
             self._line(
-                "nisa.tensor_reduce", dst=dst, op=parsed(operation), data=self.value(x, clip), axis=axis,
+                "nisa.tensor_reduce", dst=dst, op=parse_expression(operation), data=self.value(x, clip), axis=axis,
                 keepdims=None if keep is None else self.value(keep),
             )  # fmt: skip
 
@@ -705,8 +709,8 @@ class Function(Values):
                         node.lineno, "a product of an x that is not known to be a matrix", "use nisa.nc_matmul"
                     )
                 shape = ast.Tuple([ast.Constant(n) for n in reversed(fact.shape)], ast.Load())
-                dtype = parsed(f"nl.{dtype_word(fact.dtype)}")
-                made = self._hoisted(call("nl.ndarray", shape, dtype=dtype, buffer=parsed("nl.psum")))
+                dtype = parse_expression(f"nl.{dtype_word(fact.dtype)}")
+                made = self._hoisted(call("nl.ndarray", shape, dtype=dtype, buffer=parse_expression("nl.psum")))
                 self._line("nisa.nc_transpose", dst=made, data=left)
                 left = self._in_sbuf(made, fact)
             self._line("nisa.nc_matmul", dst=dst, stationary=left, moving=right)
@@ -765,7 +769,7 @@ class Function(Values):
         word = self.names.of(value.func if isinstance(value, ast.Call) else value)
         if word.startswith("nl.") or isinstance(value, ast.Name) or not space:
             return self.value(value)
-        return parsed("nl.psum" if space == "psum" else "nl.sbuf")
+        return parse_expression("nl.psum" if space == "psum" else "nl.sbuf")
 
     def _same(
         self, node: ast.Call, word: str, args: Mapping[str, ast.expr], mask: ast.expr | None, dtype: ast.expr | None
@@ -886,5 +890,5 @@ class Function(Values):
         self._line(
             "nisa.affine_select", dst=dst, pattern=ast.List(pattern, ast.Load()), offset=grid.base.node,
             channel_multiplier=lead.stride.node if lead is not None else ast.Constant(0),
-            cmp_op=parsed(f"nl.{word}"), on_true_tile=source, on_false_value=self.value(args["on_false_value"]),
+            cmp_op=parse_expression(f"nl.{word}"), on_true_tile=source, on_false_value=self.value(args["on_false_value"]),
         )  # fmt: skip

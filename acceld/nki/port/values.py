@@ -15,6 +15,7 @@ from acceld.nki.port.calls import COMPARISONS
 from acceld.nki.port.facts import Fact, Facts
 from acceld.nki.port.forms import Atom, Grid, Linear
 from acceld.nki.port.names import Names
+from acceld.parsing import parse_expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,6 @@ class Clip:
         return frozenset((*self.stops, *self.starts))
 
 
-def parsed(text: str) -> ast.expr:
-    """Return an expression's tree."""
-    return ast.parse(text, mode="eval").body
-
-
 def name(text: str) -> ast.Name:
     """Return a variable."""
     return ast.Name(text, ast.Load())
@@ -53,7 +49,7 @@ def name(text: str) -> ast.Name:
 def call(function: str, *args: ast.expr, **kwargs: ast.expr | None) -> ast.Call:
     """Return a call. Keywords that are None are left out."""
     keywords = [ast.keyword(key, value) for key, value in kwargs.items() if value is not None]
-    return ast.Call(parsed(function), list(args), keywords)
+    return ast.Call(parse_expression(function), list(args), keywords)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,11 +283,11 @@ class Values(ABC):
     def _named(self, node: ast.expr, word: str) -> ast.expr:
         space, _, rest = word.partition(".")
         if space == "nisa" and rest.endswith("_engine"):
-            return parsed(f"nisa.engine.{rest[:-7]}")
+            return parse_expression(f"nisa.engine.{rest[:-7]}")
         if word == "nl.tile_size.psum_fmax":
-            return parsed("nl.tile_size.psum_bank_fmax")
+            return parse_expression("nl.tile_size.psum_bank_fmax")
         if space in ("nl", "nisa", "nki"):
-            return parsed(word)
+            return parse_expression(word)
         return node
 
     def part(self, tile: ast.expr, fact: Fact | None, clip: Clip) -> ast.expr:
@@ -493,7 +489,11 @@ class Values(ABC):
         if fact.shape:
             return [Linear(n) for n in fact.shape]
         ranks = {len(one.shape) for one in self.facts.visits(node.value)}
-        return [Linear.of(parsed(f"{base.id}.shape[{at}]")) for at in range(ranks.pop())] if len(ranks) == 1 else None
+        return (
+            [Linear.of(parse_expression(f"{base.id}.shape[{at}]")) for at in range(ranks.pop())]
+            if len(ranks) == 1
+            else None
+        )
 
     # index grids and masks
 
@@ -557,7 +557,7 @@ class Values(ABC):
 
     def _mesh(self, node: ast.expr) -> tuple[Grid, ...] | None:
         if isinstance(node, ast.Call) and self.names.of(node.func) in ("nl.gemm_grid", "nl.gemm_stationary_grid"):
-            node = parsed(
+            node = parse_expression(
                 "nl.mgrid[0:128, 0:512]" if "stationary" not in ast.unparse(node.func) else "nl.mgrid[0:128, 0:128]"
             )
         if not isinstance(node, ast.Subscript) or self.names.of(node.value) != "nl.mgrid":

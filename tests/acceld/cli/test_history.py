@@ -236,3 +236,19 @@ def test_a_crossover_is_shown_with_its_second_parent(tmp_path: Path, capsys: pyt
     assert "Widen (crossover with c3)" in printed(capsys, "show", "r1", *where)
     assert json.loads(printed(capsys, "show", f"c{child}", "--json", *where))["partner"] == 3
     assert "Widen (crossover with c3)" in printed(capsys, "report", "r1", "--md", *where)
+    assert "Widen (crossover with c3)" in printed(capsys, "tree", "r1", *where)
+    listed = json.loads(printed(capsys, "tree", "r1", "--json", *where))["candidates"]
+    assert [one["candidate"] for one in listed if one["partner"] == 3] == [child]
+    assert f"c3 -> c{child} [style=dashed];" in printed(capsys, "tree", "r1", "--dot", *where)
+    assert f"c3 -.-> c{child}" in printed(capsys, "tree", "r1", "--mermaid", *where)
+
+
+def test_a_search_names_the_second_parent_of_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = state_with_runs(tmp_path)
+    with contextlib.closing(sqlite3.connect(home / "acceld.db")) as connection:
+        connection.execute("UPDATE plans SET partner = 3 WHERE title = 'Widen'")
+        connection.commit()
+    where = ("--home", str(home))
+    assert "Widen (crossover with c3)" in printed(capsys, "history", "--search", "Widen", *where)
+    lines = printed(capsys, "history", "--search", "Widen", "--jsonl", *where).splitlines()
+    assert {hit["partner"] for hit in map(json.loads, lines) if hit["kind"] == "plan"} == {3}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from acceld.device import Finding
+from acceld.parsing import parse
 from acceld.workloads import Workload
 
 LEGACY_SDKS = {"trn1": (20, 29), "trn2": (21, 29)}
@@ -51,7 +52,7 @@ def runs(api: str, chip: str, sdk: int) -> Runs:
 
 def has_block_dimensions(text: str) -> bool:
     """Return True for a kernel that makes a tensor whose partition dimension is not its first."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parse(text)):
         if isinstance(node, ast.Tuple) and any(map(_is_partitions, node.elts[1:])):
             return True
     return False

@@ -15,6 +15,7 @@ from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current import declarations
+from acceld.parsing import parse
 
 UNARY = (*language.UNARY, "gelu_apprx_sigmoid_dx")
 BINARY = (*language.BINARY, "abs_max", "abs_min")
@@ -87,7 +88,7 @@ OWN: Mapping[str, Callable[..., Any]] = {
 
 
 def _signature(text: str) -> inspect.Signature:
-    arguments = ast.parse(f"def f({text}): ...").body[0]
+    arguments = parse(f"def f({text}): ...").body[0]
     assert isinstance(arguments, ast.FunctionDef)
     names = [one.arg for one in arguments.args.args]
     values = [inspect.Parameter.empty] * len(names)
