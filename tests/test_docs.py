@@ -150,6 +150,7 @@ def test_the_figures_of_the_changelog_are_counted() -> None:
         18: "eighteen",
         19: "nineteen",
         20: "twenty",
+        21: "twenty-one",
     }
     kinds = Counter(type(rule).__module__.rpartition(".rules")[0] for rule in all_rules())
     for package, what in (("acceld.proposers", "NKI"), ("acceld.devices.cpu", "C"), ("acceld.devices.cuda", "Triton")):

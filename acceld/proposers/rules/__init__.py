@@ -26,6 +26,7 @@ MODULES = (
     "swap_operands",
     "group_iterations",
     "interchange",
+    "sum_in_psum",
     "widen_tiles",
     "fill_partitions",
     "reduce_in_activation",

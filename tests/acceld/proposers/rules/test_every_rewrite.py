@@ -510,6 +510,87 @@ def bump(tile, p, f):
         ),
         ((256, 2048), (1, 2048)),
     ),
+    "products of blocks, added up in SBUF": (
+        legacy(
+            "x, w",
+            """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    right = nl.ndarray((2, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    left = nl.ndarray((2, 2, 2, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
+    part = nl.zeros((2, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+    total = nl.ndarray((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    for s in nl.sequential_range(2):
+        for k in nl.affine_range(2):
+            right[s, k, p, f] = nl.load(w[256 * s + 128 * k + p, f])
+        for m in nl.affine_range(2):
+            for k in nl.affine_range(2):
+                left[s, m, k, p, c] = nl.load(x[256 * s + 128 * k + p, 128 * m + c])
+            for k in nl.affine_range(2):
+                part[s, m, p, f] += nisa.nc_matmul(left[s, m, k, p, c], right[s, k, p, f])
+            total[m, p, f] = nl.loop_reduce(part[s, m, p, f], op=np.add, loop_indices=[s])
+    for m in nl.affine_range(2):
+        made = nl.multiply(total[m, p, f], 2.0)
+        nl.store(out[m, p, f], value=made)
+    return out
+""",
+        ),
+        ((512, 256), (512, 512)),
+    ),
+    "products of blocks, added to what a step before left behind": (
+        legacy(
+            "x, w",
+            """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    left = nl.ndarray((3, 2, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.zeros((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    for m in nl.affine_range(2):
+        left[0, m, p, c] = nl.load(x[p, 128 * m + c])
+    for s in nl.sequential_range(2):
+        right = nl.load(w[128 * s + p, f])
+        for m in nl.affine_range(2):
+            part = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+            part[p, f] += nisa.nc_matmul(left[s, m, p, c], right)
+            left[s + 1, m, p, c] = nl.tanh(left[s, m, p, c])
+            total[m, p, f] += part[p, f]
+    for m in nl.affine_range(2):
+        nl.store(out[m, p, f], value=total[m, p, f])
+    return out
+""",
+        ),
+        ((128, 256), (256, 512)),
+    ),
+    "products added up, and the largest of each step": (
+        legacy(
+            "x, w",
+            """
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    highest = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    one = nl.arange(1)[None, :]
+    tops = nl.ndarray((nl.par_dim(128), 4), dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    for s in nl.sequential_range(4):
+        part = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+        left = nl.load(x[128 * s + p, c])
+        right = nl.load(w[128 * s + p, f])
+        part[p, f] += nisa.nc_matmul(left, right)
+        tops[p, s + one] = nl.max(part[p, f], axis=1)
+        total[p, f] = nl.add(total[p, f], part[p, f])
+    nl.store(highest, value=tops)
+    nl.store(out, value=total)
+    return highest, out
+""",
+        ),
+        ((512, 128), (512, 512)),
+    ),
 }
 _TOLERANCE = 3e-5
 """Relative error allowed in the L2 norm: that of products of bfloat16 parts."""
@@ -540,7 +621,13 @@ def test_every_rewrite_leaves_the_results_as_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["sums of chunks", "a bias that changes between two steps", "a row that is broadcast in every iteration"]
+    "name",
+    [
+        "sums of chunks",
+        "a bias that changes between two steps",
+        "a row that is broadcast in every iteration",
+        "products of blocks, added up in SBUF",
+    ],
 )
 def test_every_rewrite_of_a_rewritten_kernel_leaves_the_results_as_they_are(name: str) -> None:
     source, shapes = KERNELS[name]

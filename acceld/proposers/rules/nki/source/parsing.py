@@ -240,7 +240,8 @@ class SourceReader(ExpressionReader):
 
     def _declare(self, statement: Statement, name: str, call: cst.Call) -> None:
         statement.kind, statement.op = "declaration", self.callee(call)
-        statement.args = self._arguments(call, {statement.op: ("shape", "dtype")})
+        positional = ("shape", "fill_value", "dtype") if statement.op == "full" else ("shape", "dtype")
+        statement.args = self._arguments(call, {statement.op: positional})
         statement.target = Access(name, None, call)
         if self._bound[name] > 1:
             self.ambiguous.add(name)

@@ -1,0 +1,315 @@
+"""Add the products of all iterations up in PSUM, and not the sums of each iteration in SBUF.
+
+The loop moves into the loops that it contains, to the work before the sum::
+
+    for s in nl.sequential_range(4):                 for s in nl.affine_range(4):
+        w[s, p, f] = nl.load(...)                        w[s, p, f] = nl.load(...)
+        for m in nl.affine_range(8):                 for m in nl.affine_range(8):
+            for k in nl.affine_range(5):                 for s in nl.affine_range(4):
+                part[s, m, p, f] += nc_matmul(...)           for k in nl.affine_range(5):
+            total[m, p, f] = nl.loop_reduce(                     part[m, p, f] += nc_matmul(...)
+                part[s, m, p, f], np.add, [s])           total[m, p, f] = nl.copy(part[m, p, f])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import libcst as cst
+
+from acceld.model import Profile
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nki.source.building import STEP, comments, emitted, header, prefix
+from acceld.proposers.rules.nki.source.nests import (
+    all_accesses,
+    around,
+    inside,
+    place_of,
+    substance,
+    without_element,
+)
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement, flatten, names_in
+from acceld.proposers.rules.profiles import spilled
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+_PRODUCTS = ("matmul", "nc_matmul")
+_ZEROS = ("0", "0.0")
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A loop whose iterations add the products that they made in PSUM to a tile in SBUF."""
+
+    loop: Loop
+    addition: Statement
+    total: Access
+    part: Access
+    """The products of one iteration, in PSUM."""
+    place: int | None
+    """Position of the loop's variable among the indices of ``part``; None if ``part`` is declared beside the addition."""
+
+
+class SumInPsum(Rule):
+    """Move a loop with a running sum to the products that are added, and keep the sum in PSUM."""
+
+    name = "sum_in_psum"
+    reason = (
+        "The tensor engine adds products up in PSUM at no cost. A running sum in SBUF costs an addition on the vector "
+        "engine for every part, and all sums of an outer loop stay live at once: more than 192 KiB a partition spill to HBM."
+    )
+    source = "nki.isa.nc_matmul: accumulation in PSUM; AWS NKI architecture guide: PSUM, SBUF size"
+    apis = frozenset({"nki_legacy"})
+    change_class = "loop_order"
+    relieves = ("vector", "dma")
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Yield every loop with such a sum. If the loop can not be moved, the finding has the reason."""
+        for addition in kernel.statements:
+            found = _running_sum(kernel, addition)
+            if found is None:
+                continue
+            loop, total, part = found.loop, found.total.name, found.part.name
+            obstacle = _obstacle(kernel, found)
+            if obstacle:
+                wish = f"Add the products of all iterations of {loop.variable} up in PSUM"
+                yield self.refused(addition.line, obstacle, wish, loop.variable)
+                continue
+            yield self.found(
+                addition.line,
+                partial(_moved, kernel, found),
+                Variant("all iterations"),
+                precondition=f"iterations of {loop.variable} share nothing but {total}, which begins with zeros, and the "
+                "loops between are parallel",
+                plan=f"Every iteration of {loop.variable} adds {part} to {total} in SBUF, so that {total} stays live over "
+                f"all of them. Move {loop.variable} inside, to the products, so that {part} holds the whole sum.",
+                benefit=0.5 if spilled(profile) else 0.3,
+                gain_percent=(0.0, 25.0),
+                key=loop.variable,
+            )
+
+
+def _running_sum(kernel: KernelModule, addition: Statement) -> _Sum | None:
+    """Return the sum that a statement adds products of one iteration to; None for other statements."""
+    total, part = addition.target, _added(kernel, addition)
+    if addition.kind != "op" or total is None or part is None or kernel.mask(addition):
+        return None
+    if kernel.space_of(total.name) != "sbuf" or part.name not in kernel.buffers or total.name not in kernel.buffers:
+        return None
+    if kernel.buffers[part.name].space != "psum":
+        return None
+    loops = [loop for loop in around(addition) if not inside(kernel.buffers[total.name].declaration, loop)]
+    if addition.op == "loop_reduce":
+        named = {name.value for name in names_in(addition.args["loop_indices"])}
+        loops = [loop for loop in loops if {loop.variable} == named]
+    else:
+        loops = [loop for loop in loops if loop.variable not in (total.variables or ())]
+    if len(loops) != 1:
+        return None
+    place = place_of(kernel, part.name, loops[0])
+    return _Sum(loops[0], addition, total, part, place)
+
+
+def _added(kernel: KernelModule, addition: Statement) -> Access | None:
+    """Return what a statement adds to its target; None if it does not just add a tile to it."""
+    if addition.op == "loop_reduce" and not addition.augmented:
+        fits = kernel.opname(addition.args.get("op")) == "add" and "loop_indices" in addition.args
+        return addition.reads.get("x") if fits else None
+    if addition.op == "accumulate":
+        return addition.reads.get("x")
+    binary = kernel.binary(addition)
+    if binary is None or binary.op != "add" or addition.augmented or addition.target is None:
+        return None
+    left, right = addition.reads.get(binary.left), addition.reads.get(binary.right)
+    if left is not None and left.same_as(addition.target):
+        return right
+    return left if right is not None and right.same_as(addition.target) else None
+
+
+def _obstacle(kernel: KernelModule, found: _Sum) -> str:
+    """Return the reason why the loop can not move to the products; empty if it can."""
+    loop, addition = found.loop, found.addition
+    if loop.kind not in ("affine_range", "sequential_range") or loop.trips is None or loop.trips < 2:
+        return f"line {loop.line}: {loop.variable} is a {loop.kind}, or its length is not known"
+    between = [one for one in around(addition) if inside(one, loop)]
+    for one in between:
+        if one.kind != "affine_range":
+            return f"line {one.line}: {one.variable} is a {one.kind}, whose iterations may depend on each other"
+        if any(name.value == loop.variable for name in names_in(one.node.iter)):
+            return f"line {one.line}: the range of {one.variable} depends on {loop.variable}"
+    for statement in loop.statements():
+        if statement.kind not in ("op", "declaration", "marker"):
+            return f"line {statement.line}: this statement is not understood"
+    return _problem_of_total(kernel, found) or _problem_of_part(kernel, found) or _shared(kernel, found)
+
+
+def _problem_of_total(kernel: KernelModule, found: _Sum) -> str:
+    """Return the reason why the total may not be just the sum of the loop's products; empty if it is."""
+    name, declared = found.total.name, kernel.buffers[found.total.name].declaration
+    where = f"line {found.addition.line}: {name}"
+    uses = all_accesses(kernel, name)
+    if uses is None or name in kernel.ambiguous:
+        return f"{where} may have another name"
+    if any(inside(one, found.loop) and one is not found.addition for one, _ in uses):
+        return f"{where} is also used in the loop"
+    if not _is_float32(kernel, declared) or not _is_float32(kernel, found.addition, otherwise=True):
+        return f"{where} is not a sum in float32"
+    if not _places(found, found.total, declared):
+        return f"{where} has no place for every iteration of the other loops"
+    if found.addition.op == "loop_reduce":
+        return ""
+    zeros = declared.op == "zeros" or (declared.op == "full" and kernel.text_of(declared, "fill_value") in _ZEROS)
+    if not zeros or kernel.writers(name) != [found.addition]:
+        return f"{where} does not begin with zeros"
+    return ""
+
+
+def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
+    """Return the reason why the part may not be just products of one iteration; empty if it is."""
+    name, declared = found.part.name, kernel.buffers[found.part.name].declaration
+    where = f"line {found.addition.line}: {name}"
+    uses = all_accesses(kernel, name)
+    if uses is None or name in kernel.ambiguous:
+        return f"{where} may have another name"
+    if declared.op != "zeros" or not _is_float32(kernel, declared):
+        return f"{where} is not a sum in float32 that begins with zeros"
+    if found.place is None and declared.parent is not found.addition.parent:
+        return f"{where} has no place for every iteration of {found.loop.variable}"
+    if not _places(found, found.part, declared):
+        return f"{where} has no place for every iteration of the other loops"
+    for one, access in uses:
+        if one is found.addition:
+            continue
+        product = one.op in _PRODUCTS and one.augmented and kernel.text_of(one, "is_transpose") != "True"
+        ours = found.addition.parent is None or inside(one, found.addition.parent)
+        if not product or one.kind != "op" or kernel.mask(one) or not access.same_as(found.part):
+            return f"line {one.line}: {name} is not only a sum of products"
+        if not ours or one.start > found.addition.start:
+            return f"line {one.line}: the product is not made before the addition, in the same iteration"
+    return ""
+
+
+def _is_float32(kernel: KernelModule, statement: Statement, otherwise: bool = False) -> bool:
+    given = kernel.text_of(statement, "dtype")
+    return given.endswith("float32") if given else otherwise
+
+
+def _places(found: _Sum, access: Access, declared: Statement) -> bool:
+    """Return True if each iteration of the loops between declaration and addition uses its own elements.
+
+    The loop of the sum does not count.
+    """
+    loops = [one for one in around(found.addition) if one is not found.loop and not inside(declared, one)]
+    return all(_has_place(access, one) for one in loops)
+
+
+def _has_place(access: Access, loop: Loop) -> bool:
+    """Return True if some index depends on ``loop`` alone, by steps that are wider than what it covers."""
+    for dim in access.dims or ():
+        if dim.form is None or dim.form.variables != {loop.variable}:
+            continue
+        step = dim.form.coefficient(loop.variable)
+        spans = [abs(factor) * (symbol.extent - 1) for symbol, factor in dim.form.terms if symbol.is_range]
+        if step and sum(spans) + (dim.extent or 1) - 1 < abs(step):
+            return True
+    return False
+
+
+def _shared(kernel: KernelModule, found: _Sum) -> str:
+    """Return the reason why iterations of the loop may depend on each other; empty if they do not.
+
+    Iterations share nothing in tiles that have a place for each. A tile of the loop's own must be used within one of
+    the pieces that the loop is cut into.
+    """
+    loop = found.loop
+    pieces = _pieces(loop.items, found.addition)
+    written = {access.name for one in loop.statements() for access in one.results} - {found.total.name, found.part.name}
+    for name in sorted(written):
+        uses = all_accesses(kernel, name)
+        line = next(one.line for one in loop.statements() if one.result(name) is not None)
+        where = f"line {line}: {name}"
+        if name in kernel.ambiguous or kernel.space_of(name) == "hbm":
+            return f"{where} is stored, or may have another name"
+        buffer = kernel.buffers.get(name)
+        if buffer is not None and not inside(buffer.declaration, loop):
+            if place_of(kernel, name, loop) is None:
+                return f"{where} has no place for every iteration of {loop.variable}"
+            continue
+        users = [*kernel.writers(name), *kernel.readers(name), *([buffer.declaration] if buffer is not None else ())]
+        if uses is None and buffer is not None:
+            return f"{where} may have another name"
+        if not any(all(one in set(flatten(piece)) for one in users) for piece in pieces):
+            return f"{where} is used both before the products and with them"
+    return ""
+
+
+def _pieces(items: Sequence[Item], addition: Statement) -> list[tuple[Item, ...]]:
+    """Return the runs of items around the addition, in its own body and in those around it."""
+    before, item, after = _cut(items, addition)
+    middle = _pieces(item.items, addition) if isinstance(item, Loop) else []
+    return [before, *middle, after]
+
+
+def _cut(items: Sequence[Item], addition: Statement) -> tuple[tuple[Item, ...], Item, tuple[Item, ...]]:
+    """Return the items before the one that is or contains the addition, that one, and the items after it."""
+    ours = {addition, *around(addition)}
+    at = next(number for number, item in enumerate(items) if item in ours)
+    return tuple(items[:at]), items[at], tuple(items[at + 1 :])
+
+
+def _moved(kernel: KernelModule, found: _Sum, _: Variant) -> str:
+    """Return the source with the loop at the products, and a copy in place of the addition."""
+    if found.place is not None:
+        number = kernel.statements.index(found.addition)
+        kernel = kernel.reread(_without_place(kernel, found))
+        addition = kernel.statements[number]
+        part = _added(kernel, addition)
+        assert part is not None and addition.target is not None
+        loop = next(one for one in around(addition) if one.variable == found.loop.variable)
+        found = _Sum(loop, addition, addition.target, part, None)
+    loop = found.loop
+    text = _written(kernel, found, loop.items, loop.indent)
+    return kernel.source[: kernel.line_start(loop.start)] + text + kernel.source[kernel.after_line(loop.end) :]
+
+
+def _without_place(kernel: KernelModule, found: _Sum) -> str:
+    """Return the source with a part that has one place for all iterations."""
+    assert found.place is not None
+    edits = Edits(kernel.source)
+    shape = kernel.buffers[found.part.name].declaration.args["shape"]
+    assert isinstance(shape, cst.Tuple | cst.List)
+    edits.replace(*without_element(kernel, shape.elements, found.place), "")
+    for _, access in all_accesses(kernel, found.part.name) or ():
+        assert isinstance(access.node, cst.Subscript)
+        edits.replace(*without_element(kernel, access.node.slice, found.place), "")
+    return edits.apply()
+
+
+def _written(kernel: KernelModule, found: _Sum, items: Sequence[Item], indent: str) -> str:
+    """Return the lines of ``items``, which contain the addition, each piece in a loop of its own."""
+    declared = kernel.buffers[found.part.name].declaration
+    before, item, after = _cut(items, found.addition)
+    text = emitted(kernel, [declared], indent) if declared in before else ""
+    text += _repeated(kernel, found.loop, [one for one in before if one is not declared], indent)
+    text += comments(kernel, item, indent)
+    if isinstance(item, Loop):
+        text += f"{indent}{header(kernel, item)}\n" + _written(kernel, found, item.items, indent + STEP)
+    else:
+        source = kernel.text(found.part.node)
+        text += f"{indent}{kernel.text(found.total.node)} = {prefix(kernel, 'language')}.copy({source})\n"
+    return text + _repeated(kernel, found.loop, after, indent)
+
+
+def _repeated(kernel: KernelModule, loop: Loop, items: Sequence[Item], indent: str) -> str:
+    """Return the lines of a piece in its own loop."""
+    if not substance(items):
+        return ""
+    assert isinstance(loop.node.iter, cst.Call)
+    count = ", ".join(kernel.text(argument.value) for argument in loop.node.iter.args)
+    head = f"{indent}for {loop.variable} in {prefix(kernel, 'language')}.affine_range({count}):\n"
+    return head + emitted(kernel, items, indent + STEP, None, loop.variable)
+
+
+RULE = SumInPsum()
