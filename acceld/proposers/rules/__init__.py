@@ -27,6 +27,7 @@ MODULES = (
     "group_iterations",
     "interchange",
     "sum_in_psum",
+    "block_columns",
     "widen_tiles",
     "fill_partitions",
     "reduce_in_activation",

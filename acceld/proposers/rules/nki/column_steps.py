@@ -1,4 +1,6 @@
-"""Prove that a loop steps over the columns of tiles, and that each iteration works element-wise on other columns."""
+"""Prove that a loop steps over the columns of tiles, and that each iteration works element-wise on other columns. Take part
+of the columns of an access.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from enum import Enum, auto
 import libcst as cst
 
 from acceld.proposers.rules.affine import Affine
+from acceld.proposers.rules.nki.source.building import prefix
 from acceld.proposers.rules.nki.source.nests import accesses
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import BINARY, TRANSFERS, UNARY, Access, Dim, Loop, Statement, names_in
@@ -209,3 +212,52 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
 def _slot(dims: Sequence[Dim] | None, loop: Loop) -> int | None:
     """Return the position of the index that is the step's number; None if there is none."""
     return next((i for i, dim in enumerate(dims or ()) if dim.form and dim.form.coefficient(loop.variable) == 1), None)
+
+
+def last_index(access: Access) -> Dim | None:
+    """Return the index of the columns; None if all of the buffer is used."""
+    return access.dims[-1] if access.dims else None
+
+
+def covers(access: Access, columns: int) -> bool:
+    """Return True if the last index runs over ``columns`` neighboring columns, as a slice or an index range."""
+    last = last_index(access)
+    if last is None or last.form is None:
+        return False
+    ranges = [(symbol, coefficient) for symbol, coefficient in last.form.terms if symbol.is_range]
+    if last.extent is not None:
+        return last.extent == columns and not ranges
+    return len(ranges) == 1 and ranges[0][1] == 1 and ranges[0][0].in_columns and ranges[0][0].extent == columns
+
+
+def columns_in(kernel: KernelModule, access: Access) -> cst.CSTNode | None:
+    """Return the slice over the columns, or the term of the index that is the range; None if there is no such term."""
+    assert isinstance(access.node, cst.Subscript)
+    element = access.node.slice[-1].slice
+    if isinstance(element, cst.Slice):
+        return element
+    assert isinstance(element, cst.Index)
+    return _range_in(kernel, element.value)
+
+
+def _range_in(kernel: KernelModule, index: cst.BaseExpression) -> cst.BaseExpression | None:
+    form = kernel.affine(index)
+    if form is None or not form.ranges:
+        return None
+    if form == Affine.of(form.ranges[0]):
+        return index
+    if not isinstance(index, cst.BinaryOperation) or not isinstance(index.operator, cst.Add | cst.Subtract):
+        return None
+    return _range_in(kernel, index.left) or _range_in(kernel, index.right)
+
+
+def narrowed(kernel: KernelModule, access: Access, first: str, width: int) -> tuple[cst.CSTNode, str]:
+    """Return the part of an access that names its columns, and its text for ``width`` columns from ``first`` on."""
+    place, last = columns_in(kernel, access), last_index(access)
+    assert place is not None and last is not None and last.form is not None
+    if isinstance(place, cst.Slice):
+        lower = kernel.text(place.lower) if place.lower is not None else "0"
+        first = first if lower == "0" else f"{lower} + {first}"
+        return place, f"{first}:{first} + {width}"
+    axes = ", ".join([*["None"] * (last.form.ranges[0].axes - 1), ":"])
+    return place, f"{first} + {prefix(kernel, 'language')}.arange({width})[{axes}]"

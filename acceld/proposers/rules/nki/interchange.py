@@ -8,7 +8,7 @@ from functools import partial
 from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.nki.source.building import header
-from acceld.proposers.rules.nki.source.nests import inside
+from acceld.proposers.rules.nki.source.nests import has_place, inside
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import LOADS, Loop, Statement, names_in
 from acceld.proposers.rules.records import Finding, Rule, Variant
@@ -35,7 +35,7 @@ class InterchangeLoops(Rule):
             inner = _inner(outer)
             if inner is None:
                 continue
-            obstacle = _obstacle(kernel, outer, inner)
+            obstacle = obstacle_to_exchange(kernel, outer, inner)
             if obstacle:
                 wish = f"Exchange loops {outer.variable} and {inner.variable}"
                 yield self.refused(outer.line, obstacle, wish, inner.variable)
@@ -70,7 +70,7 @@ def _inner(outer: Loop) -> Loop | None:
     return loops[0] if len(loops) == 1 and not rest else None
 
 
-def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
+def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
     """Return the reason why the loops can not be exchanged; empty if they can."""
     where = f"line {outer.line}:"
     for loop in (outer, inner):
@@ -105,7 +105,8 @@ def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
             own = sum(access.name == target.name for access in statement.mentions)
             if own > statement.augmented:
                 return f"line {statement.line}: {target.name} carries a value from one iteration to the next"
-            if statement.augmented and elsewhere:
+            own_place = has_place(target, outer) and has_place(target, inner)
+            if statement.augmented and elsewhere and not own_place:
                 return f"line {statement.line}: the running sum {target.name} is read inside the loops"
             if not statement.augmented and statement.op != "loop_reduce":
                 missing = {outer.variable, inner.variable} - set(names)

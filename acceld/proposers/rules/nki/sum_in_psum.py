@@ -25,6 +25,7 @@ from acceld.proposers.rules.nki.source.building import STEP, comments, emitted, 
 from acceld.proposers.rules.nki.source.nests import (
     all_accesses,
     around,
+    has_place,
     inside,
     place_of,
     substance,
@@ -202,19 +203,7 @@ def _places(found: _Sum, access: Access, declared: Statement) -> bool:
     The loop of the sum does not count.
     """
     loops = [one for one in around(found.addition) if one is not found.loop and not inside(declared, one)]
-    return all(_has_place(access, one) for one in loops)
-
-
-def _has_place(access: Access, loop: Loop) -> bool:
-    """Return True if some index depends on ``loop`` alone, by steps that are wider than what it covers."""
-    for dim in access.dims or ():
-        if dim.form is None or dim.form.variables != {loop.variable}:
-            continue
-        step = dim.form.coefficient(loop.variable)
-        spans = [abs(factor) * (symbol.extent - 1) for symbol, factor in dim.form.terms if symbol.is_range]
-        if step and sum(spans) + (dim.extent or 1) - 1 < abs(step):
-            return True
-    return False
+    return all(has_place(access, one) for one in loops)
 
 
 def _shared(kernel: KernelModule, found: _Sum) -> str:
@@ -270,8 +259,33 @@ def _moved(kernel: KernelModule, found: _Sum, _: Variant) -> str:
         loop = next(one for one in around(addition) if one.variable == found.loop.variable)
         found = _Sum(loop, addition, addition.target, part, None)
     loop = found.loop
+    edits = Edits(kernel.source)
     text = _written(kernel, found, loop.items, loop.indent)
-    return kernel.source[: kernel.line_start(loop.start)] + text + kernel.source[kernel.after_line(loop.end) :]
+    edits.replace(kernel.line_start(loop.start), kernel.after_line(loop.end), text)
+    declared = kernel.buffers[found.total.name].declaration
+    if declared.op != "ndarray" and _is_written_whole(kernel, found):
+        given = {name: kernel.text_of(declared, name) for name in ("shape", "dtype", "buffer")}
+        arguments = ", ".join([given.pop("shape"), *(f"{name}={text}" for name, text in given.items() if text)])
+        edits.replace(
+            declared.start, declared.end, f"{found.total.name} = {prefix(kernel, 'language')}.ndarray({arguments})"
+        )
+    return edits.apply()
+
+
+def _is_written_whole(kernel: KernelModule, found: _Sum) -> bool:
+    """Return True if the copies write every element of the total, so that it needs no zeros."""
+    shape = kernel.buffers[found.total.name].shape
+    trips = {loop.variable: loop.trips for loop in around(found.addition) if loop is not found.loop}
+    for dim, extent in zip(found.total.dims or (), shape, strict=False):
+        if dim.full:
+            continue
+        if dim.form is None or dim.form.constant or len(dim.form.terms) > 1:
+            return False
+        symbol, factor = dim.form.terms[0] if dim.form.terms else (None, 1)
+        count = dim.extent if symbol is None else symbol.extent if symbol.is_range else trips.pop(symbol.name, None)
+        if factor != 1 or count != extent or (symbol is not None and dim.extent is not None):
+            return False
+    return True
 
 
 def _without_place(kernel: KernelModule, found: _Sum) -> str:

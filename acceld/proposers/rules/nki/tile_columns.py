@@ -21,11 +21,11 @@ import libcst as cst
 from acceld.model import Profile
 from acceld.proposers.rules.affine import Affine
 from acceld.proposers.rules.editing import Edits, reindent
-from acceld.proposers.rules.nki.column_steps import OPERATIONS
+from acceld.proposers.rules.nki.column_steps import OPERATIONS, columns_in, covers, last_index, narrowed
 from acceld.proposers.rules.nki.source.building import STEP, prefix
 from acceld.proposers.rules.nki.source.nests import accesses, around
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Dim, Loop, Statement, below
+from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement, below
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _ALLOWED = OPERATIONS | {"tensor_tensor_scan", "broadcast_to", "accumulate"}
@@ -194,7 +194,7 @@ def _calls_in_operands(one: Statement) -> list[cst.Call]:
 
 
 def _on_columns(kernel: KernelModule, one: Statement, columns: int) -> bool:
-    return any(_last(access) is not None and _covers(access, columns) for access in accesses(one))
+    return any(last_index(access) is not None and covers(access, columns) for access in accesses(one))
 
 
 def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str], whole: set[str]) -> str:
@@ -216,10 +216,10 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
             known = access.name in wide or access.name in whole
             if not known and access is not one.target and not _is_column(kernel, access):
                 return f"{access.name} is a whole tile from outside of the loop"
-        elif _last(access) is not None and _covers(access, columns):
+        elif last_index(access) is not None and covers(access, columns):
             if access.name in wide:
                 return f"{access.name} is read by index"
-            if _columns_in(kernel, access) is None:
+            if columns_in(kernel, access) is None:
                 return f"the index of the columns of {access.name} is not written out"
         elif not _is_column(kernel, access):
             return f"the columns of {access.name} are not all {columns}"
@@ -232,26 +232,11 @@ def _is_column(kernel: KernelModule, access: Access) -> bool:
     return shape is not None and shape[-1] == 1
 
 
-def _last(access: Access) -> Dim | None:
-    return access.dims[-1] if access.dims else None
-
-
-def _covers(access: Access, columns: int) -> bool:
-    """Return True if the last index runs over ``columns`` neighboring columns, as a slice or an index range."""
-    last = _last(access)
-    if last is None or last.form is None:
-        return False
-    ranges = [(symbol, coefficient) for symbol, coefficient in last.form.terms if symbol.is_range]
-    if last.extent is not None:
-        return last.extent == columns and not ranges
-    return len(ranges) == 1 and ranges[0][1] == 1 and ranges[0][0].in_columns and ranges[0][0].extent == columns
-
-
 def _first(access: Access) -> tuple[Affine | None, bool]:
     """Return the first column of an access, None if it is all of the tile or unknown, and True if the access has a
     single column.
     """
-    last = _last(access)
+    last = last_index(access)
     if last is None or last.form is None:
         return None, False
     forms = (Affine(0, ((symbol, coefficient),)) for symbol, coefficient in last.form.terms if not symbol.is_range)
@@ -309,18 +294,9 @@ def _narrowed(kernel: KernelModule, one: Statement, wide: _Wide, width: int, pie
         if access.name in wide.whole:
             rows = (kernel.extents(access) or (128,))[0]
             put(access.node, f"{access.name}[0:{rows}, {first}:{first} + {width}]")
-        if not _covers(access, wide.columns):
+        if not covers(access, wide.columns):
             continue
-        place = _columns_in(kernel, access)
-        assert place is not None
-        if isinstance(place, cst.Slice):
-            lower = kernel.text(place.lower) if place.lower is not None else "0"
-            first = first if lower == "0" else f"{lower} + {first}"
-            put(place, f"{first}:{first} + {width}")
-        else:
-            language = prefix(kernel, "language")
-            axes = ", ".join([*["None"] * (_axes(access) - 1), ":"])
-            put(place, f"{first} + {language}.arange({width})[{axes}]")
+        put(*narrowed(kernel, access, first, width))
     for call in [*_calls_in_operands(one), *([_call(one)] if one.op == "broadcast_to" else [])]:
         shape = _broadcast_shape(call)
         if shape is not None:
@@ -328,33 +304,6 @@ def _narrowed(kernel: KernelModule, one: Statement, wide: _Wide, width: int, pie
     if carried:
         put(one.args["initial"], carried)
     return edits.apply()
-
-
-def _columns_in(kernel: KernelModule, access: Access) -> cst.CSTNode | None:
-    """Return the slice over the columns, or the term of the index that is the range; None if there is no such term."""
-    assert isinstance(access.node, cst.Subscript)
-    element = access.node.slice[-1].slice
-    if isinstance(element, cst.Slice):
-        return element
-    assert isinstance(element, cst.Index)
-    return _range_in(kernel, element.value)
-
-
-def _range_in(kernel: KernelModule, index: cst.BaseExpression) -> cst.BaseExpression | None:
-    form = kernel.affine(index)
-    if form is None or not form.ranges:
-        return None
-    if form == Affine.of(form.ranges[0]):
-        return index
-    if not isinstance(index, cst.BinaryOperation) or not isinstance(index.operator, cst.Add | cst.Subtract):
-        return None
-    return _range_in(kernel, index.left) or _range_in(kernel, index.right)
-
-
-def _axes(access: Access) -> int:
-    last = _last(access)
-    assert last is not None and last.form is not None
-    return last.form.ranges[0].axes
 
 
 RULE = TileColumns()

@@ -591,6 +591,87 @@ def bump(tile, p, f):
         ),
         ((512, 128), (512, 512)),
     ),
+    "products with parts of a wide operand": (
+        legacy(
+            "x, w",
+            """
+    out = nl.ndarray((2, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    wide = nl.arange(1024)[None, :]
+    left = nl.ndarray((2, 2, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
+    right = nl.ndarray((2, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
+    part = nl.zeros((2, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+    made = nl.ndarray((2, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
+    for m in nl.affine_range(2):
+        for k in nl.affine_range(2):
+            left[m, k, p, c] = nl.load(x[128 * k + p, 128 * m + c])
+    for k in nl.affine_range(2):
+        right[k, p, wide] = nl.load(w[128 * k + p, wide])
+    for m in nl.affine_range(2):
+        for h in nl.affine_range(2):
+            for k in nl.affine_range(2):
+                part[m, h, p, f] += nisa.nc_matmul(left[m, k, p, c], right[k, p, 512 * h + f])
+            made[m, p, 512 * h + f] = nl.copy(part[m, h, p, f])
+        nl.store(out[m, p, wide], value=made[m, p, wide])
+    return out
+""",
+        ),
+        ((256, 256), (256, 1024)),
+    ),
+    "a wide tile whose parts are scaled by a sum over all of it": (
+        legacy(
+            "x, w",
+            """
+    out = nl.ndarray((2, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    one = nl.arange(1)[None, :]
+    wide = nl.arange(1024)[None, :]
+    right = nl.ndarray((2, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
+    sums = nl.ndarray((2, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
+    made = nl.ndarray((2, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
+    for m in nl.affine_range(2):
+        tile = nl.load(w[128 * m + p, wide])
+        right[m, p, wide] = nisa.activation_reduce(op=nl.exp, data=tile, reduce_op=np.add, reduce_res=sums[m, p, one])
+    for m in nl.affine_range(2):
+        for h in nl.affine_range(2):
+            scale = nl.load(x[p, one])
+            both = nl.multiply(sums[m, p, one], scale)
+            made[m, p, 512 * h + f] = nl.multiply(right[m, p, 512 * h + f], both)
+        nl.store(out[m, p, wide], value=made[m, p, wide])
+    return out
+""",
+        ),
+        ((128, 1), (256, 1024)),
+    ),
+    "a wide tile whose parts a function changes": (
+        legacy(
+            "x",
+            """
+    out = nl.ndarray((2, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    wide = nl.arange(1024)[None, :]
+    right = nl.ndarray((2, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
+    made = nl.ndarray((2, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
+    for m in nl.affine_range(2):
+        right[m, p, wide] = nl.load(x[128 * m + p, wide])
+    for m in nl.affine_range(2):
+        for h in nl.affine_range(2):
+            bump(right, m, p, 512 * (1 - h) + f)
+            made[m, p, 512 * h + f] = nl.multiply(right[m, p, 512 * h + f], 2.0)
+        nl.store(out[m, p, wide], value=made[m, p, wide])
+    return out
+
+
+def bump(tile, m, p, f):
+    tile[m, p, f] = nl.add(tile[m, p, f], 1.0)
+""",
+        ),
+        ((256, 1024),),
+    ),
 }
 _TOLERANCE = 3e-5
 """Relative error allowed in the L2 norm: that of products of bfloat16 parts."""
@@ -627,6 +708,7 @@ def test_every_rewrite_leaves_the_results_as_they_are(name: str) -> None:
         "a bias that changes between two steps",
         "a row that is broadcast in every iteration",
         "products of blocks, added up in SBUF",
+        "products with parts of a wide operand",
     ],
 )
 def test_every_rewrite_of_a_rewritten_kernel_leaves_the_results_as_they_are(name: str) -> None:

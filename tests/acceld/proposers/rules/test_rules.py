@@ -635,6 +635,31 @@ def test_loops_that_are_not_perfectly_parallel_stay(old: str, new: str) -> None:
     assert sites("interchange_loops", changed, NEST_SHAPES) == []
 
 
+def test_loops_whose_iterations_read_a_sum_of_their_own_change_places() -> None:
+    text = """
+    out = nl.ndarray((2, 3, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    total = nl.zeros((2, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+    for m in nl.affine_range(2):
+        for n in nl.affine_range(3):
+            for k in nl.affine_range(2):
+                left = nl.load(x[m, k, p, c])
+                right = nl.load(y[n, k, p, f])
+                total[m, n, p, f] += nisa.nc_matmul(left, right)
+            made = nl.copy(total[m, n, p, f])
+            nl.store(out[m, n, p, f], value=made)
+    return out
+"""
+    own, shapes = legacy("x, y", text), [(2, 2, 128, 128), (3, 2, 128, 512)]
+    after = applied("interchange_loops", own, shapes)
+    assert after.index("for n in") < after.index("for m in")
+    assert_same(own, after, *arrays(*shapes))
+    shared = own.replace("total[m, n, p, f]", "total[m, n // 2, p, f]")
+    assert sites("interchange_loops", shared, shapes) == []
+
+
 # fuse_nests
 
 HANDOVER = legacy(

@@ -87,6 +87,18 @@ def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
+def has_place(access: Access, loop: Loop) -> bool:
+    """Return True if some index depends on ``loop`` alone, by steps that are wider than what it covers."""
+    for dim in access.dims or ():
+        if dim.form is None or dim.form.variables != {loop.variable}:
+            continue
+        step = dim.form.coefficient(loop.variable)
+        spans = [abs(factor) * (symbol.extent - 1) for symbol, factor in dim.form.terms if symbol.is_range]
+        if step and sum(spans) + (dim.extent or 1) - 1 < abs(step):
+            return True
+    return False
+
+
 def without_element(
     kernel: KernelModule, elements: Sequence[cst.SubscriptElement | cst.BaseElement], place: int
 ) -> tuple[int, int]:

@@ -1,0 +1,311 @@
+"""Make wide tiles by parts: the loop that uses one part after the other moves outside, around the work that makes them.
+
+Before, all 1024 columns of ``w`` stay in SBUF; after, 512 of them::
+
+    for k in nl.affine_range(8):                      for c in nl.affine_range(2):
+        w[k, p, wide] = nl.load(y[k, p, wide])            for k in nl.affine_range(8):
+    for m in nl.affine_range(4):                              w[k, p, 512 * c + f] = nl.load(y[k, p, 512 * c + f])
+        for c in nl.affine_range(2):                      for m in nl.affine_range(4):
+            sums(m, w[k, p, 512 * c + f])                     sums(m, w[k, p, 512 * c + f])
+        nl.store(out[m, p, wide], value=made[m, ...])         nl.store(out[m, p, 512 * c + f], value=made[m, ...])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from acceld.model import Profile
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nki.column_steps import OPERATIONS, columns_in, covers, last_index, narrowed
+from acceld.proposers.rules.nki.interchange import obstacle_to_exchange
+from acceld.proposers.rules.nki.source.building import STEP, comments, emitted, header, read, written
+from acceld.proposers.rules.nki.source.nests import accesses, around, first_line, inside, substance
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Access, Dim, Item, Loop, Statement, flatten
+from acceld.proposers.rules.profiles import spilled
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+_LEAST_COLUMNS = 512
+"""Columns of the narrowest part: the widest operand of a product, and a row of DMA that is not short."""
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A loop over parts of wide tiles, the loops around it, and the work that makes the tiles before them."""
+
+    parts: Loop
+    chain: tuple[Loop, ...]
+    """Loops around ``parts``, innermost first. But for stores after it, each contains just the next one."""
+    makers: tuple[Item, ...]
+    wide: Mapping[str, int]
+    """The tiles that are used by parts, with the columns of one part."""
+
+    @property
+    def outermost(self) -> Loop:
+        return self.chain[-1]
+
+    @property
+    def stores(self) -> tuple[Statement, ...]:
+        found = [item for loop in self.chain for item in loop.items if isinstance(item, Statement)]
+        return tuple(one for one in found if one.op == "store")
+
+
+class BlockColumns(Rule):
+    """Move a loop over parts of wide tiles outside, so that only one part is made and kept at a time."""
+
+    name = "block_columns"
+    reason = (
+        "On-chip memory holds 192 KiB a partition on trn1. What a loop over parts needs of wide tiles stays live for all "
+        "parts; beyond that size it is spilled to HBM and loaded again. With the loop outside, one part stays."
+    )
+    source = (
+        "AWS NKI architecture guide: SBUF size; NKI matrix multiplication tutorial: blocking of the free dimensions"
+    )
+    apis = frozenset({"nki_legacy"})
+    change_class = "loop_order"
+    relieves = ("dma",)
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Yield every loop that uses tiles made before the loops around it by parts. If it can not move outside, the
+        finding has the reason.
+        """
+        for parts in kernel.loops:
+            block = _block(kernel, parts)
+            if block is None:
+                continue
+            names = ", ".join(sorted(block.wide))
+            obstacle = _obstacle(kernel, block)
+            if obstacle:
+                wish = f"Make {names} by parts, in loop {parts.variable}"
+                yield self.refused(parts.line, obstacle, wish, parts.variable)
+                continue
+            yield self.found(
+                parts.line,
+                partial(_moved, kernel, block),
+                Variant("by parts"),
+                precondition=f"{names} are made element-wise and read in loop {parts.variable} alone, {parts.trips} parts "
+                "one after the other; the loops are parallel, and what is stored after them is stored by the same parts",
+                plan=f"All columns of {names} stay on chip, though loop {parts.variable} uses one of {parts.trips} parts at "
+                f"a time. Make loop {parts.variable} the outer one, around the work that makes {names}, and make one part.",
+                benefit=0.5 if spilled(profile) else 0.15,
+                gain_percent=(0.0, 40.0) if spilled(profile) else (-5.0, 10.0),
+                key=parts.variable,
+            )
+
+
+def _block(kernel: KernelModule, parts: Loop) -> _Block | None:
+    """Return the block whose columns a loop goes through; None if it uses no wide tile made before by parts."""
+    if parts.kind != "affine_range" or parts.trips is None or parts.trips < 2 or parts.parent is None:
+        return None
+    wide = _wide(kernel, parts)
+    chain: list[Loop] = []
+    inner = parts
+    while wide and inner.parent is not None and _holds_only(inner.parent, inner):
+        inner = inner.parent
+        chain.append(inner)
+    if not chain:
+        return None
+    body = inner.parent.items if inner.parent is not None else kernel.items
+    before = body[: body.index(inner)]
+    makers = tuple(item for item in before if written([item]) & wide.keys())
+    made = written(makers)
+    wide = {name: width for name, width in wide.items() if name in made}
+    return _Block(parts, tuple(chain), makers, wide) if wide else None
+
+
+def _holds_only(outer: Loop, inner: Loop) -> bool:
+    """Return True if a loop contains nothing but another loop, and stores after it."""
+    at = outer.items.index(inner)
+    after = [item for item in outer.items[at + 1 :] if substance([item])]
+    return not substance(outer.items[:at]) and all(isinstance(item, Statement) and item.op == "store" for item in after)
+
+
+def _wide(kernel: KernelModule, parts: Loop) -> dict[str, int]:
+    """Return the tiles in SBUF that a loop only reads, each time other columns, with the columns of one part."""
+    found: dict[str, int] = {}
+    ours = written([parts])
+    for one in parts.statements():
+        for access in one.mentions:
+            buffer, width = kernel.buffers.get(access.name), _part_width(access, parts)
+            if width < _LEAST_COLUMNS or buffer is None or buffer.space != "sbuf" or access.name in ours:
+                continue
+            if buffer.shape[-1] == width * (parts.trips or 0):
+                found[access.name] = width
+    return found
+
+
+def _part_width(access: Access, parts: Loop) -> int:
+    """Return the columns from one part to the next if an access stays within the columns of its part; else 0."""
+    last = last_index(access)
+    if last is None or last.form is None:
+        return 0
+    width = last.form.coefficient(parts.variable) or 0
+    reach = _reach(last, parts)
+    return width if reach is not None and reach[0] >= 0 and reach[1] < width else 0
+
+
+def _reach(dim: Dim, parts: Loop) -> tuple[int, int] | None:
+    """Return the least and greatest column in the first part; None if it depends on more than loops inside."""
+    assert dim.form is not None
+    trips = {loop.variable: loop.trips for loop in parts.loops()}
+    low = high = dim.form.constant
+    for symbol, factor in dim.form.terms:
+        if symbol.name == parts.variable:
+            continue
+        count = symbol.extent if symbol.is_range else trips.get(symbol.name)
+        if count is None:
+            return None
+        low, high = low + min(0, factor * (count - 1)), high + max(0, factor * (count - 1))
+    return low, high + (dim.extent or 1) - 1
+
+
+def _obstacle(kernel: KernelModule, block: _Block) -> str:
+    """Return the reason why the loop can not move outside; empty if it can."""
+    parts, nest = block.parts, block.outermost
+    for loop in block.chain:
+        problem = obstacle_to_exchange(kernel, loop, parts)
+        if problem:
+            return problem
+    for item in block.makers:
+        if isinstance(item, Loop) and any(loop.variable == parts.variable for loop in (item, *item.loops())):
+            return f"line {item.line}: the name {parts.variable} is taken"
+    made = written(block.makers)
+    if (read(block.makers) & written([nest])) | (written(block.stores) & read([nest])):
+        return f"line {nest.line}: what the loops write is read where {', '.join(sorted(block.wide))} are made"
+    body = nest.parent.items if nest.parent is not None else kernel.items
+    for item in body[body.index(block.makers[0]) : body.index(nest)]:
+        if item not in block.makers and (
+            made & (read([item]) | written([item])) or written([item]) & read(block.makers) or _opaque([item])
+        ):
+            return f"line {item.line}: this stands between, and uses what the parts need"
+    return (
+        _problem_of_makers(kernel, block, made)
+        or next(filter(None, (_problem_of_use(kernel, block, name) for name in sorted(made))), "")
+        or next(filter(None, (_problem_of_store(kernel, block, one) for one in block.stores)), "")
+    )
+
+
+def _opaque(items: Sequence[Item]) -> bool:
+    return any(one.kind not in ("op", "marker") for one in flatten(items))
+
+
+def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> str:
+    """Return the reason why the tiles can not be made by parts; empty if they can."""
+    columns = {width * (block.parts.trips or 0) for width in block.wide.values()}
+    if len(columns) != 1 or len(set(block.wide.values())) != 1:
+        return f"line {block.parts.line}: the parts have different widths"
+    whole = columns.pop()
+    for one in flatten(block.makers):
+        where = f"line {one.line}:"
+        if one.kind == "marker":
+            continue
+        if one.kind != "op" or one.op not in OPERATIONS - {"store"} or one.augmented or one.second is not None:
+            return f"{where} this is not element-wise"
+        if kernel.mask(one) or len(one.mentions) != len(one.reads):
+            return f"{where} there is a mask, or an operand is an expression"
+        for access in accesses(one):
+            if access.name in kernel.ambiguous:
+                return f"{where} {access.name} may have another name"
+            shape = kernel.extents(access)
+            if access.name not in made and shape is not None and shape[-1] == 1:
+                continue  # one number a partition, for every part
+            if access.name in made and access.name not in kernel.buffers:
+                if access.dims is not None:
+                    return f"{where} {access.name} is used by index"
+                continue  # a tile that becomes as wide as what it is made from
+            if access.name in made and kernel.buffers[access.name].shape[-1] != whole:
+                return f"{where} {access.name} does not have {whole} columns"
+            if not covers(access, whole) or columns_in(kernel, access) is None:
+                return f"{where} not all {whole} columns of {access.name} are used, or not by a plain index"
+    return ""
+
+
+def _problem_of_use(kernel: KernelModule, block: _Block, name: str) -> str:
+    """Return the reason why a part of a tile may be used outside of its iteration; empty if it is not."""
+    makers = set(flatten(block.makers))
+    for one in (*kernel.writers(name), *kernel.readers(name)):
+        if one in makers:
+            continue
+        fits = inside(one, block.parts) and one.kind == "op"
+        uses = [access for access in accesses(one) if access.name == name]
+        if not fits or any(_part_width(access, block.parts) != block.wide.get(name) for access in uses):
+            return f"line {one.line}: {name} is also used in another way"
+    return ""
+
+
+def _problem_of_store(kernel: KernelModule, block: _Block, store: Statement) -> str:
+    """Return the reason why a store can not be split into the parts; empty if it can."""
+    where = f"line {store.line}:"
+    value, target = store.reads.get("value"), store.target
+    buffer = kernel.buffers.get(value.name) if value is not None else None
+    if value is None or target is None or buffer is None or kernel.mask(store) or value.name in kernel.ambiguous:
+        return f"{where} what is stored is not understood"
+    writers = kernel.writers(value.name)
+    results = [one.result(value.name) for one in writers]
+    widths = {_part_width(result, block.parts) for result in results if result is not None}
+    whole = buffer.shape[-1] or 0
+    if not all(inside(one, block.parts) for one in writers) or widths != {whole // (block.parts.trips or 1)}:
+        return f"{where} {value.name} is not written by the same parts"
+    if not all(covers(access, whole) and columns_in(kernel, access) is not None for access in (value, target)):
+        return f"{where} not all {whole} columns are stored, or not by a plain index"
+    for one in kernel.readers(value.name):
+        if one is not store and inside(one, block.outermost):
+            return f"line {one.line}: {value.name} is also used in another way"
+    return ""
+
+
+def _moved(kernel: KernelModule, block: _Block, _: Variant) -> str:
+    """Return the source with the loop outside."""
+    number = kernel.loops.index(block.parts)
+    kernel = kernel.reread(_by_parts(kernel, block))
+    parts = kernel.loops[number]
+    chain = around(parts)[: len(block.chain)]
+    nest = chain[-1]
+    body = nest.parent.items if nest.parent is not None else kernel.items
+    lines = {item.line for item in block.makers}
+    makers = [item for item in body if item.line in lines]
+    indent = nest.indent
+    edits = Edits(kernel.source)
+    for item in makers:
+        edits.replace(first_line(kernel, item), kernel.after_line(item.end), "")
+    text = (
+        f"{indent}{header(kernel, parts)}\n"
+        + emitted(kernel, makers, indent + STEP)
+        + comments(kernel, nest, indent + STEP)
+        + _nested(kernel, [*reversed(chain)], parts, indent + STEP)
+    )
+    edits.replace(first_line(kernel, nest), kernel.after_line(nest.end), text)
+    return edits.apply()
+
+
+def _by_parts(kernel: KernelModule, block: _Block) -> str:
+    """Return the source with the columns of one part in what makes the tiles and in the stores."""
+    edits = Edits(kernel.source)
+    for one in (*flatten(block.makers), *block.stores):
+        for access in {id(found.node): found for found in accesses(one)}.values():
+            whole = (kernel.extents(access) or (1,))[-1]
+            if access.dims is not None and whole > 1:
+                width = whole // (block.parts.trips or 1)
+                place, text = narrowed(kernel, access, f"{width} * {block.parts.variable}", width)
+                edits.replace(*kernel.span(place), text)
+    return edits.apply()
+
+
+def _nested(kernel: KernelModule, chain: Sequence[Loop], parts: Loop, indent: str) -> str:
+    """Return the lines of the loops around ``parts``, with the contents of ``parts`` in its place."""
+    if not chain:
+        return emitted(kernel, parts.items, indent, None, "")
+    loop, *rest = chain
+    inner = rest[0] if rest else parts
+    after = loop.items[loop.items.index(inner) + 1 :]
+    return (
+        f"{indent}{header(kernel, loop)}\n"
+        + comments(kernel, inner, indent + STEP)
+        + _nested(kernel, rest, parts, indent + STEP)
+        + emitted(kernel, after, indent + STEP, None, loop.variable)
+    )
+
+
+RULE = BlockColumns()
