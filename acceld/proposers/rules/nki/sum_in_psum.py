@@ -21,6 +21,7 @@ import libcst as cst
 
 from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nki.hoist_work import hoisted
 from acceld.proposers.rules.nki.source.building import STEP, comments, emitted, header, prefix
 from acceld.proposers.rules.nki.source.nests import (
     all_accesses,
@@ -38,6 +39,8 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PRODUCTS = ("matmul", "nc_matmul")
 _ZEROS = ("0", "0.0")
+_HOISTED = "after repeated work"
+"""The variant that also makes once what every iteration of the outermost loop makes with the same values."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,8 @@ class SumInPsum(Rule):
             yield self.found(
                 addition.line,
                 partial(_moved, kernel, found),
-                Variant("all iterations"),
+                *(Variant(_HOISTED) for _ in around(loop)[-1:]),
+                Variant("at the products"),
                 precondition=f"iterations of {loop.variable} share nothing but {total}, which begins with zeros, and the "
                 "loops between are parallel",
                 plan=f"Every iteration of {loop.variable} adds {part} to {total} in SBUF, so that {total} stays live over "
@@ -248,8 +252,18 @@ def _cut(items: Sequence[Item], addition: Statement) -> tuple[tuple[Item, ...], 
     return tuple(items[:at]), items[at], tuple(items[at + 1 :])
 
 
-def _moved(kernel: KernelModule, found: _Sum, _: Variant) -> str:
+def _moved(kernel: KernelModule, found: _Sum, variant: Variant) -> str:
     """Return the source with the loop at the products, and a copy in place of the addition."""
+    around_it = around(found.loop)
+    number = kernel.loops.index(around_it[-1]) if around_it else 0
+    source = _summed(kernel, found)
+    if variant.name != _HOISTED:
+        return source
+    moved = kernel.reread(source)
+    return hoisted(moved, moved.loops[number])
+
+
+def _summed(kernel: KernelModule, found: _Sum) -> str:
     if found.place is not None:
         number = kernel.statements.index(found.addition)
         kernel = kernel.reread(_without_place(kernel, found))

@@ -62,6 +62,19 @@ def test_the_loop_moves_to_loads_and_products() -> None:
     assert_close(BLOCKED, after, *arrays(*SHAPES))
 
 
+def test_what_every_block_of_columns_repeats_may_be_done_before() -> None:
+    scaled = BLOCKED.replace(
+        "left[s, n, m, k, p, c] = nl.load(x[256 * s + 128 * k + p, 128 * m + c])",
+        "tile = nl.load(x[256 * s + 128 * k + p, 128 * m + c])\n"
+        "                    left[s, n, m, k, p, c] = nl.multiply(tile, 2.0)",
+    )
+    before, inside = (applied("sum_in_psum", scaled, SHAPES, variant=number) for number in (0, 1))
+    assert before.index("left[s, m, k, p, c] = nl.multiply") < before.index("for n in") < before.index("part[n, m")
+    assert inside.index("for n in") < inside.index("left[s, n, m, k, p, c] = nl.multiply")
+    for after in (before, inside):
+        assert_close(scaled, after, *arrays(*SHAPES))
+
+
 @pytest.mark.parametrize(
     "addition",
     ["= nl.add(total[n, m, p, f], part[n, s, m, p, f])", "+= part[n, s, m, p, f]",
