@@ -11,6 +11,7 @@ from acceld.proposers.rules.nki.source.building import header
 from acceld.proposers.rules.nki.source.nests import has_place, inside
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import LOADS, Loop, Statement, names_in
+from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
@@ -27,7 +28,8 @@ class InterchangeLoops(Rule):
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield the pairs of loops whose inner loop loads data that does not depend on the outer variable.
+        """Yield the pairs of loops whose inner loop loads data that does not depend on the outer variable. If values are
+        spilled, the pairs whose inner loop reads such tiles, too.
 
         Pairs that can not be exchanged come with the reason.
         """
@@ -41,17 +43,18 @@ class InterchangeLoops(Rule):
                 yield self.refused(outer.line, obstacle, wish, inner.variable)
                 continue
             kept, repeated = _reuse(kernel, outer, inner)
-            if repeated:
+            tiles = not repeated and spilled(profile) and _rereads(kernel, outer, inner)
+            if repeated or tiles:
                 yield self.found(
                     outer.line,
                     partial(_exchanged, kernel, outer, inner),
                     Variant("swap"),
                     precondition="the loops are parallel and perfectly nested; tiles made in an iteration are used only "
                     "there",
-                    plan=f"Loop {inner.variable} runs inside loop {outer.variable}, and loads that depend only on "
-                    f"{inner.variable} repeat for every {outer.variable}. Make {inner.variable} the outer loop, so that "
-                    "these tiles are loaded once and stay.",
-                    benefit=0.4 if repeated > kept else 0.1,
+                    plan=f"Loop {inner.variable} runs inside loop {outer.variable}, and {'reads' if tiles else 'loads'} that "
+                    f"depend only on {inner.variable} repeat for every {outer.variable}. Make {inner.variable} the outer "
+                    f"loop, so that these tiles {'are used up' if tiles else 'are loaded once and stay'}.",
+                    benefit=0.05 if tiles else 0.4 if repeated > kept else 0.1,
                     gain_percent=(0.0, 30.0),
                     key=inner.variable,
                 )
@@ -130,6 +133,16 @@ def _reuse(kernel: KernelModule, outer: Loop, inner: Loop) -> tuple[int, int]:
         kept += outer.variable in names and inner.variable not in names
         repeated += inner.variable in names and outer.variable not in names
     return kept, repeated
+
+
+def _rereads(kernel: KernelModule, outer: Loop, inner: Loop) -> bool:
+    """Return True if the inner loop reads tiles made before the loops that depend on its variable alone."""
+    tiles = [access for one in inner.statements() for access in one.mentions if kernel.space_of(access.name) == "sbuf"]
+    return any(
+        inner.variable in (tile.variables or ()) and outer.variable not in (tile.variables or ())
+        for tile in tiles
+        if not any(inside(writer, outer) for writer in kernel.writers(tile.name))
+    )
 
 
 RULE = InterchangeLoops()

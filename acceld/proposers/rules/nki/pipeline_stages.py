@@ -8,6 +8,8 @@ are loaded. After, the products or the loads are one block ahead::
         rest(i)                                      first(i + 1)
                                                      rest(i)
                                                  rest(7)
+
+With three stages the first is two blocks ahead of the last.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 from acceld.model import Profile
 from acceld.proposers.rules.nki.source.building import STEP, emitted, prefix, read, written
@@ -28,14 +31,17 @@ _PRODUCTS = ("matmul", "nc_matmul")
 
 
 @dataclass(frozen=True)
-class _Stages:
-    loop: Loop
-    first: tuple[Item, ...]
-    rest: tuple[Item, ...]
+class _Cut:
+    """A place where the body of a loop can be cut in two."""
+
+    at: int
+    """Number of items before it."""
     names: tuple[str, ...]
-    """The tiles that the second stage reads from the first."""
+    """Tiles that the second part reads from the first."""
     kind: str
-    """The first stage: products or loads."""
+    """The first part: products or loads."""
+    products: bool
+    """True if the second part begins with a loop over products."""
 
 
 class PipelineStages(Rule):
@@ -57,37 +63,46 @@ class PipelineStages(Rule):
         only reads.
         """
         for loop in kernel.loops:
-            for number, stages in enumerate(_cuts(kernel, loop)):
-                names = ", ".join(stages.names)
+            items, cuts = [item for item in loop.items if substance([item])], list(_cuts(kernel, loop))
+            for number, cut in enumerate(cuts):
+                names, line = ", ".join(cut.names), items[cut.at].line
+                later = [one for one in cuts[number + 1 :] if one.products] if (loop.trips or 0) > 2 else []
                 yield self.found(
                     loop.line,
-                    partial(_ahead, kernel, stages),
+                    partial(_ahead, kernel, loop, cut.at),
                     Variant("one iteration ahead"),
+                    *(Variant(f"two ahead of line {items[one.at].line}", {"second": one.at}) for one in later),
                     precondition=f"iterations of {loop.variable} are parallel, and {names} have a place for each of them",
-                    plan=f"In an iteration of {loop.variable}, the work from line {stages.rest[0].line} on waits for the "
-                    f"{stages.kind} before it. Make {names} of the next iteration before finishing this one.",
+                    plan=f"In an iteration of {loop.variable}, the work from line {line} on waits for the {cut.kind} before "
+                    f"it. Make {names} of the next iteration before finishing this one.",
                     benefit=min(0.3, idle_share(profile)) if profile and profile.engines_us else 0.2,
                     gain_percent=(-5.0, 30.0),
                     key=f"{number}",
                 )
 
 
-def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Stages]:
-    """Yield the ways to cut the body in two: products before work for other engines, or loads before products."""
+def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Cut]:
+    """Yield the places to cut the body: products before work for other engines, or loads before products."""
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return
     items = [item for item in loop.items if substance([item])]
-    if any(one.kind not in ("op", "marker") for one in flatten(items)):
+    if any(one.kind not in ("op", "marker", "declaration") for one in flatten(items)):
         return
     if any("loop_indices" in one.args and _named(one, loop.variable) for one in flatten(items)):
         return
-    for cut in range(1, len(items)):
-        first, rest = tuple(items[:cut]), tuple(items[cut:])
+    for at in range(1, len(items)):
+        first, rest = tuple(items[:at]), tuple(items[at:])
         shared = written(first) & read(rest)
         loads = _has(first, TRANSFERS) and _has(rest, _PRODUCTS)
         kind = "products" if _has(first, _PRODUCTS) else "loads" if loads else ""
-        if kind and isinstance(items[cut - 1], Loop) and shared and _apart(kernel, loop, first, rest):
-            yield _Stages(loop, first, rest, tuple(sorted(shared)), kind)
+        beside_loop = isinstance(items[at - 1], Loop) or isinstance(items[at], Loop)
+        if kind and beside_loop and shared and _apart(kernel, loop, first, rest):
+            yield _Cut(at, tuple(sorted(shared)), kind, isinstance(items[at], Loop) and _has([items[at]], _PRODUCTS))
+
+
+def _declared(items: Sequence[Item]) -> set[str]:
+    """Return the names of the tiles that ``items`` declare."""
+    return {access.name for one in flatten(items) if one.kind == "declaration" for access in one.results}
 
 
 def _has(items: Sequence[Item], operations: Sequence[str]) -> bool:
@@ -101,6 +116,8 @@ def _named(one: Statement, variable: str) -> bool:
 def _apart(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> bool:
     """Return True if the first stage of one iteration and the second stage of another touch different data."""
     if written(rest) & (written(first) | read(first)) or kernel.ambiguous & (written(first) | written(rest)):
+        return False
+    if _declared(first) & (written(rest) | read(rest)):
         return False
     for name in written(first) & read(rest):
         buffer = kernel.buffers.get(name)
@@ -116,18 +133,24 @@ def _apart(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequen
     return not local & read(first)
 
 
-def _ahead(kernel: KernelModule, stages: _Stages, _: Variant) -> str:
-    """Return the loop with its first stage one iteration ahead."""
-    loop, indent = stages.loop, stages.loop.indent
-    trips, language = loop.trips or 0, prefix(kernel, "language")
-    inner = indent + STEP
-    text = (
-        emitted(kernel, stages.first, indent, {loop.variable: "0"})
-        + f"{indent}for {loop.variable} in {language}.sequential_range({trips - 1}):\n"
-        + emitted(kernel, stages.first, inner, {loop.variable: f"({loop.variable} + 1)"})
-        + emitted(kernel, stages.rest, inner)
-        + emitted(kernel, stages.rest, indent, {loop.variable: f"{trips - 1}"})
-    )
+def _ahead(kernel: KernelModule, loop: Loop, first: int, variant: Variant) -> str:
+    """Return the loop with each stage one iteration ahead of the next."""
+    items = [item for item in loop.items if substance([item])]
+    places = [0, first, *(int(place) for place in variant.parameters.values()), len(items)]
+    stages = [items[start:end] for start, end in pairwise(places)]
+    ahead, trips = len(stages) - 1, loop.trips or 0
+    indent, variable, language = loop.indent, loop.variable, prefix(kernel, "language")
+
+    def at(stage: int, iteration: str, indent: str) -> str:
+        renames = {} if iteration == variable else {variable: iteration}
+        return emitted(kernel, stages[stage], indent, renames)
+
+    text = "".join(at(stage, str(step - stage), indent) for step in range(ahead) for stage in range(step + 1))
+    text += f"{indent}for {variable} in {language}.sequential_range({trips - ahead}):\n"
+    for stage in range(ahead + 1):
+        text += at(stage, f"({variable} + {ahead - stage})" if stage < ahead else variable, indent + STEP)
+    for step in range(trips, trips + ahead):
+        text += "".join(at(stage, str(step - stage), indent) for stage in range(step - trips + 1, ahead + 1))
     start, end = kernel.line_start(loop.start), kernel.after_line(loop.end)
     return kernel.source[:start] + text + kernel.source[end:]
 

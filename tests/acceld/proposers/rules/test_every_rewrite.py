@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 
 from acceld.proposers.rules.proposer import moves
+from tests.acceld.proposers.rules import test_drain_once, test_reduce_once, test_sink_work
 from tests.acceld.proposers.rules.kernels import Array, api_of, arrays, current, legacy, run
 
 Shapes = tuple[tuple[int, ...], ...]
 
 KERNELS: dict[str, tuple[str, Shapes]] = {
+    "sums of parts in blocks": (test_reduce_once.BLOCKS, ((3, 128, 2048),)),
+    "greatest of parts side by side": (test_reduce_once.COLUMNS, ((256, 2048),)),
+    "transposes with a copy each": (test_drain_once.TURNED, ((2, 128, 1024),)),
+    "transposes into strided tiles": (test_drain_once.PARTS, ((1, 128, 1024),)),
+    "sums of products with a copy and a store each": (test_drain_once.SUMS, ((2, 128, 128), (4, 2, 128, 128))),
+    "tiles made long before they are used": (test_sink_work.HEADS, ((2, 128, 512), (4, 128, 512))),
     "a sum between two nests that an activation writes beside its result": (
         legacy(
             "x",
@@ -709,6 +716,10 @@ def test_every_rewrite_leaves_the_results_as_they_are(name: str) -> None:
         "a row that is broadcast in every iteration",
         "products of blocks, added up in SBUF",
         "products with parts of a wide operand",
+        "sums of parts in blocks",
+        "greatest of parts side by side",
+        "sums of products with a copy and a store each",
+        "tiles made long before they are used",
     ],
 )
 def test_every_rewrite_of_a_rewritten_kernel_leaves_the_results_as_they_are(name: str) -> None:

@@ -1,0 +1,456 @@
+"""Copy the results of several products out of PSUM by one instruction.
+
+Before, four copies of 128 columns; after, one of 512::
+
+    for i in nl.affine_range(4):                           for i in nl.affine_range(4):
+        turned = nisa.nc_matmul(x[p, 128 * i + c], ...)        turned[p, 128 * i + c] = nisa.nc_matmul(x[p, 128 * i + c], ...)
+        y[i, p, c] = nl.copy(turned)                       y[p, nl.arange(512)[None, :]] = nl.copy(turned[p, nl.arange(512)[None, :]])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import libcst as cst
+
+from acceld.model import Profile
+from acceld.proposers.rules.affine import Affine
+from acceld.proposers.rules.editing import Edits, reindent
+from acceld.proposers.rules.nki.column_steps import OPERATIONS
+from acceld.proposers.rules.nki.source.building import (
+    STEP,
+    emitted,
+    header,
+    prefix,
+    read,
+    rendered,
+    without_unused_buffers,
+    written,
+)
+from acceld.proposers.rules.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining, ranges
+from acceld.proposers.rules.nki.source.nests import accesses, all_accesses, inside, substance, without_element
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.splitting import split_loop
+from acceld.proposers.rules.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, flatten
+from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
+
+_PRODUCTS = ("matmul", "nc_matmul", "nc_transpose")
+_ELEMENTWISE = OPERATIONS - frozenset(TRANSFERS)
+_ONE_COLUMN = frozenset({"operand0", "operand1", "bias", "scale"})
+"""Arguments that may be tiles of one number a partition."""
+_BANK_COLUMNS = 512
+"""Columns of float32 in one bank of PSUM."""
+
+
+@dataclass(frozen=True)
+class _Bank:
+    """Results of one loop's products that lie side by side in a bank of PSUM."""
+
+    name: str
+    rows: int
+    columns: int
+    """Columns of one result."""
+    place: int | None = None
+    """Position of the index over iterations in a buffer declared before the loop; None for a tile of each iteration."""
+    blocks: tuple[str, ...] = ()
+    """Texts of the indices before the partition once the iterations share a bank."""
+    declaration: Statement | None = None
+    """The declaration of a tile that each iteration declares."""
+
+
+@dataclass(frozen=True)
+class _Drain:
+    """A loop whose iterations make results in PSUM and work on them element by element."""
+
+    loop: Loop
+    before: tuple[Item, ...]
+    """The products, and what comes before them."""
+    work: tuple[Statement, ...]
+    """Element-wise work on the results."""
+    after: tuple[Item, ...]
+    banks: dict[str, _Bank]
+    tiles: dict[cst.CSTNode, Joined]
+    """Tiles in SBUF of all iterations, by the node of the access."""
+    columns: int
+
+    @property
+    def parts(self) -> tuple[int, int] | None:
+        """Return the number of tiles and the columns of each if some tiles do not lie side by side; None if all do."""
+        beside = all(tile.axes == 2 for tile in self.tiles.values())
+        return None if beside else (self.loop.trips or 1, self.columns)
+
+    @property
+    def together(self) -> int:
+        """Return the number of iterations whose results fit a bank of PSUM."""
+        trips = self.loop.trips or 1
+        most = min(trips, _BANK_COLUMNS // self.columns)
+        return max(count for count in range(1, most + 1) if trips % count == 0)
+
+
+class DrainOnce(Rule):
+    """Let one instruction copy, or work on, the results of several products in PSUM."""
+
+    name = "drain_once"
+    reason = (
+        "The vector engine pays about 100 cycles for each instruction besides one cycle an element, so four copies of 128 "
+        "columns out of PSUM take nearly as long as two of 512. A bank of PSUM holds 512 columns of float32."
+    )
+    source = "AWS NKI guides: about 100 cycles static overhead; PSUM banks of 2 KiB a partition"
+    apis = frozenset({"nki_legacy"})
+    change_class = "tile_width"
+    relieves = ("vector", "scalar")
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Yield every loop over such results. If they can not be taken together, the finding has the reason."""
+        for loop in kernel.loops:
+            found = _drain(kernel, loop)
+            if found is None:
+                continue
+            if isinstance(found, str):
+                yield self.refused(
+                    loop.line, found, f"Copy the results of several iterations of {loop.variable} at once"
+                )
+                continue
+            names, lines = ", ".join(sorted(found.banks)), ", ".join(str(one.line) for one in found.work)
+            width = found.together * found.columns
+            yield self.found(
+                loop.line,
+                partial(_at_once, kernel, found),
+                Variant(f"{width} columns"),
+                precondition=f"line {lines} is element-wise, and each iteration of {loop.variable} has its own tiles",
+                plan=f"Every iteration of {loop.variable} copies {found.columns} columns of {names} out of PSUM. Let "
+                f"{found.together} iterations share a bank, and copy its {width} columns by one instruction.",
+                benefit=0.15,
+                gain_percent=(0.0, 15.0),
+            )
+
+
+def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
+    """Return what a loop's iterations could do together; the reason why they can not; None without products or work."""
+    items = [item for item in loop.items if substance([item])]
+    last = max((at for at, item in enumerate(items) if _has_product(kernel, item)), default=-1)
+    if last < 0 or loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
+        return None
+    declared = [item for item in items[: last + 1] if isinstance(item, Statement) and item.kind == "declaration"]
+    before, rest = tuple(items[: last + 1]), items[last + 1 :]
+    work: list[Statement] = []
+    for item in rest:
+        if not isinstance(item, Statement) or item.kind != "op" or item.op not in _ELEMENTWISE:
+            break
+        work.append(item)
+    after = tuple(rest[len(work) :])
+    results = {name for name in read(work) & written(before) if kernel.space_of(name) == "psum"}
+    if not work or not results:
+        return None
+    banks: dict[str, _Bank] = {}
+    for name in sorted(results):
+        bank = _bank(kernel, loop, name, declared)
+        if isinstance(bank, str):
+            return f"line {work[0].line}: {bank}"
+        banks[name] = bank
+    columns = {bank.columns for bank in banks.values()}
+    if len(columns) != 1 or 2 * max(columns) > _BANK_COLUMNS:
+        return None
+    tiles: dict[cst.CSTNode, Joined] = {}
+    own: set[str] = set()
+    for one in work:
+        problem = _problem(kernel, loop, one, banks, own, tiles)
+        if problem:
+            return f"line {one.line}: {problem}"
+    problem = _dependence(kernel, loop, before, work, after, banks, own)
+    if problem:
+        return f"line {loop.line}: {problem}"
+    found = _Drain(loop, before, tuple(work), after, banks, tiles, columns.pop())
+    return found if found.together > 1 else None
+
+
+def _has_product(kernel: KernelModule, item: Item) -> bool:
+    return any(one.op in _PRODUCTS and one.kind == "op" for one in flatten([item]))
+
+
+def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statement]) -> _Bank | str:
+    """Return how the results called ``name`` lie in PSUM; or the reason why they can not share a bank."""
+    where = f"{name} in PSUM"
+    writers = kernel.writers(name)
+    if name in kernel.ambiguous or any(one.op not in _PRODUCTS or one.kind != "op" for one in writers):
+        return f"{where} may have another name, or is not written by products alone"
+    if not all(inside(one, loop) for one in (*writers, *kernel.readers(name))):
+        return f"{where} is also used outside of the loop"
+    buffer = kernel.buffers.get(name)
+    if buffer is None:
+        return _bank_of_tile(kernel, loop, name, writers)
+    found, shape = all_accesses(kernel, name), buffer.declaration.args.get("shape")
+    if found is None or not isinstance(shape, cst.Tuple | cst.List) or None in buffer.shape:
+        return f"{where} is not understood"
+    dtype = kernel.text_of(buffer.declaration, "dtype")
+    if not dtype.endswith("float32") or len(buffer.shape) != buffer.partition_axis + 2:
+        return f"{where} is not a buffer of float32 tiles with two axes"
+    rows, columns = (extent or 0 for extent in buffer.shape[-2:])
+    if inside(buffer.declaration, loop):
+        if buffer.declaration not in declared or buffer.partition_axis:
+            return f"{where} is declared inside another loop"
+        if not all(_is_whole(access, rows, columns) for _, access in found):
+            return f"{where} is used in part"
+        return _Bank(name, rows, columns, declaration=buffer.declaration)
+    axis, first = buffer.partition_axis, found[0][1].dims or ()
+    alike = [
+        len(access.dims or ()) == len(first)
+        and _is_whole(access, rows, columns)
+        and all(
+            one.form is not None and one == other for one, other in zip(access.dims or (), first[:axis], strict=False)
+        )
+        for _, access in found
+    ]
+    if not all(alike):
+        return f"{where} is used in part, or by several indices"
+    places = [at for at, dim in enumerate(first[:axis]) if dim.form and loop.variable in dim.form.variables]
+    group = _group(first[places[0]], loop) if len(places) == 1 else None
+    if group is None or (buffer.shape[places[0]] or 0) % (loop.trips or 1):
+        return f"{where} has no place for each iteration"
+    blocks = [dim.text for dim in first[:axis]]
+    if buffer.shape[places[0]] == loop.trips:
+        del blocks[places[0]]
+    else:
+        blocks[places[0]] = rendered(group, {})
+    return _Bank(name, rows, columns, places[0], tuple(blocks))
+
+
+def _group(dim: Dim, loop: Loop) -> Affine | None:
+    """Return ``a`` of an index ``trips * a + variable``; None for other indices."""
+    form, trips = dim.form, loop.trips or 1
+    if form is None or dim.extent is not None or form.ranges or form.coefficient(loop.variable) != 1:
+        return None
+    rest = form - Affine.of_variable(loop.variable)
+    if rest.constant % trips or any(factor % trips or symbol.name != symbol.variable for symbol, factor in rest.terms):
+        return None
+    return Affine(rest.constant // trips, tuple((symbol, factor // trips) for symbol, factor in rest.terms))
+
+
+def _bank_of_tile(kernel: KernelModule, loop: Loop, name: str, writers: Sequence[Statement]) -> _Bank | str:
+    """Return how a tile that each iteration makes lies in PSUM; or the reason why it can not share a bank."""
+    if len(writers) != 1 or writers[0].parent is not loop or writers[0].augmented or kernel.mask(writers[0]):
+        return f"{name} in PSUM is not made by one product of the loop's own body"
+    product = writers[0]
+    shape = kernel.tile_shape(product)
+    if product.op == "nc_transpose" or product.target is None or product.target.dims is not None:
+        return f"{name} in PSUM may not be of float32"
+    narrow = kernel.text_of(product, "is_transpose") == "True" and not _is_float32_operand(kernel, product)
+    if shape is None or len(shape) != 2 or narrow:
+        return f"the shape or the type of {name} in PSUM is not known"
+    if not all(
+        _is_whole(access, *shape) for one in kernel.readers(name) for access in one.mentions if access.name == name
+    ):
+        return f"{name} in PSUM is used in part"
+    return _Bank(name, shape[0], shape[1])
+
+
+def _is_float32_operand(kernel: KernelModule, product: Statement) -> bool:
+    """Return True if a transposed tile is known to be of float32."""
+    operand = product.reads.get("stationary")
+    if operand is None:
+        return False
+    if operand.name in kernel.buffers:
+        return kernel.text_of(kernel.buffers[operand.name].declaration, "dtype").endswith("float32")
+    makers = kernel.writers(operand.name)
+    if len(makers) != 1 or makers[0].op != "load" or "src" not in makers[0].reads:
+        return False
+    given = kernel.text_of(makers[0], "dtype")
+    return given.endswith("float32") if given else kernel.dtypes.get(makers[0].reads["src"].name) == "float32"
+
+
+def _is_whole(access: Access, rows: int, columns: int) -> bool:
+    """Return True if an access covers all rows and columns of a tile, by ranges or slices."""
+    if access.dims is None:
+        return True
+    for dim, extent in zip(access.dims[-2:], (rows, columns), strict=True):
+        if dim.full:
+            continue
+        if dim.form is None or dim.form.constant or dim.form.variables or dim.width != extent:
+            return False
+    return True
+
+
+def _problem(
+    kernel: KernelModule,
+    loop: Loop,
+    one: Statement,
+    banks: dict[str, _Bank],
+    own: set[str],
+    tiles: dict[cst.CSTNode, Joined],
+) -> str:
+    """Note the tiles of a statement. Return the reason why it can not work on all iterations at once; empty if it can."""
+    if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
+        return "it adds up, or has a mask"
+    if len(one.mentions) != len(one.reads):
+        return "an operand is an expression"
+    scalars = {id(access.node) for name, access in one.reads.items() if name in _ONE_COLUMN}
+    for access in accesses(one):
+        if access.name in kernel.ambiguous:
+            return f"{access.name} may have another name"
+        if access.name in banks or (access.name in own and access.dims is None):
+            continue
+        if id(access.node) in scalars and _is_one_column(kernel, access, loop):
+            continue
+        if access is one.target and access.dims is None and access.name not in kernel.buffers:
+            if (
+                not all(reader.parent is loop for reader in kernel.readers(access.name))
+                or len(kernel.writers(access.name)) > 1
+            ):
+                return f"{access.name} is also used elsewhere"
+            own.add(access.name)
+            continue
+        if kernel.space_of(access.name) != "sbuf":
+            return f"{access.name} is not in SBUF"
+        found = joined(kernel, access, [loop])
+        if not isinstance(found, str):
+            found = obstacle_to_joining(kernel, found) or found
+        if isinstance(found, str):
+            return found
+        columns = next(iter(banks.values())).columns
+        if found.axes != 2 and found.widths[-1] != columns:
+            return f"the tiles of {access.name} are not {columns} columns wide"
+        if found.axes > 3 or found.elements != columns * (loop.trips or 1):
+            return f"the tiles of {access.name} have several axes, or another width"
+        tiles[access.node] = found
+    return ""
+
+
+def _is_one_column(kernel: KernelModule, access: Access, loop: Loop) -> bool:
+    """Return True if an operand is one number a partition, the same in every iteration."""
+    shape = kernel.extents(access)
+    unchanged = not any(inside(writer, loop) for writer in kernel.writers(access.name))
+    same = access.variables is not None and loop.variable not in access.variables
+    return unchanged and same and shape is not None and shape[-1] == 1
+
+
+def _dependence(
+    kernel: KernelModule,
+    loop: Loop,
+    before: Sequence[Item],
+    work: Sequence[Statement],
+    after: Sequence[Item],
+    banks: dict[str, _Bank],
+    own: set[str],
+) -> str:
+    """Return the reason why the loop can not be cut before and after the work; empty if it can."""
+    if any(one.kind not in ("op", "marker", "declaration") for one in flatten([*before, *after])):
+        return "a statement is not understood"
+    if any("loop_indices" in one.args for one in flatten([*before, *after])):
+        return "it joins results of its iterations"
+    made = written(work)
+    if made & (written(before) | read(before)) or written(after) & (read(before) | written(before) | read(work) | made):
+        return "an iteration reads what another wrote"
+    if own & read(after):
+        return "a tile of the work is used after it"
+    shared = (written(before) & (read(work) | read(after))) | (made & read(after))
+    for name in shared - banks.keys():
+        if name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop):
+            return f"{name} does not outlive an iteration"
+        uses = [a for one in flatten([*before, *work, *after]) for a in accesses(one) if a.name == name]
+        if any(loop.variable not in (access.variables or ()) for access in uses):
+            return f"{name} has no place for each iteration"
+    if banks.keys() & read(after):
+        return "results in PSUM are used after the work"
+    return ""
+
+
+def _at_once(kernel: KernelModule, found: _Drain, _: Variant) -> str:
+    """Return the source with the work of several iterations as one."""
+    number = kernel.loops.index(found.loop)
+    if found.together < (found.loop.trips or 0):
+        kernel = kernel.reread(split_loop(kernel, found.loop, found.together))
+        number += 1
+        again = _drain(kernel, kernel.loops[number])
+        if not isinstance(again, _Drain) or again.together != again.loop.trips:
+            raise RuleRefused(f"line {found.loop.line}: {found.loop.variable} can not be split into groups")
+        found = again
+    edits, indent = Edits(kernel.source), found.loop.indent
+    work = "".join(f"{indent}{reindent(_wide(kernel, found, one), one.indent, indent)}\n" for one in found.work)
+    for tile in {tile.name: tile for tile in found.tiles.values()}.values():
+        laid_beside(kernel, tile, edits, without=found.work)
+    declared = "".join(_shared(kernel, found, bank, edits, indent) for bank in found.banks.values())
+    gone = {bank.declaration for bank in found.banks.values()}
+    places = [found.loop.items.index(one) for one in found.work]
+    moved = kernel.reread(edits.apply())
+    loop = moved.loops[number]
+    before = [one for one, old in zip(loop.items[: places[0]], found.loop.items, strict=False) if old not in gone]
+    after = loop.items[places[-1] + 1 :]
+    text = f"{declared}{indent}{header(moved, loop)}\n{emitted(moved, before, indent + STEP)}{work}"
+    if substance(after):
+        text += f"{indent}{header(moved, loop)}\n{emitted(moved, after, indent + STEP)}"
+    start, end = moved.line_start(loop.start), moved.after_line(loop.end)
+    return without_unused_buffers(moved.source[:start] + text + moved.source[end:], kernel)
+
+
+def _wide(kernel: KernelModule, found: _Drain, one: Statement) -> str:
+    """Return a statement that works on the tiles of all iterations."""
+    edits = Edits(kernel.source[one.start : one.end])
+    for access in {id(access.node): access for access in accesses(one)}.values():
+        tile, bank = found.tiles.get(access.node), found.banks.get(access.name)
+        text = "" if tile is None else tile.text(kernel, found.parts)
+        if bank is not None:
+            text = _whole_bank(kernel, bank, found)
+        if text:
+            start, end = kernel.span(access.node)
+            edits.replace(start - one.start, end - one.start, text)
+    return edits.apply()
+
+
+def _whole_bank(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
+    """Return the access to the results of all iterations."""
+    language, start, trips = prefix(kernel, "language"), Affine(), found.loop.trips or 1
+    if found.parts is None:
+        rows, columns = (bank.rows, 0, 2, 1), ranges(language, start, (bank.columns * trips, 1, 2, 1))
+    else:
+        rows = (bank.rows, 0, 3, 1)
+        columns = ranges(language, start, (trips, 1, 3, bank.columns), (bank.columns, 2, 3, 1))
+    return f"{bank.name}[{', '.join((*bank.blocks, ranges(language, start, rows), columns))}]"
+
+
+def _one_result(kernel: KernelModule, bank: _Bank, loop: Loop) -> str:
+    """Return the access to the result of one iteration."""
+    language, step = prefix(kernel, "language"), Affine.of_variable(loop.variable).times(bank.columns)
+    rows, columns = ranges(language, Affine(), (bank.rows, 0, 2, 1)), ranges(language, step, (bank.columns, 1, 2, 1))
+    return f"{bank.name}[{', '.join((*bank.blocks, rows, columns))}]"
+
+
+def _shared(kernel: KernelModule, found: _Drain, bank: _Bank, edits: Edits, indent: str) -> str:
+    """Add the edits that let the iterations write their results side by side. Return the declaration that is to stand
+    before the loop; empty if the buffer is declared before it.
+    """
+    loop, wide = found.loop, bank.columns * (found.loop.trips or 1)
+    for one in flatten(found.before):
+        for access in {id(a.node): a for a in accesses(one) if a.name == bank.name}.values():
+            edits.replace(*kernel.span(access.node), _one_result(kernel, bank, loop))
+    if bank.declaration is not None:
+        one = bank.declaration
+        own = Edits(kernel.source[one.start : one.end])
+        _widen(kernel, one, wide, own, one.start)
+        return f"{indent}{own.apply()}\n"
+    if bank.place is None:
+        language = prefix(kernel, "language")
+        shape = f"({language}.par_dim({bank.rows}), {wide})"
+        return f"{indent}{bank.name} = {language}.ndarray({shape}, dtype={language}.float32, buffer={language}.psum)\n"
+    declaration = kernel.buffers[bank.name].declaration
+    _widen(kernel, declaration, wide, edits, 0)
+    shape_of = declaration.args["shape"]
+    assert isinstance(shape_of, cst.Tuple | cst.List)
+    groups = (kernel.buffers[bank.name].shape[bank.place] or 0) // (loop.trips or 1)
+    if groups > 1:
+        edits.replace(*kernel.span(shape_of.elements[bank.place].value), str(groups))
+    else:
+        edits.replace(*without_element(kernel, shape_of.elements, bank.place), "")
+    return ""
+
+
+def _widen(kernel: KernelModule, declaration: Statement, columns: int, edits: Edits, offset: int) -> None:
+    """Give a declared tile other columns. ``offset`` is where the edited text begins in the source."""
+    shape = declaration.args["shape"]
+    assert isinstance(shape, cst.Tuple | cst.List)
+    start, end = kernel.span(shape.elements[-1].value)
+    edits.replace(start - offset, end - offset, str(columns))
+
+
+RULE = DrainOnce()

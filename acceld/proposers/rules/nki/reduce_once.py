@@ -1,0 +1,323 @@
+"""Reduce a whole row at once, and not part by part.
+
+Before, eight reductions of 512 columns and one of their results; after, one of 4096::
+
+    for c in nl.affine_range(8):                                   for c in nl.affine_range(8):
+        e[p, c, f] = nl.exp(x[p, 512 * c + f])                         e[p, 512 * c + f] = nl.exp(x[p, 512 * c + f])
+        part[p, c] = nl.sum(e[p, c, f], axis=[1])                  total = nl.sum(e[p, nl.arange(4096)[None, :]], axis=[1])
+    total = nl.sum(part[p, nl.arange(8)[None, :]], axis=[1])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import libcst as cst
+
+from acceld.model import Profile
+from acceld.proposers.rules.affine import Affine
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nki.source.building import without_unused_buffers
+from acceld.proposers.rules.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining
+from acceld.proposers.rules.nki.source.nests import all_accesses, around, has_place, inside
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Access, Dim, Loop, Statement, names_in
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+_REDUCTIONS = {"tensor_reduce": "data", "sum": "x", "max": "x"}
+"""Operations that reduce the columns of a tile, and the name of the argument with the tile."""
+_MOST_ELEMENTS = 16 * 1024
+"""Elements of a partition that one reduction takes."""
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Reductions of the parts of a row, and what joins their results."""
+
+    part: Statement
+    tile: Access
+    whole: Statement
+    """A loop_reduce beside the reduction, or a reduction of the results after the loops."""
+    joined: Joined
+    left: tuple[str, ...] = ()
+    """Loops over which a loop_reduce still joins the results."""
+
+
+class ReduceOnce(Rule):
+    """Replace the reductions of a row's parts by one reduction of the row, after the loops that make the parts."""
+
+    name = "reduce_once"
+    reason = (
+        "The vector engine pays about 100 cycles for each instruction besides one cycle an element. Eight reductions of "
+        "512 columns, and one of their results, cost a fifth more than one reduction of 4096."
+    )
+    source = "nki.isa.tensor_reduce: cost max(MIN_II, N); AWS NKI guides: about 100 cycles static overhead"
+    apis = frozenset({"nki_legacy", "nki"})
+    change_class = "tile_width"
+    relieves = ("vector",)
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Yield every reduction of parts. If the parts can not be reduced at once, the finding has the reason."""
+        for statement in kernel.statements:
+            tile = _reduced_tile(kernel, statement)
+            whole = None if tile is None else _whole(kernel, statement)
+            if tile is None or whole is None:
+                continue
+            parts = _parts(kernel, statement, tile, whole)
+            if isinstance(parts, str):
+                yield self.refused(statement.line, parts, f"Reduce all parts of {tile.name} at once")
+                continue
+            loops = ", ".join(loop.variable for loop in parts.joined.loops)
+            yield self.found(
+                statement.line,
+                partial(_at_once, kernel, parts),
+                Variant(f"{parts.joined.elements} columns"),
+                precondition=f"each iteration of {loops} reduces its own part of {tile.name}, which nothing changes until "
+                "all of them are made",
+                plan=f"Line {statement.line} reduces a part of {tile.name} in every iteration of {loops}, and line "
+                f"{whole.line} joins the results. Reduce all {parts.joined.elements} columns at once after the loop.",
+                benefit=0.15,
+                gain_percent=(0.0, 15.0),
+            )
+
+
+def _reduced_tile(kernel: KernelModule, statement: Statement) -> Access | None:
+    """Return the tile of SBUF whose columns a statement reduces to one; None for other statements."""
+    if statement.kind != "op" or statement.op not in _REDUCTIONS or statement.augmented or kernel.mask(statement):
+        return None
+    tile, target = statement.reads.get(_REDUCTIONS[statement.op]), statement.target
+    if tile is None or target is None or len(statement.mentions) != 1 or kernel.space_of(tile.name) != "sbuf":
+        return None
+    if kernel.text_of(statement, "axis").strip("[](), ") not in ("1", "-1") or statement.second is not None:
+        return None
+    return tile if statement.parent is not None and len(kernel.extents(tile) or ()) == 2 else None
+
+
+def _operator(kernel: KernelModule, statement: Statement) -> str:
+    """Return the name of the operation that a statement reduces with."""
+    name = kernel.opname(statement.args.get("op")) if "op" in statement.args else statement.op
+    return {"max": "maximum", "sum": "add", "min": "minimum"}.get(name, name)
+
+
+def _whole(kernel: KernelModule, part: Statement) -> Statement | None:
+    """Return the only reader of a reduction's result, if it joins the results of all iterations by the same operation."""
+    assert part.target is not None
+    name = part.target.name
+    readers = kernel.readers(name)
+    if len(readers) != 1 or kernel.writers(name) != [part] or name in kernel.ambiguous:
+        return None
+    whole = readers[0]
+    joins = whole.op == "loop_reduce" or whole.op in _REDUCTIONS
+    if whole.kind != "op" or not joins or whole.augmented or whole.start < part.start or kernel.mask(whole):
+        return None
+    return whole if _operator(kernel, whole) == _operator(kernel, part) and whole.target is not None else None
+
+
+def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement) -> _Parts | str:
+    """Return the parts that can be reduced at once; or the reason why none can."""
+    where = f"line {part.line}:"
+    if kernel.text_of(part, "negate") not in ("", "False") or not _is_float32(kernel, part, whole):
+        return f"{where} the result of a part is negated, or rounded"
+    loops = _loops_of(kernel, part, whole)
+    if isinstance(loops, str):
+        return f"{where} {loops}"
+    reasons = []
+    for count in range(len(loops), 0, -1):
+        # outermost first, as far as they are nested directly around the reduction
+        chosen = tuple(reversed(loops[:count]))
+        one = joined(kernel, tile, chosen)
+        reason = one if isinstance(one, str) else obstacle_to_joining(kernel, one)
+        if not isinstance(one, str) and not reason:
+            reason = _problem(kernel, part, tile, whole, one)
+            left = tuple(loop.variable for loop in _reduced_over(kernel, part, whole) if loop not in chosen)
+            if not reason and whole.op != "loop_reduce" and count < len(loops):
+                reason = f"{tile.name} does not hold all parts side by side"
+            if not reason and left and not _droppable(kernel, part, chosen):
+                reason = "the results of the other loops have no place of their own"
+            if not reason:
+                return _Parts(part, tile, whole, one, left)
+        reasons.append(reason)
+    return f"{where} {reasons[0]}"
+
+
+def _is_float32(kernel: KernelModule, part: Statement, whole: Statement) -> bool:
+    """Return True if neither the results of parts nor what joins them are rounded to less than float32."""
+    given = [kernel.text_of(one, "dtype") for one in (part, whole)]
+    names = [one.target.name for one in (part, whole) if one.target is not None]
+    given += [kernel.text_of(kernel.buffers[name].declaration, "dtype") for name in names if name in kernel.buffers]
+    return all(not text or text.endswith("float32") for text in given)
+
+
+def _reduced_over(kernel: KernelModule, part: Statement, whole: Statement) -> list[Loop]:
+    """Return the loops over which the results are joined, innermost first."""
+    if whole.op == "loop_reduce":
+        named = {name.value for name in names_in(whole.args["loop_indices"])}
+        return [loop for loop in around(part) if loop.variable in named]
+    return [loop for loop in around(part) if not inside(whole, loop)]
+
+
+def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[Loop] | str:
+    """Return the loops directly around a reduction over which its results are joined, innermost first; or the reason
+    why there are none.
+    """
+    assert part.target is not None
+    over = _reduced_over(kernel, part, whole)
+    if whole.op == "loop_reduce":
+        joins = whole.reads.get("x")
+        if joins is None or not joins.same_as(part.target) or whole.parent is not part.parent:
+            return "its result is not joined beside it"
+        if not all(has_place(part.target, loop) for loop in over):
+            return "its result has no place for each iteration"
+    elif not over or whole.parent is not over[-1].parent or not _covers(kernel, part, whole, over):
+        return "its results are not joined right after the loops that make them"
+    loops = []
+    for loop in around(part):
+        if loop not in over or loop.kind not in ("affine_range", "range", "sequential_range", "static_range"):
+            break
+        loops.append(loop)
+    return loops or "the loop around it is not one that its results are joined over"
+
+
+def _covers(kernel: KernelModule, part: Statement, whole: Statement, over: Sequence[Loop]) -> bool:
+    """Return True if the second reduction reads just the results of the loops ``over``."""
+    assert part.target is not None
+    read = whole.reads.get(_REDUCTIONS[whole.op])
+    if read is None or kernel.text_of(whole, "axis").strip("[](), ") not in ("1", "-1") or len(whole.mentions) != 1:
+        return False
+    made = joined(kernel, part.target, tuple(reversed(over)))
+    if isinstance(made, str) or made.folded or part.target.dims is None:
+        return False
+    buffer = kernel.buffers[read.name]
+    if read.dims is None:
+        everything = list(buffer.shape[buffer.partition_axis + 1 :])
+        return list(made.widths) == everything and all(start == Affine() for start in made.starts)
+    if len(read.dims) != len(part.target.dims):
+        return False
+    pairs = zip(read.dims[made.partition + 1 :], made.widths, made.starts, strict=True)
+    before = zip(read.dims[: made.partition + 1], part.target.dims[: made.partition + 1], strict=True)
+    same = all(one.form is not None and _as_slice(one) == _as_slice(other) for one, other in before)
+    return same and all(_reaches(dim, width, start) for dim, width, start in pairs)
+
+
+def _as_slice(dim: Dim) -> tuple[Affine, int | None] | None:
+    """Return the first element and the number of elements of an index."""
+    if dim.form is None or dim.width is None:
+        return None
+    terms = tuple(term for term in dim.form.terms if not term[0].is_range)
+    return Affine(dim.form.constant, terms), dim.width
+
+
+def _reaches(dim: Dim, width: int, start: Affine) -> bool:
+    """Return True if an index covers ``width`` neighbors from ``start`` on."""
+    if dim.form is None:
+        return False
+    ranges = [(symbol.extent, factor) for symbol, factor in dim.form.terms if symbol.is_range]
+    neighbors = ranges in ([], [(dim.width, 1)])
+    return neighbors and _as_slice(dim) == (start, width)
+
+
+def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Statement, one: Joined) -> str:
+    """Return the reason why the reduction can not wait until the loops have ended; empty if it can."""
+    outermost = one.loops[0]
+    if one.elements > _MOST_ELEMENTS:
+        return f"{one.elements} columns are more than one instruction takes"
+    writers = list(kernel.writers(tile.name))
+    maker = kernel.producer(part, tile)
+    if maker is None:
+        return f"{tile.name} is not made by one statement before the reduction, in the same loop"
+    if len(writers) != 1 or kernel.mask(maker):
+        return f"{tile.name} is changed elsewhere, or made in part"
+    if inside(kernel.buffers[tile.name].declaration, outermost):
+        return f"{tile.name} does not outlive the loop"
+    if whole.op == "loop_reduce":
+        assert whole.target is not None
+        if any(inside(reader, outermost) for reader in kernel.readers(whole.target.name)):
+            return f"line {whole.line}: its result is read before the loops have ended"
+        variables = {loop.variable for loop in one.loops}
+        if whole.target.variables is None or variables & whole.target.variables:
+            return f"line {whole.line}: its place depends on the loops"
+    return ""
+
+
+def _droppable(kernel: KernelModule, part: Statement, loops: Sequence[Loop]) -> bool:
+    """Return True if the result's places for ``loops`` are indices of their own, which can be set to zero."""
+    assert part.target is not None and part.target.dims is not None
+    found = all_accesses(kernel, part.target.name)
+    forms = [dim.form for dim in part.target.dims]
+    return found is not None and all(Affine.of_variable(loop.variable) in forms for loop in loops)
+
+
+def _at_once(kernel: KernelModule, parts: _Parts, _: Variant) -> str:
+    """Return the source with one reduction after the loops."""
+    edits = Edits(kernel.source)
+    part, whole, one = parts.part, parts.whole, parts.joined
+    laid_beside(kernel, one, edits, without=[part])
+    edits.delete_lines(part.start, part.end)
+    if whole.op != "loop_reduce":
+        _read_instead(kernel, whole, one, edits)
+        return without_unused_buffers(edits.apply(), kernel)
+    edits.delete_lines(whole.start, whole.end)
+    outermost = one.loops[0]
+    assert part.target is not None and whole.target is not None
+    result = kernel.text(whole.target.node)
+    if parts.left:
+        result = _first_place(kernel, part.target, one.loops)
+    lines = [_reduction(kernel, part, one, result)]
+    if parts.left:
+        lines.append(_joining(kernel, parts, result))
+    text = "".join(f"{outermost.indent}{line}\n" for line in lines)
+    edits.insert(kernel.after_line(outermost.end), text)
+    return without_unused_buffers(edits.apply(), kernel)
+
+
+def _read_instead(kernel: KernelModule, whole: Statement, one: Joined, edits: Edits) -> None:
+    """Let the second reduction read all parts, and not their results."""
+    edits.replace(*kernel.span(whole.args[_REDUCTIONS[whole.op]]), one.text(kernel))
+    if one.axes > 2:
+        edits.replace(*kernel.span(whole.args["axis"]), _axes(one))
+
+
+def _axes(one: Joined) -> str:
+    return f"[{', '.join(str(axis) for axis in range(1, one.axes))}]"
+
+
+def _reduction(kernel: KernelModule, part: Statement, one: Joined, result: str) -> str:
+    """Return the reduction of a part, with all parts as its tile and another result."""
+    assert part.target is not None
+    edits = Edits(kernel.source[part.start : part.end])
+
+    def put(node: cst.CSTNode, text: str) -> None:
+        start, end = kernel.span(node)
+        edits.replace(start - part.start, end - part.start, text)
+
+    put(part.target.node, result)
+    put(part.args[_REDUCTIONS[part.op]], one.text(kernel))
+    if one.axes > 2:
+        put(part.args["axis"], _axes(one))
+    return edits.apply()
+
+
+def _first_place(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> str:
+    """Return an access with zero for the indices that are a variable of ``loops``."""
+    assert isinstance(access.node, cst.Subscript) and access.dims is not None
+    variables = [Affine.of_variable(loop.variable) for loop in loops]
+    indices = [
+        "0" if dim.form in variables else kernel.text(element.slice)
+        for dim, element in zip(access.dims, access.node.slice, strict=True)
+    ]
+    return f"{access.name}[{', '.join(indices)}]"
+
+
+def _joining(kernel: KernelModule, parts: _Parts, result: str) -> str:
+    """Return the loop_reduce over the loops that are left."""
+    whole = parts.whole
+    edits = Edits(kernel.source[whole.start : whole.end])
+    for name, text in (("x", result), ("loop_indices", f"[{', '.join(parts.left)}]")):
+        start, end = kernel.span(whole.args[name])
+        edits.replace(start - whole.start, end - whole.start, text)
+    return edits.apply()
+
+
+RULE = ReduceOnce()

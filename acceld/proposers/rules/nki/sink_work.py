@@ -1,0 +1,244 @@
+"""Make tiles where they are used, and not all of them before.
+
+The producer moves into a loop of its consumer. Its own loops over what an iteration there does not need disappear::
+
+    for row in nl.affine_range(32):                       for head in nl.affine_range(8):
+        for one in nl.affine_range(8):                        for part in nl.affine_range(32):
+            q[row, one, p, c] = nl.load(x[...])                   q[part, head, p, c] = nl.load(x[...])
+    for head in nl.affine_range(8):                               y = nl.matmul(q[part, head, p, c], ...)
+        for part in nl.affine_range(32):
+            y = nl.matmul(q[part, head, p, c], ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from acceld.model import Profile
+from acceld.proposers.rules.affine import Affine
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nki.source.building import STEP, comments, emitted, header, read, written
+from acceld.proposers.rules.nki.source.nests import all_accesses, around, first_line, has_place, inside, substance
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Dim, Item, Loop, Statement, flatten
+from acceld.proposers.rules.profiles import spilled
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+
+@dataclass(frozen=True)
+class _Sinking:
+    """A producer nest that can move into a loop of its consumer."""
+
+    producer: Loop
+    into: Loop
+    names: tuple[str, ...]
+    """Buffers that the producer makes for the consumer."""
+    known: Mapping[str, Dim]
+    """Variables of the producer's loops that disappear, and the index of the consumer that takes the place of each."""
+
+
+class SinkWork(Rule):
+    """Move a producer nest into a loop of its only consumer, as far as each iteration there needs its tiles."""
+
+    name = "sink_work"
+    reason = (
+        "Tiles that are made long before they are used occupy SBUF meanwhile, 192 KiB a partition on trn1. What does not "
+        "fit is spilled to HBM and loaded again, and other work waits for the space."
+    )
+    source = "AWS NKI architecture guide: SBUF size; neuron-profile spill_save_bytes and spill_reload_bytes"
+    apis = frozenset({"nki_legacy"})
+    change_class = "spill"
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Yield every producer nest and loop of its consumer that it can move into."""
+        for body in [kernel.items, *(loop.items for loop in kernel.loops)]:
+            nests = [item for item in body if isinstance(item, Loop)]
+            for number, producer in enumerate(nests):
+                for consumer in nests[number + 1 :]:
+                    names = tuple(sorted(written([producer]) & read([consumer])))
+                    if not names:
+                        continue
+                    between = body[body.index(producer) + 1 : body.index(consumer)]
+                    if _can_move(kernel, producer, consumer, between, names):
+                        for found in _sinkings(kernel, producer, consumer, names):
+                            yield self._found(kernel, found, profile)
+
+    def _found(self, kernel: KernelModule, one: _Sinking, profile: Profile | None) -> Finding:
+        names = ", ".join(one.names)
+        return self.found(
+            one.producer.line,
+            partial(_sunk, kernel, one),
+            Variant(f"into {one.into.variable}"),
+            precondition=f"only the nest around line {one.into.line} uses {names}, and an iteration of {one.into.variable} "
+            f"needs those for one {' and one '.join(sorted(one.known))}",
+            plan=f"The nest at line {one.producer.line} makes all of {names} before they are used. Make what an iteration "
+            f"of {one.into.variable} needs at its beginning.",
+            benefit=0.25 if spilled(profile) else 0.03,
+            gain_percent=(-10.0, 30.0),
+            key=f"{one.into.line}",
+        )
+
+
+def _can_move(
+    kernel: KernelModule, producer: Loop, consumer: Loop, between: Sequence[Item], names: Sequence[str]
+) -> bool:
+    """Return True if a part of the producer may run in the consumer, and gives the same values there."""
+    made, used = written([producer]), read([producer])
+    if any(loop.kind != "affine_range" for loop in (producer, *producer.loops())):
+        return False
+    if any(one.kind not in ("op", "marker", "declaration") for one in flatten([producer, *between, consumer])):
+        return False
+    if (made | used) & written(between) or made & read(between) or (made | used) & written([consumer]):
+        return False
+    return not kernel.ambiguous & (made | used) and all(
+        _is_only_for(kernel, name, (producer, consumer) if name in names else (producer,)) for name in made
+    )
+
+
+def _is_only_for(kernel: KernelModule, name: str, nests: Sequence[Loop]) -> bool:
+    """Return True if a tile on the chip is used in these nests alone. One that two nests use is declared before both."""
+    if kernel.space_of(name) == "hbm":
+        return False
+    if name not in kernel.buffers:
+        return len(nests) == 1
+    found = all_accesses(kernel, name)
+    declared = len(nests) == 1 or not inside(kernel.buffers[name].declaration, nests[0])
+    return declared and found is not None and all(any(inside(one, nest) for nest in nests) for one, _ in found)
+
+
+def _sinkings(kernel: KernelModule, producer: Loop, consumer: Loop, names: Sequence[str]) -> Iterator[_Sinking]:
+    """Yield the loops of the consumer that the producer can move into, outermost first."""
+    readers = [one for name in names for one in kernel.readers(name)]
+    chain = [loop for loop in reversed(_common(readers)) if loop is consumer or inside(loop, consumer)]
+    indices = _indices(kernel, producer, names)
+    before: dict[str, Dim] = {}
+    for loop in chain:
+        bound = {one.variable for one in (loop, *around(loop))}
+        known = {variable: dim for variable, dim in indices.items() if dim.form and dim.form.variables <= bound}
+        if len(known) > len(before) and _keeps_sums(producer, known):
+            yield _Sinking(producer, loop, tuple(names), known)
+        before = known
+
+
+def _common(statements: Sequence[Statement]) -> list[Loop]:
+    """Return the loops around all statements, innermost first."""
+    return [loop for loop in around(statements[0]) if all(inside(one, loop) for one in statements)]
+
+
+def _indices(kernel: KernelModule, producer: Loop, names: Sequence[str]) -> dict[str, Dim]:
+    """Return for the producer's variables the index by which the consumer reads their place, if it is always the same."""
+    found: dict[str, Dim] = {}
+    for loop in (producer, *producer.loops()):
+        dims: list[Dim] = []
+        for name in names:
+            place = _place(kernel, loop, name)
+            if place is None:
+                dims = []
+                break
+            dims += [
+                (access.dims or ())[place]
+                for one in kernel.readers(name)
+                for access in one.mentions
+                if access.name == name and not inside(one, producer)
+            ]
+        if dims and all(dim == dims[0] for dim in dims) and _is_index(dims[0]):
+            found[loop.variable] = dims[0]
+    return found
+
+
+def _place(kernel: KernelModule, loop: Loop, name: str) -> int | None:
+    """Return the position of the index that is the loop's variable wherever the producer uses the buffer ``name``."""
+    buffer, variable = kernel.buffers[name], Affine.of_variable(loop.variable)
+    places: set[int] | None = None
+    for one, access in all_accesses(kernel, name) or ():
+        dims = access.dims or ()
+        if len(dims) != len(buffer.shape):
+            return None
+        if not inside(one, loop):
+            continue
+        fitting = {at for at, dim in enumerate(dims) if dim.form == variable and dim.extent is None}
+        places = fitting if places is None else places & fitting
+    fits = [at for at in places or () if buffer.shape[at] == loop.trips and at != buffer.partition_axis]
+    return fits[0] if len(fits) == 1 else None
+
+
+def _is_index(dim: Dim) -> bool:
+    """Return True if an index is one element, given by variables of loops."""
+    if dim.form is None or dim.extent is not None or dim.full or dim.form.ranges:
+        return False
+    return all(symbol.name == symbol.variable for symbol, _ in dim.form.terms)
+
+
+def _keeps_sums(producer: Loop, known: Mapping[str, Dim]) -> bool:
+    """Return True if no sum of the producer runs over a loop that disappears."""
+    gone = [loop for loop in (producer, *producer.loops()) if loop.variable in known]
+    for one in producer.statements():
+        loops = [loop for loop in gone if inside(one, loop)]
+        if "loop_indices" in one.args and loops:
+            return False
+        if one.augmented and not (one.target is not None and all(has_place(one.target, loop) for loop in loops)):
+            return False
+    return True
+
+
+def _sunk(kernel: KernelModule, one: _Sinking, _: Variant) -> str:
+    """Return the source with the producer in the consumer's loop."""
+    loops = [one.producer, *one.producer.loops()]
+    taken = {loop.variable for loop in (one.into, *around(one.into), *one.into.loops())}
+    texts = {variable: dim.text for variable, dim in one.known.items()}
+    renames = {variable: text if text.isidentifier() else f"({text})" for variable, text in texts.items()}
+    for loop in loops:
+        if loop.variable not in renames and loop.variable in taken:
+            renames[loop.variable] = kernel.fresh(f"{loop.variable}_of_{one.names[0]}", renames.values())
+    first = one.into.items[0]
+    private = _private(kernel, one)
+    text = emitted(kernel, private, first.indent)
+    text += _without_loops(kernel, [one.producer], one.known, renames, first.indent)
+    edits = Edits(kernel.source)
+    for declaration in private:
+        edits.delete_lines(declaration.start, declaration.end)
+    edits.replace(first_line(kernel, one.producer), kernel.after_line(one.producer.end), "")
+    edits.insert(first_line(kernel, first), text)
+    return edits.apply()
+
+
+def _private(kernel: KernelModule, one: _Sinking) -> list[Statement]:
+    """Return the declarations of the tiles that need no place for the iterations of the loops around the new position.
+
+    An iteration of these loops makes such a tile for itself.
+    """
+    outer = {loop.variable for loop in (one.into, *around(one.into)) if loop not in around(one.producer)}
+    places = {variable for dim in one.known.values() if dim.form for variable in dim.form.variables}
+    found = []
+    for name in sorted(written([one.producer])):
+        buffer = kernel.buffers.get(name)
+        if buffer is None or inside(buffer.declaration, one.producer):
+            continue
+        if name not in one.names or not outer <= places:
+            found.append(buffer.declaration)
+    return found
+
+
+def _without_loops(
+    kernel: KernelModule, items: Sequence[Item], gone: Mapping[str, Dim], renames: Mapping[str, str], indent: str
+) -> str:
+    """Return the lines of ``items`` without the loops over the variables ``gone``."""
+    pieces = []
+    for item in items:
+        if not substance([item]):
+            continue
+        if not isinstance(item, Loop):
+            pieces.append(emitted(kernel, [item], indent, renames))
+        elif item.variable in gone:
+            pieces.append(comments(kernel, item, indent))
+            pieces.append(_without_loops(kernel, item.items, gone, renames, indent))
+        else:
+            pieces.append(comments(kernel, item, indent))
+            pieces.append(f"{indent}{header(kernel, item, renames)}\n")
+            pieces.append(_without_loops(kernel, item.items, gone, renames, indent + STEP))
+    return "".join(pieces)
+
+
+RULE = SinkWork()

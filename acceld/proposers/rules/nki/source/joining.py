@@ -1,0 +1,246 @@
+"""Join the tiles of several iterations: find out whether they lie side by side, or lay them so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import libcst as cst
+
+from acceld.proposers.rules.affine import Affine, Symbol
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nki.source.building import prefix, rendered
+from acceld.proposers.rules.nki.source.nests import all_accesses, without_element
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Access, Dim, Loop, Statement
+
+
+@dataclass(frozen=True)
+class Joined:
+    """One access that covers the tiles that an access reaches in all iterations of some loops."""
+
+    access: Access
+    loops: tuple[Loop, ...]
+    folded: tuple[int, ...]
+    """Positions of the indices before the partition that become columns, outermost loop first."""
+    partition: int
+    """Position of the index over partitions."""
+    rows: int
+    """Number of partitions."""
+    widths: tuple[int, ...]
+    """Elements along each index after the partition."""
+    starts: tuple[Affine, ...]
+    """First element along each of them, which depends on other loops."""
+
+    @property
+    def name(self) -> str:
+        """Return the buffer's name."""
+        return self.access.name
+
+    @property
+    def elements(self) -> int:
+        """Return the number of elements of a partition."""
+        return prod(self.widths)
+
+    @property
+    def axes(self) -> int:
+        """Return the number of axes of the joined tile, partitions included."""
+        return 1 + len(self._axes)
+
+    @property
+    def _axes(self) -> list[int]:
+        """Positions among ``widths`` of the indices that are axes of the tile."""
+        wide = [at for at, width in enumerate(self.widths) if width > 1]
+        return wide or [len(self.widths) - 1]
+
+    def text(self, kernel: KernelModule, parts: tuple[int, int] | None = None) -> str:
+        """Return the joined access as text, for the layout that :func:`laid_beside` gives the buffer.
+
+        With ``parts`` it has three axes: partitions, the number of tiles, and the columns of each.
+        """
+        assert self.access.dims is not None and isinstance(self.access.node, cst.Subscript)
+        over_rows, language = self.access.dims[self.partition], prefix(kernel, "language")
+        as_slices = (over_rows.extent is not None or over_rows.full) and parts is None
+        indices = [
+            kernel.text(element.slice)
+            for at, element in enumerate(self.access.node.slice[: self.partition])
+            if at not in self.folded
+        ]
+        assert over_rows.form is not None
+        first_row = Affine(over_rows.form.constant)
+        along = [(self.rows, first_row), *zip(self.widths, self.starts, strict=True)]
+        axes = [0, *(1 + at for at in self._axes)]
+        for at, (width, start) in enumerate(along):
+            first = rendered(start, {})
+            if at not in axes:
+                indices.append(first)
+            elif as_slices:
+                indices.append(f"{first}:{width}" if first == "0" else f"{first}:{first} + {width}")
+            elif parts is not None and len(axes) == 2 and at > 0:
+                indices.append(ranges(language, start, (parts[0], 1, 3, parts[1]), (parts[1], 2, 3, 1)))
+            else:
+                count = len(axes) if parts is None else 3
+                indices.append(ranges(language, start, (width, axes.index(at), count, 1)))
+        return f"{self.name}[{', '.join(indices)}]"
+
+
+def ranges(language: str, start: Affine, *over: tuple[int, int, int, int]) -> str:
+    """Return an index from ``start`` on over ranges, each given by its extent, its axis, the number of axes, and its step."""
+    texts: dict[Symbol, str] = {}
+    form = start
+    for extent, axis, axes, step in over:
+        symbol = Symbol.over(extent, axis, axes)
+        places = ", ".join(":" if one == axis else "None" for one in range(axes))
+        texts[symbol] = f"{language}.arange({extent})[{places}]"
+        form = form + Affine.of(symbol).times(step)
+    return rendered(form, texts)
+
+
+def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joined | str:
+    """Return the access to all tiles of ``loops``, outermost first; or the reason why they can not lie side by side."""
+    buffer = kernel.buffers.get(access.name)
+    if buffer is None or access.dims is None or access.name in kernel.ambiguous:
+        return f"{access.name} is no declared buffer, or used as a whole"
+    axis, shape = buffer.partition_axis, buffer.shape
+    if len(access.dims) != len(shape) or any(dim.form is None for dim in access.dims) or None in shape:
+        return f"an index of {access.name}, or its shape, is not understood"
+    dims = [replace(dim, extent=extent) if dim.full else dim for dim, extent in zip(access.dims, shape, strict=True)]
+    if (dims[axis].extent is None) != all(dim.extent is None for dim in dims[axis:]):
+        return f"{access.name} is used both by slices and by ranges"
+    over_rows = dims[axis]
+    if over_rows.width is None or over_rows.form is None or over_rows.form.variables:
+        return f"the partitions of {access.name} depend on a loop"
+    folded: list[int] = []
+    for loop in loops:
+        places = [at for at, dim in enumerate(dims) if dim.form and loop.variable in dim.form.variables]
+        if len(places) != 1 or loop.trips is None:
+            return f"{access.name} has no place for each iteration of {loop.variable}"
+        if places[0] < axis and places[0] not in folded:
+            folded.append(places[0])
+    along = list(dims[axis + 1 :])
+    if folded:
+        if len(along) != 1:
+            return f"the tiles of {access.name} have several axes"
+        along = [_columns(along[0], [(dims[at], shape[at] or 0) for at in folded], shape[-1] or 0)]
+    spans = [span for dim in along if (span := _span(dim, loops)) is not None]
+    if len(spans) < len(along) or not along:
+        return f"the tiles of {access.name} do not follow each other"
+    widths, starts = zip(*spans, strict=True)
+    return Joined(access, tuple(loops), tuple(folded), axis, over_rows.width, widths, starts)
+
+
+def _columns(dim: Dim, places: Sequence[tuple[Dim, int]], columns: int) -> Dim:
+    """Return the index over columns if the tiles of all places follow each other, those of the last place first."""
+    form = dim.form
+    for place, extent in reversed(places):
+        assert form is not None and place.form is not None
+        form = form + place.form.times(columns)
+        columns *= extent
+    return Dim(form, dim.extent, dim.text, dim.full)
+
+
+def _span(dim: Dim, loops: Sequence[Loop]) -> tuple[int, Affine] | None:
+    """Return the number of neighboring elements that an index reaches over all iterations, and the first of them."""
+    assert dim.form is not None
+    width, trips = dim.extent or 1, {loop.variable: loop.trips or 0 for loop in loops}
+    moves = [
+        (abs(factor), symbol.extent if symbol.is_range else trips[symbol.name])
+        for symbol, factor in dim.form.terms
+        if symbol.is_range or symbol.name in trips
+    ]
+    if any(factor < 0 for symbol, factor in dim.form.terms if symbol.is_range or symbol.variable in trips):
+        return None
+    if any(symbol.variable in trips and symbol.name not in trips for symbol, _ in dim.form.terms):
+        return None
+    for step, count in sorted(moves):
+        if step != width:
+            return None
+        width *= count
+    rest = [(s, factor) for s, factor in dim.form.terms if not s.is_range and s.variable not in trips]
+    if any(symbol.name != symbol.variable for symbol, _ in rest):
+        return None  # a quotient has no text
+    return width, Affine(dim.form.constant, tuple(rest))
+
+
+def obstacle_to_joining(kernel: KernelModule, one: Joined) -> str:
+    """Return the reason why the buffer can not be laid out so; empty if it can."""
+    if not one.folded:
+        return ""
+    declaration = kernel.buffers[one.name].declaration
+    found = all_accesses(kernel, one.name)
+    if found is None or not isinstance(declaration.args.get("shape"), cst.Tuple | cst.List):
+        return f"{one.name} may have another name, or its shape is not written out"
+    for statement, access in found:
+        where = f"line {statement.line}:"
+        if access.dims is None or len(access.dims) != len(kernel.buffers[one.name].shape):
+            return f"{where} {one.name} is used as a whole"
+        for at in one.folded:
+            form = access.dims[at].form
+            if form is None or form.ranges or access.dims[at].extent is not None:
+                return f"{where} several of the tiles of {one.name} are used at once"
+    return ""
+
+
+def laid_beside(kernel: KernelModule, one: Joined, edits: Edits, without: Sequence[Statement] = ()) -> None:
+    """Add the edits that lay the buffer's tiles side by side. Accesses of the statements ``without`` stay as they are."""
+    if not one.folded:
+        return
+    buffer = kernel.buffers[one.name]
+    shape = buffer.declaration.args["shape"]
+    assert isinstance(shape, cst.Tuple | cst.List)
+    columns = buffer.shape[-1] or 1
+    edits.replace(
+        *kernel.span(shape.elements[-1].value), str(columns * prod(buffer.shape[at] or 1 for at in one.folded))
+    )
+    for at in one.folded:
+        edits.replace(*without_element(kernel, shape.elements, at), "")
+    for statement, access in all_accesses(kernel, one.name) or ():
+        if statement in without:
+            continue
+        assert isinstance(access.node, cst.Subscript) and access.dims is not None
+        elements, step = access.node.slice, columns
+        pieces: list[str] = []
+        for at in reversed(one.folded):
+            edits.replace(*without_element(kernel, elements, at), "")
+            pieces.insert(0, _term(kernel, elements[at], step))
+            step *= buffer.shape[at] or 1
+        first = " + ".join(filter(None, pieces))
+        if first:
+            begin_at(kernel, elements[-1], access.dims[-1], first, columns, edits)
+
+
+def _term(kernel: KernelModule, element: cst.SubscriptElement, step: int) -> str:
+    """Return an index times the distance of its tiles, as text; empty if that is zero."""
+    assert isinstance(element.slice, cst.Index)
+    value, text = element.slice.value, kernel.text(element.slice)
+    known = kernel.constant(value)
+    if known is not None:
+        return str(known * step) if known else ""
+    return f"{step} * {text}" if isinstance(value, cst.Name) or value.lpar else f"{step} * ({text})"
+
+
+def begin_at(
+    kernel: KernelModule, element: cst.SubscriptElement, dim: Dim, first: str, columns: int, edits: Edits
+) -> None:
+    """Let an index over columns begin at ``first``."""
+    index = element.slice
+    if isinstance(index, cst.Slice):
+        if dim.full:
+            edits.replace(*kernel.span(index), f"{first}:{first} + {columns}")
+            return
+        for bound in (index.lower, index.upper):
+            if bound is not None:
+                start, _ = kernel.span(bound)
+                edits.insert(start, f"{first} + ")
+        if index.lower is None:
+            start, _ = kernel.span(index)
+            edits.insert(start, first)
+        return
+    assert isinstance(index, cst.Index)
+    at = index.value.args[0].value if dim.extent is not None and isinstance(index.value, cst.Call) else index.value
+    start, end = kernel.span(at)
+    if kernel.constant(at) == 0:
+        edits.replace(start, end, first)
+    else:
+        edits.insert(start, f"{first} + ")
