@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -31,6 +32,10 @@ from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
 from acceld.targets import ALL_DEVICES
 
 _REMEMBERED = 64
+_MOST_PLACES = 24
+"""Number of places at which one move applies a rule."""
+_MOST_EVERYWHERE = 0.4
+"""Greatest benefit that such a move states."""
 _LINE = re.compile(r", line (\d+)")
 """The line in a rewrite's name."""
 
@@ -103,20 +108,39 @@ def moves(
 
     ``profile`` is the kernel's own. Moves are the same without one, but less is known of what they promise.
     """
+    read = partial(_read, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
     try:
-        kernel = _read(source, api, shapes, dtypes, entry)
+        kernel = read(source)
         found = [(rule, one) for rule in all_rules() if api in rule.apis for one in rule.find(kernel, profile)]
     except RuleRefused:
         return []
-    listed = []
+    listed, promises = [], defaultdict[Rule, list[float]](list)
     for rule, finding in found:
         if finding.rewrite is not None:
-            site = finding.site
+            site, promise = finding.site, rule.promise(finding.site, profile)
+            promises[rule].append(promise)
             for variant in site.variants:
                 step = rewrite_name(site.rule, variant.name, site.line, site.key)
-                promise = rule.promise(site, profile)
                 listed.append(Move(step, site.rule, promise, partial(_moved, finding.rewrite, variant)))
+    for rule, each in promises.items():
+        if rule.everywhere and len(each) > 1:
+            make = partial(_everywhere, rule, source, read)
+            listed.append(Move(f"{rule.name} everywhere", rule.name, min(sum(each), _MOST_EVERYWHERE), make))
     return sorted(listed, key=lambda move: (-move.benefit, move.step))
+
+
+def _everywhere(rule: Rule, source: str, read: Callable[[str], Source]) -> str | None:
+    """Return the kernel after the first variant of the rule at one place after the other; None if it applies at none."""
+    text = source
+    for _ in range(_MOST_PLACES):
+        made = (
+            _moved(one.rewrite, one.site.variants[0]) for one in rule.find(read(text), None) if one.rewrite is not None
+        )
+        changed = next((one for one in made if one not in (None, text)), None)
+        if changed is None:
+            break
+        text = changed
+    return text if text != source else None
 
 
 def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:

@@ -85,6 +85,8 @@ class Rule(ABC):
     """loop_order, tile_width, fusion, engine, spill, dma or mixed."""
     relieves: tuple[str, ...] = ()
     """Engines that get less work. Empty if the benefit does not depend on how busy they are, or already counts it."""
+    everywhere: bool = False
+    """True if a tuner may also apply it at all its places by one move, the first variant at each."""
 
     @abstractmethod
     def find(self, kernel: Source, profile: Profile | None) -> Iterator[Finding]:

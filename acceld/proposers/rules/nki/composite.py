@@ -36,6 +36,7 @@ class CompositeActivation(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "fusion"
     relieves = ("vector", "scalar")
+    everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every such sequence, except a sigmoid that is part of a silu."""

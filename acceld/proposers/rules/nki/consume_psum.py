@@ -31,6 +31,7 @@ class ConsumePsum(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "engine"
     relieves = ("vector", "scalar")
+    everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every such copy."""

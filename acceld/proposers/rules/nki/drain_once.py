@@ -101,6 +101,7 @@ class DrainOnce(Rule):
     apis = frozenset({"nki_legacy"})
     change_class = "tile_width"
     relieves = ("vector", "scalar")
+    everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every loop over such results. If they can not be taken together, the finding has the reason."""

@@ -43,6 +43,7 @@ class FoldScalars(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "fusion"
     relieves = ("vector", "scalar")
+    everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every pair of instructions that can be folded."""

@@ -57,6 +57,7 @@ class ReduceOnce(Rule):
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "tile_width"
     relieves = ("vector",)
+    everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every reduction of parts. If the parts can not be reduced at once, the finding has the reason."""
