@@ -12,6 +12,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 
 from acceld.model import Profile
 
@@ -76,6 +77,14 @@ class Tuned:
     def is_open(self) -> bool:
         """True if some of its moves may not have been tried."""
         return self.moves is None or len(self.tried) < len(self.moves)
+
+
+    @property
+    def reachable_us(self) -> float:
+        """A latency between its own and the busy time of its busiest engine, which later moves may bring it to."""
+        profile = self.timed.profile
+        busiest = max(profile.engines_us.values(), default=0.0) if profile is not None else 0.0
+        return sqrt(self.latency_us * busiest) if busiest else self.latency_us
 
 
 Clock = Callable[[str], Awaitable[Timed | None]]
@@ -158,6 +167,10 @@ def _rank(one: Tuned) -> tuple[float, int, str]:
     return one.latency_us, len(one.steps), one.timed.program_sha256
 
 
+def _reach(one: Tuned) -> tuple[float, int, str]:
+    return one.reachable_us, len(one.steps), one.timed.program_sha256
+
+
 async def promise(tuner: Tuner, root: Tuned) -> None:
     """Try each rule once on the root, then the moves that promise the least latency, over the fastest kernels with
     untried moves.
@@ -166,6 +179,9 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
     and more what the rule's moves saved or lost so far. So a kernel with only weak moves is not preferred to a slower one
     with a promising move. Each further move of a rule on the same kernel promises less, because a rule's moves tend to save
     the same time. For each set of rules, one kernel at a time is extended.
+
+    Every other move is chosen as if kernels took less time the less their busiest engine has to do. Such a kernel may be
+    slow only because its engines wait for each other, which a later step can change.
     """
     saved: defaultdict[str, list[float]] = defaultdict(list)
     firsts: dict[str, int] = {}
@@ -176,32 +192,40 @@ async def promise(tuner: Tuner, root: Tuned) -> None:
         for (one, place), new in zip(tries, await tuner.time(tries), strict=True):
             share = 0.0 if new is None else max(-_WORST, 1.0 - new.latency_us / one.latency_us)
             saved[(await tuner.moves(one))[place].rule].append(share)
-        tries = await _promising(tuner, saved) if tuner.left > 0 else []
+        tries = []
+        for rank in (_rank, _reach):
+            if tuner.left > 0:
+                tries += await _promising(tuner, saved, rank, tries)
 
 
-async def _promising(tuner: Tuner, saved: Mapping[str, Sequence[float]]) -> list[tuple[Tuned, int]]:
+async def _promising(
+    tuner: Tuner,
+    saved: Mapping[str, Sequence[float]],
+    rank: Callable[[Tuned], tuple[float, int, str]],
+    taken: Sequence[tuple[Tuned, int]],
+) -> list[tuple[Tuned, int]]:
     """Return the moves that promise the least latency, after the shares that each rule's moves saved or lost so far."""
-    front = _front(tuner)
+    front = _front(tuner, rank)
     found: list[tuple[float, int, int]] = []
     for number, one in enumerate(front):
         earlier = Counter[str]()
         for place, move in enumerate(await tuner.moves(one)):
-            if place not in one.tried:
+            if place not in one.tried and (one, place) not in taken:
                 seen = saved.get(move.rule, ())
                 share = (_TRUST * move.benefit + sum(seen)) / (_TRUST + len(seen)) * _AGAIN ** earlier[move.rule]
-                found.append((one.latency_us * (1.0 - share), number, place))
+                found.append((rank(one)[0] * (1.0 - share), number, place))
             earlier[move.rule] += 1
-    return [(front[number], place) for _, number, place in sorted(found)[:_ROUND]]
+    return [(front[number], place) for _, number, place in sorted(found)[: _ROUND // 2]]
 
 
-def _front(tuner: Tuner) -> list[Tuned]:
+def _front(tuner: Tuner, rank: Callable[[Tuned], tuple[float, int, str]]) -> list[Tuned]:
     """Return the fastest kernels with untried moves, one for each set of rules.
 
     The same rules at other places or in another order give nearly equal kernels. They would leave no room for a kernel
     that is slower now but one step from a large gain.
     """
     found: dict[frozenset[str], Tuned] = {}
-    for one in tuner.fastest():
+    for one in sorted(tuner.seen.values(), key=rank):
         if one.is_open:
             found.setdefault(frozenset(one.rules), one)
     return list(found.values())[:_FRONT]

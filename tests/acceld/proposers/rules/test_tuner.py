@@ -105,6 +105,32 @@ async def test_a_kernel_that_can_not_be_timed_is_gone_on_from_by_nobody() -> Non
     assert tuner.fastest() == [root] and tuner.left == 50 - 4
 
 
+async def test_a_slow_kernel_whose_engines_have_little_work_is_extended_before_faster_ones_that_are_busy() -> None:
+    asked: list[str] = []
+
+    def either(text: str, profile: Profile | None) -> list[Move]:
+        done = set(text.split())
+        busy = [Move(f"r{n}", f"r{n}", 0.2, partial(str, f"{text} r{n}")) for n in range(9) if f"r{n}" not in done]
+        rare = [Move(one, one, 0.1, partial(str, f"{text} {one}")) for one in "ab" if one not in done]
+        return [*busy, *rare[:1]]
+
+    async def clock(text: str) -> Timed:
+        asked.append(text)
+        done = set(text.split())
+        slow, overlapped = "a" in done, {"a", "b"} <= done
+        latency_us = (5.0 if overlapped else 12.0 if slow else 10.0) - 0.01 * len(done)
+        profile = Profile(
+            Source.SIMULATED, "trn2", "nki_legacy", latency_us, "m", engines_us={"vector": 4.0 if slow else 9.5}
+        )
+        return Timed(latency_us, text, profile)
+
+    tuner = Tuner(clock, either, limit=40)
+    root = await tuner.root("root")
+    assert root is not None
+    await STRATEGIES["promise"](tuner, root)
+    assert {"a", "b"} <= set(tuner.fastest(1)[0].steps)
+
+
 async def simulated(kernel: Kernel) -> Timed | None:
     program = trace(kernel.text, [TensorSpec((128, 1024), "float32")], api="nki_legacy", chip="trn1")
     latency = timeline(program).latency_us
