@@ -77,13 +77,15 @@ dist: $(VENV)/.installed-dev
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+BUILT_FROM := pyproject.toml setup.py acceld/nki/timing/native.pyx
+
+$(VENV)/.installed: $(BUILT_FROM) | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
 	touch $@
 
-$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.installed-dev: $(BUILT_FROM) | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist *.egg-info acceld/nki/timing/native.*.so

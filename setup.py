@@ -1,9 +1,12 @@
-"""Puts prompts/, workloads/, docs/, skills/ and the attacks of the self-test into the wheel as acceld/_data/."""
+"""Puts prompts/, workloads/, docs/, skills/ and the attacks of the self-test into the wheel as acceld/_data/.
+
+It also builds the native part of the performance model. If that fails, the one in Python runs instead.
+"""
 
 import shutil
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
@@ -23,4 +26,17 @@ class BuildWithData(build_py):
             shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "pictures"))
 
 
-setup(cmdclass={"build_py": BuildWithData})
+NATIVE = Extension(
+    "acceld.nki.timing.native",
+    ["acceld/nki/timing/native.pyx"],
+    language="c++",
+    # Without -ffp-contract some processors round differently from Python.
+    extra_compile_args=["-std=c++17", "-O2", "-g0", "-ffp-contract=off"],
+    optional=True,
+)
+
+setup(
+    cmdclass={"build_py": BuildWithData},
+    ext_modules=[NATIVE],
+    options={"build_ext": {"cython_c_in_temp": True}},
+)

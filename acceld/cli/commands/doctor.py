@@ -50,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _show(_try_neuron(arguments), as_json=arguments.json)
     looks: tuple[Callable[[argparse.Namespace], Iterator[Finding]], ...] = (
         _python,
+        _simulator,
         _configuration,
         _state,
         _data,
@@ -133,6 +134,16 @@ def _python(_: argparse.Namespace) -> Iterator[Finding]:
         yield Finding("packages", "fail", f"missing: {', '.join(missing)}", "pip install acceld, in this environment")
     else:
         yield Finding("packages", "ok", "all that acceld needs")
+
+
+def _simulator(_: argparse.Namespace) -> Iterator[Finding]:
+    from acceld.nki.timing import passes
+
+    if passes.COMPILED:
+        yield Finding("simulator", "ok", "its performance model is compiled")
+    else:
+        text = "its performance model runs in Python, which takes about ten times longer"
+        yield Finding("simulator", "note", text, "install a C++ compiler, then acceld again")
 
 
 def _importable(name: str) -> bool:

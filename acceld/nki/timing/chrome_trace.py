@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from acceld.nki.timing.sbuf_allocation import ENGINES
@@ -18,17 +19,18 @@ def chrome_trace(line: Timeline, *, max_slices: int = 200_000) -> dict[str, Any]
         events.append({"ph": "M", "pid": 1, "tid": track, "name": "thread_sort_index", "args": {"sort_index": track}})
     machine, times = line.machine, line.schedule
     if machine is not None and times is not None:
+        slices = zip(machine.engine, machine.kind, times.start_us, machine.busy_us, machine.line, strict=True)
         events.extend(
             {
                 "ph": "X",
                 "pid": 1,
-                "tid": machine.engine[number],
-                "name": machine.kind[number],
-                "cat": ENGINES[machine.engine[number]].value,
-                "ts": round(times.start_us[number], 4),
-                "dur": round(machine.busy_us[number], 4),
-                "args": {"line": machine.line[number]},
+                "tid": engine,
+                "name": kind,
+                "cat": ENGINES[engine].value,
+                "ts": round(start, 4),
+                "dur": round(busy, 4),
+                "args": {"line": line},
             }
-            for number in range(min(len(machine.engine), max_slices))
+            for engine, kind, start, busy, line in islice(slices, max_slices)
         )
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"bound": line.bound, "api": line.api}}

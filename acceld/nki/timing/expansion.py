@@ -12,7 +12,7 @@ import numpy as np
 from acceld.nki.ir.def_use import leaves_result, reads_destination, reduce_command
 from acceld.nki.ir.operations import DTYPE_BYTES, OPS
 from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Loop, LoopKind, Pattern, Program, Space
-from acceld.nki.timing.buffer_pieces import CellAccess, Grid, cell_access, make_grids, values
+from acceld.nki.timing.buffer_pieces import Axes, CellAccess, Grid, cell_access, make_grids, values
 from acceld.nki.timing.compiler_legacy import merged_iterations
 from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, Cost, CostModel, matmul_shape
 
@@ -123,57 +123,90 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
         program = _in_psum(program, left)
         model = replace(model, buffers=program.buffers)
     grids = make_grids(program.buffers, accesses, full)
-    cells = _Cells(model, grids)
-    varying = _varying(nodes)
-    folding = accumulating(node for node, _ in nodes)
     merged = _merged(nodes, model)
-    interned: dict[object, int] = {}
-    costs: dict[object, Cost] = {}
+    making = _Templates(
+        model, place, grids, handed, _varying(nodes) if full else {}, accumulating(node for node, _ in nodes)
+    )
     templates: dict[int, Template] = {}
+    around = _around((), trips)
     for number, (node, loops) in enumerate(nodes):
-        space = tuple((loop.id, trips[loop.id]) for loop in loops)
-        templates[number] = _template(
-            number,
-            node,
-            loops,
-            space,
-            program,
-            model,
-            place,
-            cells,
-            written,
-            interned,
-            costs,
-            handed,
-            varying,
-            folding,
-            merged.get(number, 1),
-        )
+        if loops is not around.loops:
+            around = _around(loops, trips)
+        templates[number] = making.template(number, node, around, merged.get(number, 1))
     return Prepared(program, templates, grids, trips)
 
 
-class _Cells:
-    """Finds the cells of accesses, and a layout that is equal for accesses of equal form.
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """The loops around an instruction, outermost first."""
+
+    loops: tuple[Loop, ...]
+    space: tuple[tuple[int, int], ...]
+    """Loops as (id, expanded iterations)."""
+    executions: int
+    sequential: bool
+
+
+def _around(loops: tuple[Loop, ...], trips: Mapping[int, int]) -> _Around:
+    space = tuple([(loop.id, trips[loop.id]) for loop in loops])
+    executions = prod([count for _, count in space])
+    return _Around(loops, space, executions, any(loop.kind is LoopKind.SEQUENTIAL for loop in loops))
+
+
+class _Operands:
+    """Finds the cells of accesses. It also numbers the forms of accesses: they are of one form if they differ only in
+    their buffers, which are equal, and in where they begin.
 
     Tiles at the same place of equal buffers have the same cells. An unrolled loop has many of them.
     """
 
     def __init__(self, model: CostModel, grids: Mapping[int, Grid]) -> None:
         self.model, self.grids = model, grids
-        self._known: dict[object, tuple[CellAccess, object]] = {}
+        self._numbers: dict[object, int] = {}
+        self._axes = Axes()
+        self._buffers: dict[int, tuple[int, int]] = {}
+        """A number of each buffer, shared by equal ones, and its partition axis; -1 in HBM."""
+        self._cells: dict[object, tuple[CellAccess, object, int]] = {}
+        self._inputs: dict[object, tuple[object, int]] = {}
 
-    def of(self, access: Access, space: tuple[tuple[int, int], ...]) -> tuple[CellAccess, object]:
-        """Return the cells of ``access`` for each point of ``space``, and its layout."""
-        buffer, grid = self.model.buffers[access.buffer], self.grids[access.buffer]
-        key = access.start, access.dims, access.indirect, access.dtype, buffer.dtype, buffer.shape, id(grid), space
-        known = self._known.get(key)
+    def cells(self, access: Access, space: tuple[tuple[int, int], ...]) -> tuple[CellAccess, object, int]:
+        """Return the cells of ``access`` for each point of ``space``, its layout, and the number of its form."""
+        key = self._key(access), access.start, space
+        known = self._cells.get(key)
         if known is None:
+            model, buffer, grid = self.model, self.model.buffers[access.buffer], self.grids[access.buffer]
             cells = cell_access(access, buffer, grid, space)
-            known = self._known[key] = cells, _layout(access, self.model, grid, cells)
-        cells, layout = known
+            layout = _layout(access, model, grid, cells)
+            form = self._number((key[0], layout, cells.partial))
+            known = self._cells[key] = cells, layout, form
+        cells, layout, form = known
         if cells.buffer != access.buffer:
             cells = CellAccess(access.buffer, cells.bases, cells.offsets, cells.partial)
-        return cells, layout
+        return cells, layout, form
+
+    def read_only(self, access: Access) -> tuple[object, int]:
+        """Return the layout of an access to a buffer without cells, and the number of its form."""
+        key = self._key(access)
+        known = self._inputs.get(key)
+        if known is None:
+            known = self._inputs[key] = _input_layout(access, self.model), self._number((key,))
+        return known
+
+    def _key(self, access: Access) -> tuple[object, ...]:
+        """Return what accesses of one form have in common, besides their cells."""
+        found = self._buffers.get(access.buffer)
+        if found is None:
+            one, grid = self.model.buffers[access.buffer], self.grids.get(access.buffer)
+            recast = access.buffer in self.model.recast
+            number = self._number((one.space, one.dtype, one.shape, one.partition_axis, id(grid), recast))
+            axis = -1 if one.space is Space.HBM else one.partition_axis
+            found = self._buffers[access.buffer] = number, axis
+        buffer, axis = found
+        place = access.start[axis].const if axis >= 0 else 0
+        return self._axes.number(access.dims), buffer, access.dtype, access.indirect, place
+
+    def _number(self, key: object) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
 
 
 def iteration_shape(node: Instruction) -> tuple[int, ...]:
@@ -187,102 +220,157 @@ def iteration_shape(node: Instruction) -> tuple[int, ...]:
     return node.dsts[0].shape
 
 
-def _template(
-    number: int,
-    node: Instruction,
-    loops: tuple[Loop, ...],
-    space: tuple[tuple[int, int], ...],
-    program: Program,
-    model: CostModel,
-    place: Engines,
-    cells: _Cells,
-    written: set[int],
-    interned: dict[object, int],
-    cost_table: dict[object, Cost],
-    handed: set[int],
-    varying: Mapping[int, set[int]],
-    folding: frozenset[Engine],
-    merged: int,
-) -> Template:
-    executions = prod(trips for _, trips in space)
-    clears = node.op == "memset" and bool(node.attr("lazy"))
-    if clears:
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What instructions of one form share: they differ only in their buffers, which are equal, and in where their
+    accesses begin.
+    """
+
+    engine: Engine
+    costs: list[Cost]
+    variants: list[int] | None
+    signature: int
+    accumulates: bool
+    first: list[bool] | None
+    stores: bool
+    traffic: tuple[int, int, int, int]
+    invariant_only: bool
+    keeps: list[bool] | None
+    accumulator: Accumulator | None
+    other: list[Cost] | None
+    positions: list[Sequence[object]]
+
+
+class _Templates:
+    """Makes the templates of a program."""
+
+    def __init__(
+        self,
+        model: CostModel,
+        place: Engines,
+        grids: Mapping[int, Grid],
+        handed: set[int],
+        varying: Mapping[int, set[int]],
+        folding: frozenset[Engine],
+    ) -> None:
+        self.model, self.place, self.grids = model, place, grids
+        self.handed, self.varying, self.folding = handed, varying, folding
+        self.operands = _Operands(model, grids)
+        self.forms: dict[object, _Form] = {}
+        self.signatures: dict[object, int] = {}
+        self.costs: dict[object, Cost] = {}
+
+    def template(self, number: int, node: Instruction, around: _Around, merged: int) -> Template:
+        """Return the template of the instruction with this number. One instruction does ``merged`` of its iterations."""
+        space = around.space
+        if node.op == "memset" and node.attr("lazy"):
+            return Template(
+                number, node, Engine.SYNC, [Cost(Engine.SYNC)], None, [], [], [], -1, False, around.executions, None,
+                clears=True,
+            )  # fmt: skip
+        grids, operands = self.grids, self.operands
+        reads: list[CellAccess] = []
+        writes: list[CellAccess] = []
+        inputs: list[tuple[int, list[int]]] = []
+        layouts: list[object] = []
+        forms: list[object] = []
+        for src in node.srcs:
+            if not isinstance(src, Access):
+                layouts.append(src.coefs if isinstance(src, Pattern) else repr(src))
+                forms.append(src if isinstance(src, Pattern) else layouts[-1])
+                continue
+            grid = grids.get(src.buffer)
+            if grid is None:
+                layout, form = operands.read_only(src)
+            else:
+                found, layout, form = operands.cells(src, space)
+                reads.append(found)
+            if grid is None or not grid.exact:
+                inputs.append((src.buffer, self._elements(src, space)))
+            layouts.append(layout)
+            forms.append(form)
+        indirect = False
+        for access in node.accesses:
+            if access.indirect:
+                indirect = True
+                indices = [item.index for item in access.indirect if item.index is not None]
+                reads += [operands.cells(index, space)[0] for index in indices if index.buffer in grids]
+        for dst in node.dsts:
+            found, layout, form = operands.cells(dst, space)
+            writes.append(found)
+            layouts.append(layout)
+            forms.append(form)
+            if found.partial and not grids[dst.buffer].exact:
+                inputs.append((dst.buffer, self._elements(dst, space)))
+        handed = number in self.handed
+        key = node.op, node.engine, node.attrs, node.mask, node.pattern, space, handed, merged, len(node.dsts), *forms
+        made = self.forms.get(key)
+        if made is None:
+            partial = any(one.partial for one in writes)
+            made = self.forms[key] = self._form(node, space, layouts, handed, merged, partial, indirect)
+        within: tuple[int, ...] = ()
+        if made.stores or not node.dsts or not self.model.buffers[node.dsts[0].buffer].scope:
+            pass
+        elif node.op in DMA_OPS:
+            within = _merged_within(node, around.loops, self.model)
+        elif made.costs:  # a loop without iterations has none
+            within = _computed_within(node, made.engine, made.costs[0], self.model, self.varying)
         return Template(
-            number, node, Engine.SYNC, [Cost(Engine.SYNC)], None, [], [], [], -1, False, executions, None, clears=True
-        )
-    engine = place(node, model)
-    buffers, grids = program.buffers, cells.grids
-    reads: list[CellAccess] = []
-    writes: list[CellAccess] = []
-    inputs: list[tuple[int, list[int]]] = []
-    layout: list[object] = []
-    for src in node.srcs:
-        if not isinstance(src, Access):
-            layout.append(src.coefs if isinstance(src, Pattern) else repr(src))
-            continue
-        if src.buffer in written:
-            found, laid_out = cells.of(src, space)
-            reads.append(found)
-            layout.append(laid_out)
-            if not grids[src.buffer].exact:
-                linear = _linear(src, buffers[src.buffer].strides)
-                inputs.append((src.buffer, values(linear, space).tolist()))
-        else:
-            linear = _linear(src, buffers[src.buffer].strides)
-            inputs.append((src.buffer, values(linear, space).tolist()))
-            layout.append(_input_layout(src, model))
-    for access in node.accesses:
-        indices = [item.index for item in access.indirect if item.index is not None]
-        reads += [cells.of(index, space)[0] for index in indices if index.buffer in written]
-    for dst in node.dsts:
-        found, laid_out = cells.of(dst, space)
-        writes.append(found)
-        layout.append(laid_out)
-        if found.partial and not grids[dst.buffer].exact:
-            linear = _linear(dst, buffers[dst.buffer].strides)
-            inputs.append((dst.buffer, values(linear, space).tolist()))
-    variants, shapes = shape_variants(node, space)
-    costs = []
-    for shape in shapes:
-        key = (
-            node.op,
-            node.attrs,
-            engine,
-            shape,
-            number in handed,
-            merged,
-            *(_cost_key(a, model) for a in node.accesses),
-            repr(node.srcs) if node.op == "memset" else "",
-        )
-        cost = cost_table.get(key)
-        if cost is None:
-            cost = cost_table[key] = _priced(node, engine, shape, model, merged, number in handed)
-        costs.append(cost)
-    store = node.op in DMA_OPS and buffers[node.dsts[0].buffer].space is Space.HBM
-    partial = any(w.partial for w in writes)
-    accumulate = any(reads_destination(node, position) for position in range(len(node.dsts)))
-    first = _first(node, space)
-    signature, keeps = -1, _keeps(node, space)
-    shared = node.op not in UNSHARED and not store and node.attr("reduce_cmd") != "reduce"
-    if shared and not any(a.indirect for a in node.accesses):
-        attrs = tuple((k, v) for k, v in node.attrs if k not in ("loops", "hidden"))
-        key2 = (node.op, attrs, tuple(layout), node.pattern and node.pattern.coefs)
-        signature = interned.setdefault(key2, len(interned))
-    within: tuple[int, ...] = ()
-    if node.op in DMA_OPS and not store:
-        within = _merged_within(node, loops, model)
-    elif costs:  # a loop without iterations has none
-        within = _computed_within(node, engine, costs[0], model, varying)
-    return Template(
-        number, node, engine, costs, variants, reads, writes, inputs, signature,
-        accumulate or partial or _writes_in_part(node), executions, first, store, _traffic(node, model),
-        bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=keeps,
-        merged_within=within,
-        sequential=any(loop.kind is LoopKind.SEQUENTIAL for loop in loops),
-        accumulator=_accumulator(node, folding),
-        other=_elsewhere(node, engine, shapes, model, merged),
-        positions=_positions(node, space, keeps),
-    )  # fmt: skip
+            number, node, made.engine, made.costs, made.variants, reads, writes, inputs, made.signature,
+            made.accumulates, around.executions, made.first, made.stores, made.traffic, made.invariant_only,
+            merged_within=within, sequential=around.sequential, keeps=made.keeps, accumulator=made.accumulator,
+            other=made.other, positions=made.positions,
+        )  # fmt: skip
+
+    def _elements(self, access: Access, space: tuple[tuple[int, int], ...]) -> list[int]:
+        """Return the linear number of the first element in each execution."""
+        linear = _linear(access, self.model.buffers[access.buffer].strides)
+        found: list[int] = values(linear, space).tolist() if space else [linear.const]
+        return found
+
+    def _form(
+        self,
+        node: Instruction,
+        space: tuple[tuple[int, int], ...],
+        layouts: list[object],
+        handed: bool,
+        merged: int,
+        partial: bool,
+        indirect: bool,
+    ) -> _Form:
+        model, buffers = self.model, self.model.buffers
+        engine = self.place(node, model)
+        variants, shapes = shape_variants(node, space)
+        costs = []
+        for shape in shapes:
+            key = (
+                node.op,
+                node.attrs,
+                engine,
+                shape,
+                handed,
+                merged,
+                *(_cost_key(a, model) for a in node.accesses),
+                repr(node.srcs) if node.op == "memset" else "",
+            )
+            cost = self.costs.get(key)
+            if cost is None:
+                cost = self.costs[key] = _priced(node, engine, shape, model, merged, handed)
+            costs.append(cost)
+        store = node.op in DMA_OPS and buffers[node.dsts[0].buffer].space is Space.HBM
+        accumulate = any(reads_destination(node, position) for position in range(len(node.dsts)))
+        signature, keeps = -1, _keeps(node, space)
+        shared = node.op not in UNSHARED and not store and node.attr("reduce_cmd") != "reduce"
+        if shared and not indirect:
+            attrs = tuple((k, v) for k, v in node.attrs if k not in ("loops", "hidden"))
+            of = (node.op, attrs, tuple(layouts), node.pattern and node.pattern.coefs)
+            signature = self.signatures.setdefault(of, len(self.signatures))
+        return _Form(
+            engine, costs, variants, signature, accumulate or partial or _writes_in_part(node), _first(node, space),
+            store, _traffic(node, model), bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps,
+            _accumulator(node, self.folding), _elsewhere(node, engine, shapes, model, merged),
+            _positions(node, space, keeps),
+        )  # fmt: skip
 
 
 def _merged(nodes: list[tuple[Instruction, tuple[Loop, ...]]], model: CostModel) -> dict[int, int]:
@@ -432,10 +520,12 @@ def _cost_key(access: Access, model: CostModel) -> object:
 
 
 def _linear(access: Access, strides: tuple[int, ...]) -> Affine:
-    total = access.start[0].scale(strides[0])
-    for start, stride in zip(access.start[1:], strides[1:], strict=True):
-        total = total + start.scale(stride)
-    return total
+    const, moving = 0, Affine()
+    for start, stride in zip(access.start, strides, strict=True):
+        const += start.const * stride
+        if start.terms:
+            moving = moving + Affine(0, start.terms).scale(stride)
+    return moving + const
 
 
 def _layout(access: Access, model: CostModel, grid: Grid, cells: CellAccess) -> object:
@@ -582,7 +672,7 @@ def _handed_over(
     broadcasts to all partitions. In a sequential loop broadcasts are copied to SBUF, as the one measured kernel with
     such a loop shows.
     """
-    if model.params.small_operand_elements == 0:
+    if model.params.small_operand_elements == 0 or not any(_may_stay(node) for node, _ in nodes):
         return set(), set()
     writers: dict[int, list[int]] = defaultdict(list)
     readers: dict[int, list[int]] = defaultdict(list)
@@ -613,7 +703,7 @@ def _handed_over(
             small = movable and prod(tile.shape[tile.partition_axis + 1 :]) * 4 <= model.chip.psum_bank_bytes
             scaled = (
                 writer.op == "tensor_scalar"
-                and writer.engine is Engine.UNKNOWN
+                and _may_stay(writer)
                 and not _keeps_values(made, nodes, only, filled)
                 and place(writer, model) is Engine.SCALAR
             )
@@ -636,6 +726,11 @@ def _handed_over(
             else:
                 left.add(nodes[made][0].dsts[0].buffer)
     return found, left
+
+
+def _may_stay(node: Instruction) -> bool:
+    """Return True for the operations whose results the legacy compiler may leave in PSUM."""
+    return node.op == "broadcast_partition" or (node.op == "tensor_scalar" and node.engine is Engine.UNKNOWN)
 
 
 def _declared_banks(

@@ -15,7 +15,7 @@ over that time, weighted by the occupied rows, is a half. Below that it falls ba
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp
@@ -46,6 +46,18 @@ class Schedule:
     total_us: float
     throttled_us: float = 0.0
     """Additional busy time of the tensor engine at half its rate, in microseconds."""
+
+    def path_us(self, machine: Machine) -> dict[tuple[int, int], float]:
+        """Return the time on the chain of operations that ends last, by line and engine."""
+        spent: dict[tuple[int, int], float] = defaultdict(float)
+        until = max(self.end_us, default=0.0)
+        at = self.end_us.index(until) if self.end_us else -1
+        while at >= 0:
+            begin = self.start_us[at]
+            spent[machine.line[at], machine.engine[at]] += until - begin if begin < until else 0.0
+            until = min(until, begin)
+            at = self.cause[at]
+        return spent
 
 
 def schedule(
@@ -184,9 +196,7 @@ def _queues(quarters: Mapping[int, int], engines: int) -> dict[int, tuple[int, .
 
 def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
     """Return the alternative engines of operations whose usual engine has more work than any other."""
-    work = [0.0] * len(ENGINES)
-    for engine, us in zip(machine.engine, machine.busy_us, strict=True):
-        work[engine] += us
+    work = machine.engine_us()
     busiest = work.index(max(work))
     return {number: choice for number, choice in machine.choices.items() if machine.engine[number] == busiest}
 

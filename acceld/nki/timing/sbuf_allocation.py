@@ -12,7 +12,7 @@ executed as written.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -90,6 +90,20 @@ class Machine:
         self.line.append(line)
         self.kind.append(kind)
         return len(self.engine) - 1
+
+    def engine_us(self) -> list[float]:
+        """Return the busy time of each engine, in the order of :data:`ENGINES`."""
+        busy = [0.0] * len(ENGINES)
+        for engine, us in zip(self.engine, self.busy_us, strict=True):
+            busy[engine] += us
+        return busy
+
+    def line_us(self) -> dict[tuple[int, int], float]:
+        """Return the busy time by line and engine."""
+        busy: dict[tuple[int, int], float] = defaultdict(float)
+        for line, engine, us in zip(self.line, self.engine, self.busy_us, strict=True):
+            busy[line, engine] += us
+        return busy
 
 
 def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpec) -> Machine:
@@ -534,11 +548,13 @@ class _Planner:
     def footprint(self) -> dict[int, float]:
         """Return the bytes of a partition that the distinct values of each instruction node take."""
         stream = self.stream
-        totals: dict[int, float] = {}
+        totals: dict[int, float] = defaultdict(float)
         for event, outs in enumerate(stream.outputs):
             if not stream.repeat[event]:
-                number = stream.templates[event].number
-                totals[number] = totals.get(number, 0.0) + sum([self.bytes[v] for v in outs])
+                total = 0.0  # sum() rounds differently from Python 3.12 on
+                for value in outs:
+                    total += self.bytes[value]
+                totals[stream.templates[event].number] += total
         return totals
 
     def _rows(self, value: int) -> tuple[int, int, int]:

@@ -21,11 +21,12 @@ from acceld.nki.ir.turns import LEFT_OUT, OWN, made, taken
 from acceld.nki.timing import compiler_current, compiler_legacy, cores, uncertainty
 from acceld.nki.timing.cost import QUARTERS, CostModel
 from acceld.nki.timing.expansion import Prepared, prepare, shape_variants
-from acceld.nki.timing.list_schedule import Schedule, schedule
+from acceld.nki.timing.list_schedule import Schedule
 from acceld.nki.timing.loop_fusion import fuse
 from acceld.nki.timing.parameters import PARAMS_VERSION, TimelineParams, default_params
-from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine, plan
-from acceld.nki.timing.value_numbering import Stream, expand
+from acceld.nki.timing.passes import expand, plan, schedule
+from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine
+from acceld.nki.timing.value_numbering import Stream
 
 MAX_EVENTS = 200_000
 """Number of executions that are unrolled in full. Longer programs are extrapolated from two shorter ones."""
@@ -237,9 +238,8 @@ def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
     if _executions(program.body, trips) > MOST_EVENTS:
         return program, found
     _, stream, machine = _planned(program, CostModel.of(program, params), trips)
-    shared = {stream.outputs[event][0] for event, became in enumerate(machine.became) if became == 2}
-    for event, became in enumerate(machine.became):
-        outs = stream.outputs[event]
+    shared = {outs[0] for outs, became in zip(stream.outputs, machine.became, strict=True) if became == 2}
+    for event, (outs, became) in enumerate(zip(stream.outputs, machine.became, strict=True)):
         turn = LEFT_OUT if not became else taken(outs[0]) if became == 2 else OWN
         if became == 1 and outs and outs[0] in shared:
             turn = made(outs[0])
@@ -333,9 +333,7 @@ def _planned(program: Program, model: CostModel, trips: Mapping[int, int]) -> tu
 
 
 def _figures(machine: Machine, times: Schedule) -> dict[str, float]:
-    busy = [0.0] * len(ENGINES)
-    for engine, us in zip(machine.engine, machine.busy_us, strict=True):
-        busy[engine] += us
+    busy = machine.engine_us()
     busy[INDEX[Engine.DMA]] = _dma_busy(machine, busy[INDEX[Engine.DMA]])
     figures = {f"busy.{engine.value}": us for engine, us in zip(ENGINES, busy, strict=True)}
     for name in (
@@ -351,11 +349,11 @@ def _dma_busy(machine: Machine, total_us: float) -> float:
     """Return the busy time of the busiest quarter of the DMA engines, given that of all transfers."""
     if not machine.quarters:
         return total_us
-    busy = [total_us] * QUARTERS
+    busy, times = [total_us] * QUARTERS, machine.busy_us
     for number, bits in machine.quarters.items():
         for at in range(QUARTERS):
             if not bits >> at & 1:
-                busy[at] -= machine.busy_us[number]
+                busy[at] -= times[number]
     return max(busy)
 
 
@@ -480,26 +478,12 @@ def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Ma
 
 def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
     """Return the time on the chain of operations that ends last, by line and engine, longest first."""
-    if not times.end_us:
-        return ()
-    starts, causes, lines, engines = times.start_us, times.cause, machine.line, machine.engine
-    until = max(times.end_us)
-    at = times.end_us.index(until)
-    spent: dict[tuple[int, int], float] = defaultdict(float)
-    while at >= 0:
-        begin = starts[at]
-        spent[lines[at], engines[at]] += until - begin if begin < until else 0.0
-        until = min(until, begin)
-        at = causes[at]
-    steps = [PathStep(line, ENGINES[engine].value, us) for (line, engine), us in spent.items()]
+    steps = [PathStep(line, ENGINES[engine].value, us) for (line, engine), us in times.path_us(machine).items()]
     return tuple(sorted(steps, key=lambda step: (-step.us, step.line, step.engine))[:20])
 
 
 def _hot_spots(machine: Machine, scale: float, latency: float) -> tuple[HotSpot, ...]:
-    spent: dict[tuple[int, int], float] = defaultdict(float)
-    for line, engine, us in zip(machine.line, machine.engine, machine.busy_us, strict=True):
-        spent[line, engine] += us
-    top = sorted(spent.items(), key=lambda item: (-item[1], item[0]))[:10]
+    top = sorted(machine.line_us().items(), key=lambda item: (-item[1], item[0]))[:10]
     return tuple(HotSpot(line, ENGINES[e].value, us * scale, us * scale / latency) for (line, e), us in top)
 
 

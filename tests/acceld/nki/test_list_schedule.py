@@ -1,5 +1,6 @@
 """Start times of operations: engines, copies with a choice of engine, the array's ramp, and transfers in gaps."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,17 @@ from acceld.nki.ir.program import Engine
 from acceld.nki.timing.list_schedule import Schedule, schedule
 from acceld.nki.timing.parameters import LEGACY, LEGACY_LATER
 from acceld.nki.timing.sbuf_allocation import INDEX, Machine
+from tests.acceld.nki.implementations import BOTH, Passes
 
 QUIET = replace(LEGACY, semaphore_us=0.0, dma_latency_us=0.0)
 """No latency between operations, so times are sums."""
+
+
+@pytest.fixture(autouse=True, scope="module", params=BOTH)
+def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run every test with each implementation."""
+    given: Passes = request.param
+    yield from given.used_in(globals())
 
 
 def machine(*operations: tuple[Engine, float, tuple[int, ...]]) -> Machine:

@@ -1,6 +1,7 @@
 """The timeline follows from a program's structure: merging, SBUF allocation, spills, overlap, monotonicity."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,10 +14,18 @@ from acceld.nki.timing.chrome_trace import chrome_trace
 from acceld.nki.timing.parameters import CURRENT, FITTED, LEGACY, TimelineParams
 from acceld.nki.timing.timeline import FIGURE_CLASS, Timeline, timeline
 from acceld.nki.timing.uncertainty import INTERVALS, bound_of
+from tests.acceld.nki.implementations import BOTH, Passes
 from tests.acceld.nki.tiles import Writer, tile, times
 
 ROW = 128 * 512 * 4
 """Bytes of one 128 x 512 float32 tile."""
+
+
+@pytest.fixture(autouse=True, scope="module", params=BOTH)
+def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run every test with each implementation of the passes."""
+    given: Passes = request.param
+    yield from given.used_in(vars(timeline_module))
 
 
 def streaming(tiles: int, columns: int = 512, *, chip: str = "trn1", api: str = "nki_legacy") -> Program:

@@ -5,8 +5,10 @@ The reference keeps, for each tile, the expression it holds, and shares no code 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +20,7 @@ from acceld.nki.timing.expansion import prepare
 from acceld.nki.timing.parameters import LEGACY
 from acceld.nki.timing.sbuf_allocation import ENGINES, Machine, plan
 from acceld.nki.timing.value_numbering import Stream, expand
+from tests.acceld.nki.implementations import BOTH, Passes
 from tests.acceld.nki.tiles import Writer, tile, times
 
 COLUMNS = 1024
@@ -26,6 +29,13 @@ ROW = 4 * COLUMNS
 TILES, SOURCES = 6, 4
 SMALL = replace(chip_spec("trn1"), sbuf_bytes_per_partition=LEGACY.sbuf_reserved_bytes + 3 * ROW)
 """A chip on which three tiles fit: exactly those of one addition."""
+
+
+@pytest.fixture(autouse=True, scope="module", params=BOTH)
+def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run every test with each implementation."""
+    given: Passes = request.param
+    yield from given.used_in(globals())
 
 
 @dataclass(frozen=True)
