@@ -30,13 +30,15 @@ NATIVE = Extension(
     "acceld.nki.timing.native",
     ["acceld/nki/timing/native.pyx"],
     language="c++",
-    # Without -ffp-contract some processors round differently from Python.
-    extra_compile_args=["-std=c++17", "-O2", "-g0", "-ffp-contract=off"],
+    define_macros=[("Py_LIMITED_API", "0x030B0000")],
+    py_limited_api=True,  # one wheel for every Python
+    # Without -ffp-contract=off some processors would round differently from Python.
+    extra_compile_args=["-std=c++17", "-O2", "-g0", "-fwrapv", "-ffp-contract=off"],
     optional=True,
 )
 
 setup(
     cmdclass={"build_py": BuildWithData},
     ext_modules=[NATIVE],
-    options={"build_ext": {"cython_c_in_temp": True}},
+    options={"build_ext": {"cython_c_in_temp": True}, "bdist_wheel": {"py_limited_api": "cp311"}},
 )
