@@ -57,21 +57,21 @@ class Grid:
 
 
 class Axes:
-    """Numbers the axes of a program's tiles: equal ones have one number. It is faster than comparing them, because a
-    decoded program has few distinct ones.
+    """Numbers the axes of tiles: equal ones have the same number. A decoded program has few distinct ones, so this is
+    faster than comparing them.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[TileDim, ...], int] = {}
-        self._seen: dict[int, int] = {}
-        """Numbers by identity. The program keeps its axes, so that no others get it."""
+        self._seen: dict[int, tuple[tuple[TileDim, ...], int]] = {}
+        """Axes and their number, by identity. They are kept, so that no others get it."""
 
     def number(self, axes: tuple[TileDim, ...]) -> int:
         """Return the number of a tile's axes."""
         found = self._seen.get(id(axes))
         if found is None:
-            found = self._seen[id(axes)] = self._numbers.setdefault(axes, len(self._numbers))
-        return found
+            found = self._seen[id(axes)] = axes, self._numbers.setdefault(axes, len(self._numbers))
+        return found[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,9 @@ def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
             turn = made(outs[0])
         if turn != OWN:
             template = stream.templates[event]
-            found.setdefault(template.number, [OWN] * template.executions)[stream.turn[event]] = turn
+            if template.number not in found:
+                found[template.number] = [OWN] * template.executions
+            found[template.number][stream.turn[event]] = turn
     return program, found
 
 
