@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceld.nki.implementations import compiled
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -50,6 +52,12 @@ def test_the_wheel_has_packages_and_data_and_no_tests(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"acceld"}
     assert not [name for name in names if name.startswith("tests") or "__pycache__" in name]
+
+
+@compiled
+def test_the_wheel_has_compiled_passes_for_every_python_of_this_platform(wheel: Path) -> None:
+    assert "-abi3-" in wheel.name
+    assert "acceld/nki/timing/native.abi3.so" in zipfile.ZipFile(wheel).namelist()
 
 
 @pytest.mark.slow
