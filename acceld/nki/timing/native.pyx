@@ -16,6 +16,7 @@ from libc.math cimport exp
 
 from acceld.nki.ir.program import Engine, Loop, Space
 from acceld.nki.timing import list_schedule, sbuf_allocation, value_numbering
+from acceld.nki.timing.cost import DMA_OPS
 from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX
 
 cdef extern from * nogil:
@@ -251,7 +252,7 @@ ctypedef long long Number
 
 # Unroll and number values: acceld.nki.timing.value_numbering
 
-cdef int PLACES = value_numbering.PLACES
+cdef object _SBUF = Space.SBUF, _PSUM = Space.PSUM, _HBM = Space.HBM  # members of an enumeration are slow to read
 
 cdef struct Values:  # consecutive ones
     int first
@@ -262,8 +263,7 @@ cdef struct Place:  # of a cell's value
     Number distance
     int number  # of the instruction that wrote the cell; -1 if the value lies in the cell
 
-cdef struct Turns:  # the newest values written to a place
-    int count
+cdef struct Turns:  # the newest values written to each of the places (value_numbering.PLACES is two)
     Values older
     Values newer
 
@@ -521,13 +521,14 @@ cdef class _Expander:
             return site
         site.reads = [_Cells(access, self.buffers) for access in <list>template.reads]
         site.writes = [_Cells(access, self.buffers) for access in <list>template.writes]
-        loaded = template.is_load
+        site.stores, site.sequential = template.is_store, template.sequential
+        loaded = not site.stores and template.instruction.op in DMA_OPS
         for access in <list>template.writes:
             grid, space = self.prepared.grids[access.buffer], buffers[access.buffer].space
             self._kind(site, grid.cell_bytes, grid.row_bytes, space, loaded)
         accumulator = template.accumulator
         if accumulator is not None:
-            self._kind(site, 0.0, 0, Space.HBM, False)
+            self._kind(site, 0.0, 0, _HBM, False)
             site.accumulator = self.accumulators.setdefault(accumulator.engine, _Accumulators())
             site.partitions, site.folds = accumulator.partitions, accumulator.reads
         site.signature = -1
@@ -539,7 +540,6 @@ cdef class _Expander:
         for loop in template.merged_within:
             site.within.push_back(self._loop(loop))
         site.in_place = template.number in self.in_place
-        site.stores, site.sequential = template.is_store, template.sequential
         site.accumulates, site.invariant_only = template.accumulates, template.invariant_only
         return site
 
@@ -547,7 +547,7 @@ cdef class _Expander:
         """Note the kind of a value that the site writes."""
         cdef Kind kind
         kind.site, kind.bytes, kind.row, kind.loaded = site.index, size, row, loaded
-        kind.in_sbuf, kind.in_psum = space is Space.SBUF, space is Space.PSUM
+        kind.in_sbuf, kind.in_psum = space is _SBUF, space is _PSUM
         site.kinds.push_back(self.stream.kinds.next())
         self.stream.kinds.push_back(kind)
         self.stream.spaces.append(space)
@@ -781,7 +781,7 @@ cdef class _Expander:
         return made
 
     cdef int _rotated(self, _Site site, Py_ssize_t at, Event &event) except -1:
-        """Note the values that this execution overwrites: those that the buffer held :data:`PLACES` writes before."""
+        """Note the values that this execution overwrites: those that the buffer held two writes before."""
         cdef _Cells access = <_Cells>site.writes[0]
         cdef Turns turns
         cdef int place
@@ -793,11 +793,9 @@ cdef class _Expander:
         self.key.push_back(access.buffer.number)
         self.key.push_back(access.bases[at])
         if not self.places.get(self.key, turns):
-            turns.count = 0
-        if turns.count == PLACES:
-            for place in range(turns.older.count):
-                self.stream.replaced.push_back(turns.older.first + place)
-        turns.count = min(turns.count + 1, PLACES)  # two
+            turns.older.count = turns.newer.count = 0
+        for place in range(turns.older.count):
+            self.stream.replaced.push_back(turns.older.first + place)
         turns.older, turns.newer = turns.newer, event.outs
         self.places.put(self.key, turns)
         return 0
@@ -1110,6 +1108,8 @@ cdef class _Planner:
     cdef double sbuf_peak
     cdef double psum_peak
     cdef Table[Operation] executed  # operations of all sites
+    cdef Table[Operation] of_costs
+    cdef dict cost_numbers  # position of each cost in `of_costs`, by its identity
     cdef Vector[int] first_operation  # of each site
     cdef Vector[int] operation_count
     cdef Table[Added] added
@@ -1158,7 +1158,7 @@ cdef class _Planner:
 
     def __init__(self, _Events stream, model, params, chip):
         cdef int values = stream.value_kind.next()
-        self.stream, self.model, self.operations = stream, model, _Operations()
+        self.stream, self.model, self.operations, self.cost_numbers = stream, model, _Operations(), {}
         self.eliminate_dead, self.spills = params.eliminate_dead, params.spills
         self.limit = float(chip.sbuf_bytes_per_partition - params.sbuf_reserved_bytes)
         self.psum_limit, self.sbuf_bytes = chip.psum_bytes_per_partition, chip.sbuf_bytes_per_partition
@@ -1188,8 +1188,7 @@ cdef class _Planner:
         cdef _Operations operations = self.operations
         cdef _Site site
         cdef Operation made
-        cdef Added added
-        cdef int at
+        cdef int at, line, name
         self.copy, self.turn = operations.kind_number("copy"), operations.kind_number("turn")
         self.psum_spill, self.reload = operations.kind_number("psum_spill"), operations.kind_number("reload")
         self.spill_save = operations.kind_number("spill_save")
@@ -1204,21 +1203,32 @@ cdef class _Planner:
             self.first_operation[site.index] = self.executed.next()
             self.operation_count[site.index] = len(site.template.costs)
             instruction, others = site.template.instruction, site.template.other
-            made.line = operations.line_number(instruction.line)
-            made.name = operations.kind_number(instruction.op)
-            made.before = site.template.is_store
+            line, name = operations.line_number(instruction.line), operations.kind_number(instruction.op)
             for at, cost in enumerate(<list>site.template.costs):
-                made.engine, made.busy_us, made.rows = INDEX[cost.engine], cost.busy_us, cost.rows
-                made.quarters, made.other, made.other_us = cost.quarters, -1, 0.0
+                made = self._operation(cost)
+                made.line, made.name, made.before = line, name, site.stores
                 if others is not None:
                     made.other, made.other_us = INDEX[others[at].engine], others[at].busy_us
-                made.added, made.added_count, made.added_us = self.added.next(), len(cost.added), cost.added_us
-                for engine, us in cost.added:
-                    added.engine, added.us = INDEX[engine], us
-                    self.added.push_back(added)
                 made.alone = not made.added_count and made.other < 0 and made.rows >= 1.0 and not made.quarters
                 self.executed.push_back(made)
         return 0
+
+    cdef Operation _operation(self, cost) except *:
+        """Return an operation with what follows from its cost, which instructions of equal form share."""
+        cdef Operation made
+        cdef Added added
+        if id(cost) in self.cost_numbers:
+            return self.of_costs.at(self.cost_numbers[id(cost)])
+        made.engine, made.busy_us, made.rows = INDEX[cost.engine], cost.busy_us, cost.rows
+        made.quarters, made.other, made.other_us = cost.quarters, -1, 0.0
+        made.added, made.added_count, made.added_us = self.added.next(), len(cost.added), cost.added_us
+        made.line = made.name = made.before = made.alone = 0
+        for engine, us in cost.added:
+            added.engine, added.us = INDEX[engine], us
+            self.added.push_back(added)
+        self.cost_numbers[id(cost)] = self.of_costs.next()
+        self.of_costs.push_back(made)
+        return made
 
     cdef int _read_kinds(self, chip) except -1:
         """Note what treating values depends on, and the PSUM space that the tiles of each line rotate in."""
@@ -1258,8 +1268,7 @@ cdef class _Planner:
         """Emit all operations and return the machine."""
         cdef _Events stream = self.stream
         cdef Event event
-        cdef int number, at, value, depth
-        cdef bint missing
+        cdef int number, at
         for number in range(stream.events.next()):
             if not number & 0xFFFF:
                 PyErr_CheckSignals()
@@ -1270,22 +1279,8 @@ cdef class _Planner:
                     self._execute(number)
                 else:
                     self.became[number] = 2
-                    missing = False
-                    for value in range(event.outs.first, event.outs.first + event.outs.count):
-                        missing = missing or (not self.resident[value] and self.saved[value] < 0)
-                    if missing:
-                        depth = 0
-                        for at in range(event.operands):
-                            value = stream.ins[event.ins + at]
-                            if not self.resident[value]:
-                                depth = max(depth, self.depth[value])
-                        depth += 1
-                        for value in range(event.outs.first, event.outs.first + event.outs.count):
-                            if not self.resident[value] and self.saved[value] < 0:
-                                self.pending[value] = number
-                                self.depth[value] = depth
-                        if depth > MAX_PENDING:
-                            self._execute(number)
+                    if self._postpone(number, event) > MAX_PENDING:
+                        self._execute(number)
             for at in range(event.operands):
                 self._advance(stream.ins[event.ins + at], self.next_in[event.ins + at])
             for at in range(event.outs.count):
@@ -1293,6 +1288,24 @@ cdef class _Planner:
         machine = Machine(self.operations)
         self._count(machine)
         return machine
+
+    cdef int _postpone(self, int number, Event &event) except -1:
+        """Note that a repeat defines those of its values that are nowhere. Return the length of the chain of pending
+        repeats, 0 if all are somewhere.
+        """
+        cdef int depth = 0, at, value, operand
+        for value in range(event.outs.first, event.outs.first + event.outs.count):
+            if self.resident[value] or self.saved[value] >= 0:
+                continue
+            if not depth:
+                for at in range(event.operands):
+                    operand = self.stream.ins[event.ins + at]
+                    if not self.resident[operand]:
+                        depth = max(depth, self.depth[operand])
+                depth += 1
+            self.pending[value] = number
+            self.depth[value] = depth
+        return depth
 
     cdef int _read_backwards(self) except -1:
         """Note the next uses of each event's operands and results, and whether its results reach a store."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from acceld.chips import API_CHIPS, ChipSpec, chip_spec
 from acceld.nki.frontend.tracing import TensorSpec, trace
-from acceld.nki.ir.program import Program
+from acceld.nki.ir.program import Affine, Engine, LoopKind, Program, Role
 from acceld.nki.timing import compiler_current, compiler_legacy, passes
 from acceld.nki.timing import timeline as timeline_module
 from acceld.nki.timing.cost import CostModel
@@ -30,6 +30,7 @@ from tests.acceld.nki.random_programs import case
 from tests.acceld.nki.test_fuzzed_prices import Statement
 from tests.acceld.nki.test_timeline import streaming
 from tests.acceld.nki.test_value_numbering import SMALL, STEPS, Step
+from tests.acceld.nki.tiles import Writer, tile, times
 
 pytestmark = compiled
 SEEDS = st.integers(0, 2**32)
@@ -133,6 +134,25 @@ def _own() -> list[tuple[kernels.Kernel, str]]:
 def test_baselines(kernel: kernels.Kernel, chip: str) -> None:
     mine, expected = of_each(replace(kernel, chip=chip).program())
     assert mine == expected
+
+
+def recomputed(links: int) -> Program:
+    """Compute the same chain of tiles, more than SBUF holds, in each of three passes, and store its last one."""
+    w = Writer()
+    source, target = w.hbm(128, 512), w.hbm(128, 3 * 512, role=Role.OUTPUT)
+    with w.loop("again", 3, LoopKind.AFFINE) as again:
+        chain = w.sbuf(links + 1, 128, 512, axis=1)
+        w.load(tile(chain, 0), tile(source))
+        with w.loop("k", links, LoopKind.AFFINE) as k:
+            here, there = (tile(chain, Affine(first, ((k.id, 1),))) for first in (0, 1))
+            w.do("activation", there, here, 0.0, 1.0, engine=Engine.SCALAR, func="exp")
+        w.store(tile(target, (0, 128), (times(again.id, 512), 512)), tile(chain, links))
+    return w.done()
+
+
+@pytest.mark.parametrize("links", [90, 110, 150, 320])
+def test_long_chains_of_postponed_repeats(links: int) -> None:
+    assert_same_passes(recomputed(links), replace(LEGACY, merged_iterations=0), chip_spec("trn1"))
 
 
 def test_programs_that_are_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
