@@ -222,7 +222,7 @@ def iteration_shape(node: Instruction) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What instructions of one form share: they differ only in their buffers, which are equal, and in where their
+    """Hold what instructions of one form share: they differ only in their buffers, which are equal, and in where their
     accesses begin.
     """
 
