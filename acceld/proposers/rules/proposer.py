@@ -25,7 +25,7 @@ from acceld.proposers.interface import (
 )
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.nki.source.branches import decided
-from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.reading import kernel_module
 from acceld.proposers.rules.nki.source.spelling import spelled_out
 from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant, rewrite_name
 from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
@@ -155,7 +155,7 @@ def _read(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> 
     for device in ALL_DEVICES:
         if api in device.readers:
             return plugins.named(device.readers[api])(source, api, shapes)
-    return decided(KernelModule(spelled_out(source), api, shapes, dtypes, entry=entry))
+    return decided(kernel_module(spelled_out(source), api, shapes, dtypes, entry))
 
 
 class RulesProposer:

@@ -78,7 +78,6 @@ class Tuned:
         """True if some of its moves may not have been tried."""
         return self.moves is None or len(self.tried) < len(self.moves)
 
-
     @property
     def reachable_us(self) -> float:
         """A latency between its own and the busy time of its busiest engine, which later moves may bring it to."""

@@ -36,6 +36,15 @@ from acceld.proposers.rules.records import RuleRefused
 _SETTINGS: Mapping[str, bool | None] = {"True": True, "False": False, "None": None}
 
 
+class _Wrapper(MetadataWrapper):
+    """Finds the positions of nodes. libcst then visits the whole module for no visitor, which takes longer than that."""
+
+    def visit_batched(self, visitors: Iterable[object], *_: object, **__: object) -> cst.Module:
+        """Visit nothing."""
+        assert not list(visitors)
+        return self.module
+
+
 class SourceReader(ExpressionReader):
     """A parsed kernel. Raises RuleRefused if there is no kernel function or the source does not parse.
 
@@ -54,7 +63,7 @@ class SourceReader(ExpressionReader):
     ) -> None:
         self.api = api
         try:
-            wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
+            wrapper = _Wrapper(cst.parse_module(source), unsafe_skip_copy=True)
         except cst.ParserSyntaxError as error:
             raise RuleRefused(f"the source does not parse: {error}") from error
         super().__init__(source, wrapper.module)
@@ -64,11 +73,11 @@ class SourceReader(ExpressionReader):
         self.parameters = [p.name.value for p in parameters]
         self.shapes = dict(zip(self.parameters, shapes, strict=False))
         self.dtypes = dict(zip(self.parameters, dtypes, strict=False))
-        self._bound = Counter(_bound_names(self.function.body))
-        self._counted = frozenset(_counted_names(self.function.body))
+        bound, counted = _bound_names(self.function.body)
+        self._bound, self._counted = Counter(bound), frozenset(counted)
         if shapes:  # all arguments are known, so that the other parameters have their defaults
             self._constants((p.name.value, p.default) for p in parameters[len(shapes) :] if p.default is not None)
-        self._constants(_module_names(self.module))
+        self._constants(_module_names(self.module, self.function.body, bound))
         self._bound.update(self.parameters)
         self.items: list[Item] = self._body(self.function.body, None)
 
@@ -342,24 +351,34 @@ class SourceReader(ExpressionReader):
         return found
 
 
-def _bound_names(node: cst.CSTNode) -> Iterator[str]:
-    """Yield the names that a function's statements bind, each time they do. ``tile += x`` binds nothing new."""
-    if isinstance(node, cst.AssignTarget | cst.AnnAssign | cst.For | cst.NamedExpr | cst.CompFor):
-        yield from _plain_names(node.target)
-    elif isinstance(node, cst.AsName):
-        yield from _plain_names(node.name)
-    elif isinstance(node, cst.FunctionDef | cst.ClassDef):
-        yield node.name.value
-    for child in below(node):
-        yield from _bound_names(child)
+def _bound_names(node: cst.CSTNode, without: cst.CSTNode | None = None) -> tuple[list[str], list[str]]:
+    """Return the names that statements bind, each time they do, and those of augmented assignments such as ``n += 1``.
+
+    ``tile += x`` binds nothing new. Nothing below the node ``without`` counts.
+    """
+    bound: list[str] = []
+    counted: list[str] = []
+
+    def walk(one: cst.CSTNode) -> None:
+        match one:
+            case cst.AssignTarget() | cst.AnnAssign() | cst.For() | cst.NamedExpr() | cst.CompFor():
+                bound.extend(_plain_names(one.target))
+            case cst.AsName():
+                bound.extend(_plain_names(one.name))
+            case cst.FunctionDef() | cst.ClassDef():
+                bound.append(one.name.value)
+            case cst.AugAssign():
+                counted.extend(_plain_names(one.target))
+        for child in below(one):
+            if type(child) not in _LEAVES and child is not without:
+                walk(child)
+
+    walk(node)
+    return bound, counted
 
 
-def _counted_names(node: cst.CSTNode) -> Iterator[str]:
-    """Yield the names of augmented assignments such as ``count += 1``."""
-    if isinstance(node, cst.AugAssign):
-        yield from _plain_names(node.target)
-    for child in below(node):
-        yield from _counted_names(child)
+_LEAVES = frozenset({cst.Name, cst.Integer, cst.Float, cst.SimpleString, cst.Add, cst.Multiply, cst.AssignEqual})
+"""Frequent nodes that bind nothing."""
 
 
 def _plain_names(target: cst.CSTNode) -> Iterator[str]:
@@ -370,9 +389,11 @@ def _plain_names(target: cst.CSTNode) -> Iterator[str]:
             yield from _plain_names(child)
 
 
-def _module_names(module: cst.Module) -> list[tuple[str, cst.BaseExpression]]:
-    """Return the names that a module's own statements bind once, with their values."""
-    count = Counter(_bound_names(module))
+def _module_names(module: cst.Module, body: cst.CSTNode, bound: Sequence[str]) -> list[tuple[str, cst.BaseExpression]]:
+    """Return the names that a module's own statements bind once, with their values. ``bound`` are those of the function
+    with this ``body``.
+    """
+    count = Counter([*bound, *_bound_names(module, without=body)[0]])
     found = []
     for line in module.body:
         if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:

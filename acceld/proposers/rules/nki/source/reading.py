@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import libcst as cst
 
@@ -19,9 +19,9 @@ class KernelModule(SourceReader):
 
     def reread(self, source: str) -> KernelModule:
         """Read another source of the same kernel, with the same arguments."""
-        shapes = [self.shapes[name] for name in self.parameters if name in self.shapes]
-        dtypes = [self.dtypes[name] for name in self.parameters if name in self.dtypes]
-        return KernelModule(source, self.api, shapes, dtypes, entry=self.function.name.value)
+        shapes = tuple(self.shapes[name] for name in self.parameters if name in self.shapes)
+        dtypes = tuple(self.dtypes[name] for name in self.parameters if name in self.dtypes)
+        return kernel_module(source, self.api, shapes, dtypes, self.function.name.value)
 
     @cached_property
     def _asked(self) -> set[str]:
@@ -204,3 +204,11 @@ class KernelModule(SourceReader):
     def opname(self, node: cst.BaseExpression | None) -> str:
         """Return an operator's own name: ``multiply`` for ``nl.multiply`` or ``np.multiply``; empty if there is none."""
         return "" if node is None else self.text(node).rsplit(".", 1)[-1]
+
+
+@lru_cache(maxsize=64)
+def kernel_module(
+    source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...], dtypes: tuple[str, ...], entry: str
+) -> KernelModule:
+    """Read a source, or return what was read before: rewrites in several steps read the same text again and again."""
+    return KernelModule(source, api, shapes, dtypes, entry=entry)
