@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     Change = Callable[[NDArray[Any], Argument, np.random.Generator], NDArray[Any]]
 
+Room = Callable[[int], "NDArray[Any]"]
+"""Returns an array for the argument at a position, to be filled."""
+
 PAPER_SEEDS = (0, 21, 42, 63, 84)
 """The seeds of the published gate."""
 _INTEGER_LIMIT = 2
@@ -32,13 +35,16 @@ def supported_distributions(workload: Workload) -> list[str]:
     return [name for name in DISTRIBUTIONS if workload.distributions[name].declared]
 
 
-def make_inputs(workload: Workload, seed: int | None, distribution: str = "own", dtype: Any = None) -> list[Any]:
+def make_inputs(
+    workload: Workload, seed: int | None, distribution: str = "own", dtype: Any = None, room: Room | None = None
+) -> list[Any]:
     """Return the workload's inputs in order and in the reference's layout, scalars as Python numbers.
 
     ``seed`` None draws from the operating system; the same seed gives the same inputs. ``own`` seeds numpy's global
     generator as the published workloads do (so :data:`PAPER_SEEDS` give the published inputs) and puts its state
     back. If the workload's other inputs may be ``drawn``, it does so for these seeds only. ``dtype``, if given, replaces
-    the type of every floating-point array after drawing.
+    the type of every floating-point array after drawing. Arrays that are drawn as they are returned are put into what
+    ``room`` gives for them, if it is given.
 
     Raises WorkloadError for an unknown distribution or one the workload refuses.
     """
@@ -52,7 +58,7 @@ def make_inputs(workload: Workload, seed: int | None, distribution: str = "own",
         raise WorkloadError(f"workload {workload.name!r} refuses {distribution!r} inputs: {state.reason}")
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    own = _own(workload, seed)
+    own = _own(workload, seed, room if distribution == "own" and dtype is None else None)
     rng = np.random.default_rng([seed, list(DISTRIBUTIONS).index(distribution)])
     change = _changes().get(distribution)
     made: list[Any] = []
@@ -68,7 +74,7 @@ def make_inputs(workload: Workload, seed: int | None, distribution: str = "own",
     return made
 
 
-def _own(workload: Workload, seed: int) -> Sequence[Any]:
+def _own(workload: Workload, seed: int, room: Room | None) -> Sequence[Any]:
     import numpy as np
 
     reference = load_reference(workload.reference) if workload.reference else None
@@ -76,7 +82,7 @@ def _own(workload: Workload, seed: int) -> Sequence[Any]:
         with np.load(workload.sample, allow_pickle=False) as sample:
             return [a.value if a.is_scalar else sample[a.name] for a in workload.arguments]
     if workload.drawn and seed not in PAPER_SEEDS:
-        return _drawn(workload, seed)
+        return _drawn(workload, seed, room)
     if reference is None or reference.get_inputs is None or workload.reshaped:
         rng = np.random.default_rng(seed)
         drawn: dict[str, Any] = {}
@@ -138,7 +144,7 @@ def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator)
     return made.reshape(argument.shape)
 
 
-def _drawn(workload: Workload, seed: int) -> list[Any]:
+def _drawn(workload: Workload, seed: int, room: Room | None) -> list[Any]:
     """Return the inputs. Each part of an array has a generator of its own, so that several cores can draw."""
     import numpy as np
 
@@ -149,7 +155,8 @@ def _drawn(workload: Workload, seed: int) -> list[Any]:
         if argument.is_scalar:
             made[argument.name] = argument.value
         elif how is not None and how.kind in _CONTINUOUS:
-            array = made[argument.name] = np.empty(argument.shape, numpy_dtype(argument.dtype))
+            empty = room(position) if room else np.empty(argument.shape, numpy_dtype(argument.dtype))
+            array = made[argument.name] = empty
             flat = array.reshape(-1)
             for number, start in enumerate(range(0, flat.size, _SHARE)):
                 parts.append((how, flat[start : start + _SHARE], (seed, position, number)))

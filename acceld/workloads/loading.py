@@ -254,7 +254,7 @@ def _argument(name: str, table: _Table, values: Mapping[str, int]) -> Argument:
         if not isinstance(value, int | float):
             raise table.fail("value", f"must be a number, not {value!r}")
         return Argument(name, value=value)
-    table.only(("shape", "dtype", "distribution", "kernel_shape"))
+    table.only(("shape", "dtype", "distribution", "kernel_shape", "whole"))
     shape = table.extents("shape", values)
     return Argument(
         name,
@@ -264,6 +264,7 @@ def _argument(name: str, table: _Table, values: Mapping[str, int]) -> Argument:
         None,
         _kernel_shape(table, shape, values),
         table.axes("shape"),
+        table.flag("whole"),
     )
 
 
@@ -314,8 +315,8 @@ def _outputs(table: _Table, values: Mapping[str, int]) -> tuple[Output, ...]:
 def _rows(top: _Table, outputs: Iterable[Output]) -> tuple[str, ...]:
     rows = top.texts("rows")
     for output in outputs:
-        if rows and (output.axes[: len(rows)] != rows or len(output.axes) == len(rows)):
-            raise top.fail("rows", f"are {list(rows)}, which must be the first axes of output {output.name!r}, not all")
+        if len(set(rows)) < len(rows) or any(output.axes.count(axis) != 1 for axis in rows):
+            raise top.fail("rows", f"are {list(rows)}, each of which must be one axis of output {output.name!r}")
     return rows
 
 

@@ -105,6 +105,17 @@ def as_float64(value: Any) -> Any:
     return value
 
 
+def as_float32(value: Any, *, copy: bool = False) -> Any:
+    """Return a floating-point array in float32, the same array if it is and no ``copy`` is asked for; anything else as it
+    is.
+    """
+    import numpy as np
+
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "iub":
+        return value.astype(np.float32, copy=copy)
+    return value
+
+
 def kernel_inputs(workload: Workload, inputs: Sequence[Any]) -> list[Any]:
     """Return ``inputs`` in the kernel's layout."""
     reference = reference_of(workload) if workload.reference else None

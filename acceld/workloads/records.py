@@ -113,6 +113,8 @@ class Argument:
     """Shape in the kernel's layout, with the same elements in the same order as ``shape``."""
     axes: tuple[str, ...] = ()
     """Each extent of ``shape`` in the file's notation: a symbol, an expression or a number."""
+    whole: bool = False
+    """True if every block of rows of the outputs needs all of the argument."""
 
     def __post_init__(self) -> None:
         if (self.value is None) == (self.distribution is None):
@@ -270,7 +272,7 @@ class Workload:
     inputs.
     """
     rows: tuple[str, ...] = ()
-    """Leading axes of every output along which the reference may be computed block by block."""
+    """Axes of every output along which the reference may be computed block by block."""
 
     @property
     def dtype(self) -> str:

@@ -1,7 +1,7 @@
 """Compute a reference block by block of rows: less memory, and a block on each core.
 
-A workload says along which axes that can be done: ``rows = ["M"]`` means that a row of every output depends on no other
-row of the arguments that have the axis M.
+A workload says along which axes that can be done: ``rows = ["M"]`` means that an index of M of every output depends on no
+other index of the arguments that have the axis M, unless these are given whole.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from acceld.cores import THREADS
 from acceld.workloads.oracle import called, reference_of
-from acceld.workloads.records import Output, Workload
+from acceld.workloads.records import Argument, Output, Workload
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 _MOST_ELEMENTS = 3 << 20
@@ -25,18 +26,18 @@ the system for arrays from 32 MiB on each time, and the system clears them.
 """
 _LEAST_ELEMENTS = 1 << 19
 """Number of elements from which on a block is worth a thread of its own."""
-_BLOCKS_PER_CORE = 2
+_BLOCKS_PER_CORE = 8
+_RUNS = 8
+"""Number of blocks from which a sample takes rows."""
+_LEAST_ROWS = 256
+"""Least number of rows of a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """A block of rows that is equal for every output: the indices by axis. ``before`` of ``total`` rows come before
-    them.
-    """
+    """A block of rows that is equal for every output: the indices by axis."""
 
     slices: Mapping[str, slice]
-    before: int = 0
-    total: int = 1
 
     def of(self, array: NDArray[Any], axes: Sequence[str]) -> NDArray[Any]:
         """Return the part of an array with these axes that belongs to the block; all of it if it has none of them."""
@@ -49,9 +50,14 @@ class RowBlock:
             for extent, axis in zip(output.shape, output.axes, strict=True)
         )
 
-    def first(self, count: int) -> int:
-        """Return the first of an output's ``count`` rows or elements that belongs to the block."""
-        return count // self.total * self.before
+    def within(self, outer: RowBlock) -> RowBlock:
+        """Return the same rows, counted from the first row of an ``outer`` block that holds them."""
+        return RowBlock(
+            {
+                axis: slice(part.start - outer.slices[axis].start, part.stop - outer.slices[axis].start)
+                for axis, part in self.slices.items()
+            }
+        )
 
 
 def row_blocks(workload: Workload, most_elements: int | None = None) -> list[RowBlock]:
@@ -65,27 +71,56 @@ def row_blocks(workload: Workload, most_elements: int | None = None) -> list[Row
         most_elements = min(_MOST_ELEMENTS, max(_LEAST_ELEMENTS, largest // (_BLOCKS_PER_CORE * THREADS)))
     if not workload.rows or largest <= most_elements:
         return [RowBlock({})]
-    extents = workload.outputs[0].shape[: len(workload.rows)]
-    *outer, inner = extents
-    total = math.prod(extents)
+    *outer, inner = _extents(workload)
+    total = math.prod(outer) * inner
     step = math.ceil(inner / math.ceil(inner / max(1, most_elements * total // largest)))
     return [
         RowBlock(
             dict(
-                zip(workload.rows, (*(slice(one, one + 1) for one in place), slice(start, start + step)), strict=True)
-            ),
-            number * inner + start,
-            total,
+                zip(
+                    workload.rows,
+                    (*(slice(one, one + 1) for one in place), slice(start, min(start + step, inner))),
+                    strict=True,
+                )
+            )
         )
-        for number, place in enumerate(itertools.product(*map(range, outer)))
+        for place in itertools.product(*map(range, outer))
         for start in range(0, inner, step)
     ]
+
+
+def sampled(
+    workload: Workload, blocks: Sequence[RowBlock], most_elements: int, rng: np.random.Generator
+) -> dict[int, RowBlock]:
+    """Return a run of rows in each of a few blocks, at random: about ``most_elements`` elements of each output. Return
+    every block if that is all.
+    """
+    every = dict(enumerate(blocks))
+    if len(blocks) == 1:
+        return every
+    total = math.prod(_extents(workload))
+    row = max(math.prod(output.shape) for output in workload.outputs) // total
+    wanted, runs = max(_LEAST_ROWS, most_elements // row), min(_RUNS, len(blocks))
+    if wanted >= total:
+        return every
+    length, inner, chosen = math.ceil(wanted / runs), workload.rows[-1], dict[int, RowBlock]()
+    for number in sorted(rng.choice(len(blocks), runs, replace=False).tolist()):
+        whole = blocks[number].slices[inner]
+        first = whole.start + int(rng.integers(max(1, whole.stop - whole.start - length + 1)))
+        chosen[number] = RowBlock({**blocks[number].slices, inner: slice(first, min(first + length, whole.stop))})
+    return chosen
+
+
+def _extents(workload: Workload) -> list[int]:
+    """Return the extent of each row axis."""
+    output = workload.outputs[0]
+    return [output.shape[output.axes.index(axis)] for axis in workload.rows]
 
 
 class BlockedReference:
     """The reference of a workload on some inputs, block by block. Threads may compute blocks at the same time.
 
-    ``convert`` changes the dtype of an input.
+    ``convert`` changes the dtype of an input, or returns it as it is.
     """
 
     def __init__(self, workload: Workload, inputs: Sequence[Any], convert: Callable[[Any], Any]) -> None:
@@ -94,23 +129,32 @@ class BlockedReference:
         self._shared = {
             position: _constant(convert(value))
             for position, (argument, value) in enumerate(zip(workload.arguments, inputs, strict=True))
-            if not set(argument.axes) & set(workload.rows)
+            if not self._is_cut(argument)
         }
+
+    def _is_cut(self, argument: Argument) -> bool:
+        return not argument.whole and bool(set(argument.axes) & set(self._workload.rows))
 
     def outputs(self, block: RowBlock) -> list[NDArray[Any]]:
         """Return the block of each output. WorkloadError if the reference raises or returns other shapes."""
         given = [
-            self._shared[position]
-            if position in self._shared
-            else self._convert(block.of(value, self._workload.arguments[position].axes))
-            for position, value in enumerate(self._inputs)
+            self._shared[position] if position in self._shared else self._part(block, position)
+            for position in range(len(self._inputs))
         ]
         shapes = [block.shape(output) for output in self._workload.outputs]
         return called(self._workload, self._forward, given, shapes)
 
+    def _part(self, block: RowBlock, position: int) -> NDArray[Any]:
+        """Return a copy of the part of an input that belongs to the block; a reference may change it in place."""
+        part = block.of(self._inputs[position], self._workload.arguments[position].axes)
+        made: NDArray[Any] = self._convert(part)
+        return part.copy() if made is part else made
+
 
 def _constant(value: Any) -> Any:
     """Return an input that all blocks share; a reference that changes it in place raises."""
-    if hasattr(value, "flags"):
-        value.flags.writeable = False
-    return value
+    if not hasattr(value, "flags"):
+        return value
+    shared = value.view()
+    shared.flags.writeable = False
+    return shared

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 META = "meta.json"
 _WIDE_BYTES = 64 << 20
-_PART = 1 << 22
-"""Elements of an output that are converted and written at a time."""
 _SURELY_RIGHT = 1e-6
 """Relative L2 error below which the position of the largest error is not searched for."""
 _EMPTY_S = 60.0
@@ -86,7 +84,13 @@ class Writer:
     def __init__(self, partial: Path) -> None:
         self._partial = partial
         self._inputs: list[dict[str, Any]] = []
+        self._rooms: dict[int, NDArray[Any]] = {}
         self.finished = False
+
+    def room(self, number: int, shape: Sequence[int], dtype: str) -> NDArray[Any]:
+        """Return an array in the file of input ``number``. What is in it need not be written, if it is the input."""
+        self._rooms[number] = _mapped(self._partial / f"input{number}.bin", dtype, shape)
+        return self._rooms[number]
 
     def inputs(self, values: Sequence[Any]) -> None:
         """Write the inputs. From now on :func:`read_inputs` reads them, though the folder still has its first name."""
@@ -94,24 +98,17 @@ class Writer:
 
         for number, value in enumerate(values):
             if isinstance(value, np.ndarray):
-                np.ascontiguousarray(value).tofile(self._partial / f"input{number}.bin")
+                if not _is_all_of(value, self._rooms.get(number)):
+                    (self._partial / f"input{number}.bin").unlink(missing_ok=True)  # a room in it stays as it is
+                    np.ascontiguousarray(value).tofile(self._partial / f"input{number}.bin")
                 self._inputs.append({"shape": value.shape, "dtype": value.dtype.name})
             else:
                 self._inputs.append({"value": value.item() if isinstance(value, np.generic) else value})
         self._describe({"inputs": self._inputs})
 
-    def expected(self, number: int, values: NDArray[Any], first: int = 0, *, elements: int) -> None:
-        """Write some of the ``elements`` of output ``number``: those from the element ``first`` on. Threads may do so at
-        the same time.
-        """
-        kept_as, flat = _kept_as(elements), values.reshape(-1)
-        file = os.open(self._partial / f"expected{number}.bin", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            for start in range(0, flat.size, _PART):
-                part = flat[start : start + _PART].astype(kept_as, copy=False)
-                _write_at(file, part.data.cast("B"), (first + start) * part.itemsize)
-        finally:
-            os.close(file)
+    def expected(self, number: int, shape: Sequence[int]) -> NDArray[Any]:
+        """Return the array in the file of output ``number``, to be filled with the expected values."""
+        return _mapped(self._partial / f"expected{number}.bin", _kept_as(math.prod(shape)), shape)
 
     def finish(self, outputs: Iterable[tuple[tuple[int, ...], str]], record: dict[str, Any]) -> None:
         """Write the record, with the shape of each output and the dtype that a kernel's must have."""
@@ -128,10 +125,21 @@ class Writer:
         written.rename(self._partial / META)
 
 
-def _write_at(file: int, data: memoryview, offset: int) -> None:
-    while data:
-        count = os.pwrite(file, data, offset)
-        data, offset = data[count:], offset + count
+def _is_all_of(value: NDArray[Any], room: NDArray[Any] | None) -> bool:
+    """Return True if an array has the elements of another one in the same order and at the same place."""
+    if room is None or value.dtype != room.dtype or value.size != room.size or not value.flags.c_contiguous:
+        return False
+    return bool(value.__array_interface__["data"][0] == room.__array_interface__["data"][0])
+
+
+def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
+    """Return an array in a new file. OSError if the disk has no room for it."""
+    import numpy as np
+
+    kind = _dtype(dtype)
+    with path.open("wb") as file:  # without its room on the disk, a process that fills the array could die of SIGBUS
+        os.posix_fallocate(file.fileno(), 0, math.prod(shape) * kind.itemsize)
+    return np.memmap(path, kind, "r+", shape=tuple(shape)).view(np.ndarray)
 
 
 def hold(folder: Path) -> tuple[DataSet, int] | None:

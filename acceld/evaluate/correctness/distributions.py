@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from acceld.errors import WorkloadError
 from acceld.evaluate.correctness.bands import banded_inputs, banded_variants, is_banded
 from acceld.workloads import Workload, make_inputs, metamorphic_pair, supported_distributions
+from acceld.workloads.inputs import Room
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,8 +65,10 @@ def strict_variants(workload: Workload) -> list[str]:
     return [*banded_variants(workload), *named, *metamorphic_variants(workload), *boosted_variants(workload)]
 
 
-def inputs_of(workload: Workload, seed: int, variant: str) -> list[Any]:
-    """Return inputs of a variant in the reference's layout. WorkloadError if there is no such variant."""
+def inputs_of(workload: Workload, seed: int, variant: str, room: Room | None = None) -> list[Any]:
+    """Return inputs of a variant in the reference's layout, in arrays that ``room`` gives if that saves a copy.
+    WorkloadError if there is no such variant.
+    """
     kind, _, rest = variant.partition("/")
     if kind == "metamorphic":
         return _related(workload, seed, rest)
@@ -73,7 +76,7 @@ def inputs_of(workload: Workload, seed: int, variant: str) -> list[Any]:
         return banded_inputs(workload, make_inputs(workload, seed, OWN), variant, seed)
     if is_boosted(variant):
         return _boosted(workload, seed, rest, outliers=kind == "outliers")
-    return make_inputs(workload, seed, variant)
+    return make_inputs(workload, seed, variant, room=room)
 
 
 def generator(seed: int) -> np.random.Generator:

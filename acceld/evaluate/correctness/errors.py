@@ -24,6 +24,10 @@ class Errors:
             max(self.element, other.element),
         )
 
+    def times(self, factor: float) -> Errors:
+        """Return each error times a factor."""
+        return Errors(factor * self.rel_l2, factor * self.worst_row, factor * self.element)
+
     @property
     def finite(self) -> bool:
         """True if the output was finite."""

@@ -71,7 +71,7 @@ def compare(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
     total = sum_of_squares(want)
     if not math.isfinite(total):
         return BROKEN
-    comparison = Comparison(len(want), width, total)
+    comparison = Comparison(len(want), want.size, total)
     step = max(1, _SHARE_ELEMENTS // width)
     on_several_cores(
         lambda first: comparison.add(first, got[first : first + step], want[first : first + step]),
@@ -95,21 +95,21 @@ def _blocks(rows: int, width: int) -> Iterator[slice]:
 
 
 class Comparison:
-    """The errors of an output of ``rows`` x ``width`` elements that is compared in parts, in any order.
+    """The errors of an output of so many ``rows`` and ``elements`` that is compared in parts, in any order.
 
     ``total`` is the sum of squares of the reference; one that is rounded to float32 will do, since only the last term
     of the errors of elements depends on it. Several threads may add parts at the same time.
     """
 
-    def __init__(self, rows: int, width: int, total: float) -> None:
-        self._width = width
-        self._damping = max(_GLOBAL_DAMPING * math.sqrt(total / rows / width), _LEAST_DAMPING)
+    def __init__(self, rows: int, elements: int, total: float) -> None:
+        self._damping = max(_GLOBAL_DAMPING * math.sqrt(total / elements), _LEAST_DAMPING)
         self._row_squares, self._error_squares = np.zeros(rows), np.zeros(rows)
         self._elements = [0.0]
 
     def add(self, first: int, got: NDArray[Any], want: NDArray[Any]) -> None:
-        """Compare some rows, of which ``first`` is the first: two arrays of ``width`` columns."""
-        for block in _blocks(len(want), self._width):
+        """Compare some rows, of which ``first`` is the first: two matrices."""
+        width = want.shape[1]
+        for block in _blocks(*want.shape):
             rows = slice(first + block.start, first + block.stop)
             reference = want[block].astype(np.float64, copy=False)
             row_squares = np.einsum("ij,ij->i", reference, reference, out=self._row_squares[rows])
@@ -117,7 +117,7 @@ class Comparison:
             error -= reference
             np.einsum("ij,ij->i", error, error, out=self._error_squares[rows])
             scale = np.abs(reference)
-            scale += _ELEMENT_DAMPING * np.sqrt(row_squares / self._width)[:, None] + self._damping
+            scale += _ELEMENT_DAMPING * np.sqrt(row_squares / width)[:, None] + self._damping
             np.divide(np.abs(error, out=error), scale, out=error)
             self._elements.append(float(error.max()))
 

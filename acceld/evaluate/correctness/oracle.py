@@ -7,6 +7,7 @@ arithmetic.
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import os
 import time
@@ -33,6 +34,7 @@ from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.ir.codec import decode
 from acceld.nki.ir.program import Program
 from acceld.workloads import (
+    DISTRIBUTIONS,
     Output,
     Workload,
     kernel_inputs,
@@ -40,13 +42,17 @@ from acceld.workloads import (
     outputs_in_reference_layout,
     reference_outputs,
 )
-from acceld.workloads.oracle import as_float64
-from acceld.workloads.rows import BlockedReference, RowBlock, row_blocks
+from acceld.workloads.oracle import as_float32, as_float64
+from acceld.workloads.rows import BlockedReference, RowBlock, row_blocks, sampled
 
 _BEGUN = 5
 """Descriptor of a pipe that gets a message when the inputs are written."""
 _LARGEST = 3e38
 """Greatest value an output of type float32 may have."""
+_SAMPLE_ELEMENTS = 1 << 22
+"""Number of elements of an output in which the noise of float32 is measured if all its rows are drawn alike."""
+_OF_SAMPLES = 0.95
+"""Factor on the errors of a sample, or of parts of rows, so that chance makes no floor greater than that of the whole."""
 _DRAWS = 4
 """Number of random changes of the inputs. One change may by chance cancel in the row that decides."""
 _FLOAT32_ROUNDING, _PARTS_ROUNDING = 2.0**-23, 2.0**-18
@@ -102,16 +108,20 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle, ready: Callab
     started = time.process_time()
     seed, variant = raw["seed"], raw["variant"]
     dtypes, pieces = [output.dtype for output in workload.outputs], pieces_of(workload, variant, seed)
-    inputs = inputs_of(workload, seed, variant)
     with datasets.writing(Path(raw["folder"]), Path(raw["partial"])) as writer:
+        arguments = workload.arguments
+        inputs = inputs_of(
+            workload, seed, variant, lambda at: writer.room(at, arguments[at].shape, arguments[at].dtype)
+        )
         writer.inputs(kernel_inputs(workload, inputs))
         seconds = time.process_time() - started
         ready()
         if is_banded(variant) or raw["closely"]:
             found = _whole(workload, raw, oracle, inputs, writer)
         else:
-            by_rows = ByRows(workload, variant, oracle, inputs, row_blocks(workload))
-            found = by_rows.write(writer, measured=raw["floors"] is None)
+            blocks = row_blocks(workload)
+            samples = _samples(workload, variant, blocks, seed) if raw["floors"] is None else {}
+            found = ByRows(workload, variant, oracle, inputs, blocks).write(writer, samples)
         if isinstance(found, str):
             return {"refused": found}
         floors, reference_s = found
@@ -145,12 +155,14 @@ def _whole(
             measured = amplified(oracle, inputs, expected, dtypes, pieces, measured, seed, split=raw["split"])
         floors = measured
     for number, one in enumerate(expected):
-        writer.expected(number, one, elements=one.size)
+        writer.expected(number, one.shape)[...] = one
     return floors, seconds
 
 
 class ByRows:
-    """Computes a reference block by block on several cores: in float64, and before that in float32 to measure its noise."""
+    """Computes a reference block by block on several cores: in float64, and before that some rows in float32 to measure
+    its noise.
+    """
 
     def __init__(
         self, workload: Workload, variant: str, oracle: Oracle, inputs: Sequence[Any], blocks: Sequence[RowBlock]
@@ -166,78 +178,91 @@ class ByRows:
         if len(self._blocks) == 1:
             inputs = self._inputs if float64 else _narrowed(self._workload, self._inputs)
             return lambda _: self._oracle(inputs, float64)
-        return BlockedReference(self._workload, self._inputs, as_float64 if float64 else _as_float32).outputs
+        return BlockedReference(self._workload, self._inputs, as_float64 if float64 else as_float32).outputs
 
-    def write(self, writer: datasets.Writer, *, measured: bool) -> tuple[list[Errors], float] | str:
-        """Write the expected outputs. Return the floors, if they are ``measured``, and the processor seconds of the
-        reference; or the reason why the inputs are not used.
+    def write(self, writer: datasets.Writer, samples: Mapping[int, RowBlock]) -> tuple[list[Errors], float] | str:
+        """Write the expected outputs. Return the noise of the ``samples``, which are rows of some blocks by the block's
+        number, and the processor seconds of the reference; or the reason why the inputs are not used.
         """
-        noises = self._noises() if measured else []
+        noises = self._noises(samples) if samples else []
         reference = self._reference(True)
+        kept = [writer.expected(number, output.shape) for number, output in enumerate(self._outputs)]
 
-        def one(block: RowBlock) -> tuple[str, float]:
-            started = time.thread_time()
+        def one(number: int) -> tuple[str, float]:
+            block, started = self._blocks[number], time.thread_time()
             expected = [np.asarray(found, np.float64) for found in reference(block)]
             seconds = time.thread_time() - started
             if complaint := unfit(expected, self._variant):
                 return complaint, seconds
-            for noise, found in zip(noises, expected, strict=False):  # none if the noise is known
-                noise.add(block, found)
-            for number, (output, found) in enumerate(zip(self._outputs, expected, strict=True)):
-                elements = math.prod(output.shape)
-                writer.expected(number, found, block.first(elements), elements=elements)
+            for output, into, found in zip(self._outputs, kept, expected, strict=True):
+                block.of(into, output.axes)[...] = found
+            if number in samples:
+                rows = samples[number].within(block)
+                for output, noise, found in zip(self._outputs, noises, expected, strict=True):
+                    noise.add(number, rows.of(found, output.axes))
             return "", seconds
 
-        found = on_several_cores(one, self._blocks)
+        found = on_several_cores(one, range(len(self._blocks)))
         complaint = next((complaint for complaint, _ in found if complaint), "")
         floors = [noise.errors() for noise in noises]
-        if complaint := complaint or (too_noisy(floors, self._variant) if measured else ""):
+        if complaint := complaint or too_noisy(floors, self._variant):
             return complaint
         return floors, sum(seconds for _, seconds in found)
 
-    def _noises(self) -> list[_Noise]:
-        """Compute the outputs in float32."""
-        rounded = [np.empty(output.shape, _dtype(output.dtype)) for output in self._outputs]
+    def _noises(self, samples: Mapping[int, RowBlock]) -> list[_Noise]:
+        """Compute the samples in float32."""
         reference = self._reference(False)
 
-        def one(block: RowBlock) -> list[float]:
-            squares = []
-            for output, into, found in zip(self._outputs, rounded, reference(block), strict=True):
-                part = block.of(into, output.axes)
-                part[...] = found.astype(into.dtype, copy=False)
-                squares.append(sum_of_squares(rows_of(part)))
-            return squares
+        def one(number: int) -> list[NDArray[Any]]:
+            found = zip(self._outputs, reference(samples[number]), strict=True)
+            return [computed.astype(_dtype(output.dtype), copy=False) for output, computed in found]
 
-        totals = map(sum, zip(*on_several_cores(one, self._blocks), strict=True))
-        return [_Noise(output, one, total) for output, one, total in zip(self._outputs, rounded, totals, strict=True)]
+        numbers = sorted(samples)
+        rounded = zip(*on_several_cores(one, numbers), strict=True)
+        return [
+            _Noise(output, dict(zip(numbers, parts, strict=True)))
+            for output, parts in zip(self._outputs, rounded, strict=True)
+        ]
 
 
 class _Noise:
-    """The errors of an output in float32, ``rounded`` to its dtype, whose squares add up to ``total``."""
+    """The errors of an output in float32, rounded to its dtype: all of it, or parts of it, by number."""
 
-    def __init__(self, output: Output, rounded: NDArray[Any], total: float) -> None:
-        self._output, self._rounded = output, rounded
-        rows, width = rows_of(rounded).shape
-        self._computed = Comparison(rows, width, total)
-        self._narrow = None if output.dtype == "float32" else Comparison(rows, width, total)
+    def __init__(self, output: Output, parts: Mapping[int, NDArray[Any]]) -> None:
+        self._parts = {number: rows_of(part) for number, part in parts.items()}
+        counts = [len(part) for part in self._parts.values()]
+        self._first = dict(zip(self._parts, itertools.accumulate(counts, initial=0), strict=False))
+        size = sum(counts), sum(part.size for part in parts.values()), sum(map(sum_of_squares, self._parts.values()))
+        self._computed = Comparison(*size)
+        self._narrow = None if output.dtype == "float32" else Comparison(*size)
         """Errors of the reference's own result, rounded to the output's dtype."""
+        self._factor = 1.0 if sum(counts) == math.prod(output.shape[:-1]) else _OF_SAMPLES
 
-    def add(self, block: RowBlock, expected: NDArray[Any]) -> None:
-        """Compare a block."""
-        want, first = rows_of(expected), block.first(rows_of(self._rounded).shape[0])
-        self._computed.add(first, rows_of(block.of(self._rounded, self._output.axes)), want)
+    def add(self, number: int, expected: NDArray[Any]) -> None:
+        """Compare a part."""
+        got, want, first = self._parts[number], rows_of(expected), self._first[number]
+        self._computed.add(first, got, want)
         if self._narrow is not None:
-            self._narrow.add(first, want.astype(self._rounded.dtype), want)
+            self._narrow.add(first, want.astype(got.dtype), want)
 
     def errors(self) -> Errors:
-        """Return the greater of both errors."""
+        """Return the greater of both errors, lowered a little if they are those of a sample."""
         computed = self._computed.errors()
-        return computed if self._narrow is None else computed.worst(self._narrow.errors())
+        return (computed if self._narrow is None else computed.worst(self._narrow.errors())).times(self._factor)
 
 
 def rows_of(array: NDArray[Any]) -> NDArray[Any]:
     """Return an array as a matrix of its last axis's rows."""
     return array.reshape(-1, array.shape[-1] if array.ndim else 1)
+
+
+def _samples(workload: Workload, variant: str, blocks: Sequence[RowBlock], seed: int) -> Mapping[int, RowBlock]:
+    """Return the rows in which the noise of a variant is measured, by the number of their block: a sample if all rows are
+    drawn alike, else all.
+    """
+    if variant not in DISTRIBUTIONS:
+        return dict(enumerate(blocks))
+    return sampled(workload, blocks, _SAMPLE_ELEMENTS, np.random.default_rng([seed % 2**63, 23]))
 
 
 def unfit(expected: Sequence[NDArray[Any]], variant: str) -> str:
@@ -297,7 +322,7 @@ def too_noisy(floors: Sequence[Errors], variant: str) -> str:
 
 def _narrowed(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
     """Return the inputs rounded to float32. A kernel rounds by itself, but a reference follows its inputs' dtype."""
-    return inputs if workload.reference is None else [_as_float32(one) for one in inputs]
+    return inputs if workload.reference is None else [as_float32(one, copy=True) for one in inputs]
 
 
 def decisive(
@@ -386,12 +411,6 @@ def _changed(value: Any, change: float, rng: np.random.Generator) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype != np.float32:
         return value
     return (value * (1 + change * rng.uniform(-1, 1, value.shape))).astype(np.float32)
-
-
-def _as_float32(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.dtype.kind not in "iub":
-        return value.astype(np.float32)
-    return value
 
 
 def _dtype(name: str) -> np.dtype[Any]:

@@ -66,7 +66,8 @@ def written(
     """Return the expected output and the floors of a data set that is made in these blocks."""
     with datasets.writing(folder, datasets.partial_of(folder)) as writer:
         writer.inputs(inputs)
-        made = ByRows(loaded, "own", partial(reference_outputs, loaded), inputs, blocks).write(writer, measured=True)
+        every = dict(enumerate(blocks))
+        made = ByRows(loaded, "own", partial(reference_outputs, loaded), inputs, blocks).write(writer, every)
         assert not isinstance(made, str)
         writer.finish([(output.shape, output.dtype) for output in loaded.outputs], {})
     return np.array(datasets.read_expected(folder)[0][0]), made[0]
@@ -89,8 +90,9 @@ def test_a_reference_that_is_infinite_in_one_block_refuses_the_data_set(tmp_path
     inputs = make_inputs(loaded, 3)
     inputs[0][2, 30] = 0
     with datasets.writing(tmp_path / "set", datasets.partial_of(tmp_path / "set")) as writer:
-        by_rows = ByRows(loaded, "own", partial(reference_outputs, loaded), inputs, row_blocks(loaded, 500))
-        assert by_rows.write(writer, measured=True) == "the reference is not finite on these inputs"
+        blocks = row_blocks(loaded, 500)
+        by_rows = ByRows(loaded, "own", partial(reference_outputs, loaded), inputs, blocks)
+        assert by_rows.write(writer, dict(enumerate(blocks))) == "the reference is not finite on these inputs"
     assert list(tmp_path.iterdir()) == [tmp_path / "workload"]
 
 

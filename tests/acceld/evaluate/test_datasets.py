@@ -27,7 +27,7 @@ def written(folder: Path, name: str) -> Path:
     ones = np.ones(KIB, np.float32)
     with datasets.writing(folder / name, datasets.partial_of(folder / name)) as writer:
         writer.inputs([ones])
-        writer.expected(0, ones, elements=ones.size)
+        writer.expected(0, ones.shape)[...] = ones
         writer.finish([(ones.shape, "float32")], RECORD)
     return folder / name
 

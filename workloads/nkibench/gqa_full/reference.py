@@ -15,11 +15,13 @@ def get_inputs():
 
 def forward(q, k, v):
     """softmax(q k^T / sqrt(D)) v for each query head, in (B, QH, N, D)."""
-    out = np.empty((B, QH, N, D), q.dtype)
-    for batch in range(B):
-        for head in range(QH):
-            kv = head // (QH // KH)
-            scores = (q[batch, :, head] @ k[batch, :, kv].T) / q.dtype.type(np.sqrt(D))
+    (batches, rows, heads, width), kv_heads = q.shape, k.shape[2]
+    out = np.empty((batches, heads, rows, width), q.dtype)
+    for batch in range(batches):
+        for head in range(heads):
+            kv = head * kv_heads // heads
+            scores = q[batch, :, head] @ k[batch, :, kv].T
+            scores /= q.dtype.type(np.sqrt(width))
             scores -= scores.max(axis=1, keepdims=True)
             np.exp(scores, out=scores)
             scores /= scores.sum(axis=1, keepdims=True)

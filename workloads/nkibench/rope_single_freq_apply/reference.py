@@ -15,10 +15,11 @@ def get_inputs():
 
 def forward(x, cos, sin):
     """Rows [0, D/2) are x0 cos - x1 sin, rows [D/2, D) are x0 sin + x1 cos."""
-    x0, x1 = x[: D // 2], x[D // 2 :]
+    half = len(x) // 2
+    x0, x1 = x[:half], x[half:]
     out = np.empty_like(x)
-    np.subtract(x0 * cos, x1 * sin, out=out[: D // 2])
-    np.add(x0 * sin, x1 * cos, out=out[D // 2 :])
+    np.subtract(x0 * cos, x1 * sin, out=out[:half])
+    np.add(x0 * sin, x1 * cos, out=out[half:])
     return out
 
 
