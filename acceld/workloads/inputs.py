@@ -170,10 +170,17 @@ def _fill(how: Distribution, into: NDArray[Any], seed: tuple[int, int, int]) -> 
     import numpy as np
 
     rng = np.random.default_rng(seed)
-    part = rng.uniform(how.low, how.high, into.size) if how.kind == "uniform" else rng.standard_normal(into.size)
-    if how.kind == "normal" and (how.mean, how.std) != (0.0, 1.0):
-        part = how.mean + how.std * part
-    into[...] = np.abs(part) if how.absolute else part
+    part: NDArray[Any]
+    if how.kind == "normal" and (how.mean, how.std) == (0.0, 1.0):
+        part = rng.standard_normal(dtype=np.float32, out=into if into.dtype == np.float32 else np.empty(into.size, "f4"))
+    elif how.kind == "normal":
+        part = how.mean + how.std * rng.standard_normal(into.size)
+    else:
+        part = rng.uniform(how.low, how.high, into.size)
+    if how.absolute:
+        np.abs(part, out=part)
+    if part is not into:
+        into[...] = part
 
 
 def _distinct(argument: Argument, below: int, rng: np.random.Generator) -> NDArray[Any]:

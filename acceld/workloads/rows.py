@@ -100,10 +100,12 @@ def sampled(
         return every
     total = math.prod(_extents(workload))
     row = max(math.prod(output.shape) for output in workload.outputs) // total
-    wanted, runs = max(_LEAST_ROWS, most_elements // row), min(_RUNS, len(blocks))
+    wanted, inner = max(_LEAST_ROWS, most_elements // row), workload.rows[-1]
     if wanted >= total:
         return every
-    length, inner, chosen = math.ceil(wanted / runs), workload.rows[-1], dict[int, RowBlock]()
+    innermost = any(output.axes[-1] == inner for output in workload.outputs)
+    runs = 1 if innermost else min(_RUNS, len(blocks))  # errors of short parts of a vector differ more than its own
+    length, chosen = math.ceil(wanted / runs), dict[int, RowBlock]()
     for number in sorted(rng.choice(len(blocks), runs, replace=False).tolist()):
         whole = blocks[number].slices[inner]
         first = whole.start + int(rng.integers(max(1, whole.stop - whole.start - length + 1)))

@@ -225,7 +225,7 @@ def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     wanted, pieces = [want for want, _ in read_expected(folder)], [Piece(*one) for one in meta["pieces"]]
     least = Tolerance(*meta.get("least", (_SURELY_RIGHT, 0.0, 0.0)))  # releases before this one wrote none
-    found = compare_pieces(outputs, wanted, pieces)
+    found = compare_pieces(outputs, wanted, pieces, meta.get("squares"))
     for number, (errors, piece) in enumerate(zip(found, pieces, strict=True)):
         if errors.rel_l2 > _SURELY_RIGHT and not least.admits(errors) and not piece.band:
             want = wanted[piece.output]

@@ -35,14 +35,23 @@ _LEAST_DAMPING = 1e-300
 
 
 def compare_pieces(
-    actual: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]], pieces: Iterable[Piece]
+    actual: Sequence[NDArray[Any]],
+    expected: Sequence[NDArray[Any]],
+    pieces: Iterable[Piece],
+    squares: Sequence[float] | None = None,
 ) -> list[Errors]:
-    """Return the errors of each piece of the outputs; the shapes of ``actual`` may differ from those of ``expected``."""
+    """Return the errors of each piece of the outputs; the shapes of ``actual`` may differ from those of ``expected``.
+
+    ``squares``: the sum of squares of each expected output, if it is known and each is one piece.
+    """
     errors = []
     for piece in pieces:
         want = expected[piece.output]
-        measure = _compare_nan if piece.band == "nan" else compare
-        errors.append(measure(piece.of(actual[piece.output].reshape(want.shape)), piece.of(want)))
+        got, want = piece.of(actual[piece.output].reshape(want.shape)), piece.of(want)
+        if piece.band == "nan":
+            errors.append(_compare_nan(got, want))
+        else:
+            errors.append(compare(got, want, squares[piece.output] if squares else None))
     return errors
 
 
@@ -56,8 +65,9 @@ def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
     return compare(np.where(absent, 0, actual), np.where(absent, 0, expected))
 
 
-def compare(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
-    """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of one shape.
+def compare(actual: NDArray[Any], expected: NDArray[Any], total: float | None = None) -> Errors:
+    """Return the errors of ``actual`` (any real dtype) against ``expected`` (float64), arrays of one shape. ``total`` is
+    the sum of the squares of ``expected``, if it is known.
 
     ``BROKEN`` if an element is finite in only one of the two, or if the reference is zero everywhere and there is any
     difference.
@@ -68,7 +78,7 @@ def compare(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
         return NONE
     width = expected.shape[-1] if expected.ndim else 1
     got, want = actual.reshape(-1, width), expected.reshape(-1, width)
-    total = sum_of_squares(want)
+    total = sum_of_squares(want) if total is None else total
     if not math.isfinite(total):
         return BROKEN
     comparison = Comparison(len(want), want.size, total)

@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ _BEGUN = 5
 """Descriptor of a pipe that gets a message when the inputs are written."""
 _LARGEST = 3e38
 """Greatest value an output of type float32 may have."""
-_SAMPLE_ELEMENTS = 1 << 22
+_SAMPLE_ELEMENTS = 1 << 20
 """Number of elements of an output in which the noise of float32 is measured if all its rows are drawn alike."""
 _OF_SAMPLES = 0.95
 """Factor on the errors of a sample, or of parts of rows, so that chance makes no floor greater than that of the whole."""
@@ -124,10 +125,10 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle, ready: Callab
             found = ByRows(workload, variant, oracle, inputs, blocks).write(writer, samples)
         if isinstance(found, str):
             return {"refused": found}
-        floors, reference_s = found
-        record = {"seed": seed, "variant": variant, "floors": raw["floors"] or [one.plain() for one in floors]}
+        record = {"seed": seed, "variant": variant, "floors": raw["floors"] or [one.plain() for one in found.floors]}
         record |= {
-            "seconds": seconds + reference_s,
+            "seconds": seconds + found.seconds,
+            "squares": found.squares,
             "pieces": [piece.plain() for piece in pieces],
             "least": raw["least"],
         }
@@ -137,10 +138,8 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle, ready: Callab
 
 def _whole(
     workload: Workload, raw: dict[str, Any], oracle: Oracle, inputs: Sequence[Any], writer: datasets.Writer
-) -> tuple[list[Errors], float] | str:
-    """Write the expected outputs. Return the floors and the processor seconds of the reference, or the reason why the
-    inputs are not used.
-    """
+) -> Made | str:
+    """Write the expected outputs. Return findings, or the reason why the inputs are not used."""
     seed, variant, started = raw["seed"], raw["variant"], time.process_time()
     expected = [np.asarray(one, np.float64) for one in oracle(inputs, True)]
     if complaint := unfit(expected, variant):
@@ -156,7 +155,18 @@ def _whole(
         floors = measured
     for number, one in enumerate(expected):
         writer.expected(number, one.shape)[...] = one
-    return floors, seconds
+    return Made(floors, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Findings on the expected outputs: their noise in float32, if it was measured, the processor seconds of the
+    reference, and each output's sum of squares, if all of it is one piece.
+    """
+
+    floors: list[Errors]
+    seconds: float
+    squares: list[float] | None = None
 
 
 class ByRows:
@@ -180,34 +190,33 @@ class ByRows:
             return lambda _: self._oracle(inputs, float64)
         return BlockedReference(self._workload, self._inputs, as_float64 if float64 else as_float32).outputs
 
-    def write(self, writer: datasets.Writer, samples: Mapping[int, RowBlock]) -> tuple[list[Errors], float] | str:
-        """Write the expected outputs. Return the noise of the ``samples``, which are rows of some blocks by the block's
-        number, and the processor seconds of the reference; or the reason why the inputs are not used.
+    def write(self, writer: datasets.Writer, samples: Mapping[int, RowBlock]) -> Made | str:
+        """Write the expected outputs. Return findings, with the noise of the ``samples``, which are rows of some blocks by
+        the block's number; or the reason why the inputs are not used.
         """
         noises = self._noises(samples) if samples else []
         reference = self._reference(True)
         kept = [writer.expected(number, output.shape) for number, output in enumerate(self._outputs)]
 
-        def one(number: int) -> tuple[str, float]:
+        def one(number: int) -> tuple[str, float, list[float]]:
             block, started = self._blocks[number], time.thread_time()
             expected = [np.asarray(found, np.float64) for found in reference(block)]
-            seconds = time.thread_time() - started
-            if complaint := unfit(expected, self._variant):
-                return complaint, seconds
+            seconds, squares = time.thread_time() - started, [float(np.vdot(found, found)) for found in expected]
+            if not max(squares) < _LARGEST**2 and (complaint := unfit(expected, self._variant)):
+                return complaint, seconds, squares
             for output, into, found in zip(self._outputs, kept, expected, strict=True):
                 block.of(into, output.axes)[...] = found
             if number in samples:
                 rows = samples[number].within(block)
                 for output, noise, found in zip(self._outputs, noises, expected, strict=True):
                     noise.add(number, rows.of(found, output.axes))
-            return "", seconds
+            return "", seconds, squares
 
-        found = on_several_cores(one, range(len(self._blocks)))
-        complaint = next((complaint for complaint, _ in found if complaint), "")
+        complaints, seconds, squares = zip(*on_several_cores(one, range(len(self._blocks))), strict=True)
         floors = [noise.errors() for noise in noises]
-        if complaint := complaint or too_noisy(floors, self._variant):
+        if complaint := next(filter(None, complaints), "") or too_noisy(floors, self._variant):
             return complaint
-        return floors, sum(seconds for _, seconds in found)
+        return Made(floors, sum(seconds), list(map(sum, zip(*squares, strict=True))))
 
     def _noises(self, samples: Mapping[int, RowBlock]) -> list[_Noise]:
         """Compute the samples in float32."""

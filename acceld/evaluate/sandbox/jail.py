@@ -79,6 +79,8 @@ class Jail:
     socket pairs, signals within its tree, a user with a name, and address space without limit. Needs namespaces (L3);
     memory is watched.
     """
+    nice: int = 0
+    """Added to its niceness; for trusted processes only."""
     cores: tuple[int, ...] = ()
     """Processor cores that it is bound to; empty means any."""
     read_paths: tuple[str, ...] = field(default=())
@@ -137,6 +139,7 @@ def enter(jail: Jail, level: Level, *, slot: int) -> None:
 
 
 def _enter_trusted(jail: Jail, level: Level) -> None:
+    os.nice(jail.nice)
     _limit(jail, _address_space_bytes(), own_count=False)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
     linux.prctl(linux.PR_SET_PDEATHSIG, 9)

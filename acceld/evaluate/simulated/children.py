@@ -54,6 +54,8 @@ PROGRAM_BYTES = 64 << 20
 _BUSY = 4.0
 """Wall time in which a tracer must get its processor time. On a busy machine it gets a part of one core."""
 _ORACLE_S = 900.0
+_ORACLE_NICE = 10
+"""Niceness of an oracle. It has several threads and the program that runs beside it has one, which must not end last."""
 _FOLDER = 6
 """Descriptor of a data set's folder in a child that begins before the data set is complete."""
 _READ_AGAIN_S = 30.0
@@ -365,6 +367,7 @@ class Children:
             output_bytes=1 << 36,
             trusted=True,
             threads=THREADS,
+            nice=_ORACLE_NICE,
             write_paths=(str(self._root),),
         )
         coming_bytes = _disk_bytes(workload)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -43,28 +44,35 @@ def matmul(context: Context) -> Step:
         s, m = stationary.load(env, window), moving.load(env, window)
         if not flat:
             s, m = s.reshape(s.shape[0], -1), m.reshape(m.shape[0], -1)
-        if transposes and context.machine.check_transposes and not _either_moves(s, m):
+        units = (False, False)
+        if transposes or check is not None:
+            units = _is_identity(s), _is_identity(m)
+        if transposes and context.machine.check_transposes and not (any(units) or _either_permutes(s, m)):
             crash(
                 "is_transpose is set, but neither operand is the identity or a permutation",
                 "transpose_identity",
                 line,
                 "drop the flag: an array in transpose mode moves the operand through, and multiplies nothing",
             )
-        if transposes and mode == "no" and context.machine.moves_bits:
-            moved = _transposed(s, m)
-            if moved is not None:
-                out = dst.target(env, window)
-                if out is not None and out.shape == moved.shape:
-                    out[...] = moved
-                else:
-                    dst.put(env, window, moved)
-                return
+        turned, moved = _moved(s, m, units) if mode == "no" else (False, None)
+        if transposes and moved is not None and context.machine.moves_bits:
+            moved = moved.T if turned else moved
+            out = dst.target(env, window)
+            if out is not None and out.shape == moved.shape:
+                out[...] = moved
+            else:
+                dst.put(env, window, moved)
+            return
         if check is not None:
-            check(s, m)
+            check(s, m, units)
         if s.shape[0] != m.shape[0]:
             crash(f"operands of {s.shape[0]} and {m.shape[0]} rows", "matmul_shape", line)
         out = dst.target(env, window)
         shape = (s.shape[1], m.shape[1])
+        if moved is not None and out is not None and out.shape == shape and math.isfinite(moved.sum()):
+            plus_zeros = moved + _ZERO  # -0 becomes 0; compact, for rows of a power of two apart share lines of the cache
+            out[...] = plus_zeros.T if turned else plus_zeros
+            return
         if mode == "no" and out is not None and out.shape == shape:
             np.matmul(s.T, m, out=out)
             return
@@ -102,21 +110,25 @@ def _untouched(values: Array) -> Array | None:
     return found if found.any() else None
 
 
-def _transposed(s: Array, m: Array) -> Array | None:
-    """Return the other operand, transposed or unchanged, if one operand is the identity; None otherwise."""
-    if m.shape[0] == m.shape[1] and s.shape[0] == m.shape[0] and _is_identity(m):
-        return s.T
-    if s.shape[0] == s.shape[1] and s.shape[0] == m.shape[0] and _is_identity(s):
-        return m
-    return None
+def _moved(s: Array, m: Array, units: tuple[bool, bool]) -> tuple[bool, Array | None]:
+    """Return the other operand if one operand is a square identity, and True if the product is its transpose. ``units``
+    says which operand is an identity.
+    """
+    if s.shape[0] == m.shape[0]:
+        if units[1] and m.shape[0] == m.shape[1]:
+            return True, s
+        if units[0] and s.shape[0] == s.shape[1]:
+            return False, m
+    return False, None
 
 
+_ZERO = np.float32(0.0)
 _LARGEST_IDENTITY = 512
 
 
-def _either_moves(s: Array, m: Array) -> bool:
-    """Return True if a product with either operand moves elements without adding any: an identity, or a permutation."""
-    return _is_identity(s) or _is_identity(m) or _is_permutation(s) or _is_permutation(m)
+def _either_permutes(s: Array, m: Array) -> bool:
+    """Return True if an operand is a permutation, so that a product with it moves elements without adding any."""
+    return _is_permutation(s) or _is_permutation(m)
 
 
 def _is_permutation(values: Array) -> bool:
@@ -133,12 +145,11 @@ def _is_identity(values: Array) -> bool:
     """Return True for the identity, or the part of an identity that a mask leaves."""
     if max(values.shape) > _LARGEST_IDENTITY:
         return False
-    wanted = _identity(*values.shape, values.dtype)
-    # A single row tells almost any other operand apart.
-    return np.array_equal(values[:1], wanted[:1]) and np.array_equal(values, wanted)
+    # A single element tells almost any other operand apart.
+    return values.size > 0 and values[0, 0] == 1 and bool((values == _identity(*values.shape, values.dtype)).all())
 
 
-def _onezero_check(context: Context) -> Callable[[Array, Array], None] | None:
+def _onezero_check(context: Context) -> Callable[[Array, Array, tuple[bool, bool]], None] | None:
     if not context.machine.check_onezero:
         return None
     hints = [context.flag("stationary_onezero"), context.flag("moving_onezero")]
@@ -146,9 +157,9 @@ def _onezero_check(context: Context) -> Callable[[Array, Array], None] | None:
         return None
     line = context.instruction.line
 
-    def check(s: Array, m: Array) -> None:
-        for values, hinted, name in zip((s, m), hints, ("stationary", "moving"), strict=True):
-            if hinted and not (_is_identity(values) or np.logical_or(values == 0, values == 1).all()):
+    def check(s: Array, m: Array, units: tuple[bool, bool]) -> None:
+        for values, hinted, unit, name in zip((s, m), hints, units, ("stationary", "moving"), strict=True):
+            if hinted and not (unit or np.logical_or(values == 0, values == 1).all()):
                 crash(
                     f"is_{name}_onezero is set but the {name} operand holds other values than 0 and 1",
                     "onezero_hint",
@@ -333,7 +344,7 @@ def fused_matmul(machine: Machine, context: Context, loops: Sequence[Loop]) -> S
     def run(env: Env, window: Window) -> None:
         s, m = operands[0].load(env, window), operands[1].load(env, window)
         if check is not None:
-            check(s, m)
+            check(s, m, (False, False))
         shape = (s.shape[1], m.shape[1])
         product = scratch.get(shape)
         if product is None:

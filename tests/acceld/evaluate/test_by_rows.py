@@ -70,7 +70,7 @@ def written(
         made = ByRows(loaded, "own", partial(reference_outputs, loaded), inputs, blocks).write(writer, every)
         assert not isinstance(made, str)
         writer.finish([(output.shape, output.dtype) for output in loaded.outputs], {})
-    return np.array(datasets.read_expected(folder)[0][0]), made[0]
+    return np.array(datasets.read_expected(folder)[0][0]), made.floors
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
