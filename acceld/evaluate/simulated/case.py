@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.simulated.children import Traced
+from acceld.evaluate.simulated.early import Early
 from acceld.model import Correctness, Gate
 
 
@@ -25,6 +26,8 @@ class TracedCase(Case):
 
     traced: Traced | None = None
     known: Known = field(default_factory=Known)
+    early: Early | None = None
+    """The search gate, if it began before the program was verified."""
 
     def close(self) -> None:
         """Free the tracer's answer."""

@@ -75,13 +75,15 @@ class Checker:
         self._idle = idle
         self._own_seconds: dict[str, float] = {}
 
-    async def pass_gate(self, case: TracedCase, gate: Gate, seeds: Seeds) -> Failed | None:
+    async def pass_gate(
+        self, case: TracedCase, gate: Gate, seeds: Seeds, allowed: asyncio.Event | None = None
+    ) -> Failed | None:
         """Run every trial of one gate. Return the first failure; None if all pass. WorkloadError if the workload can
-        not be used.
+        not be used. ``allowed`` is for the search gate: the program does not run before that is set.
         """
         case.checks, case.tried, case.worst_row = [], {}, 0.0
         if gate is Gate.SEARCH:
-            return await self._try(case, search_trial(seeds), gate)
+            return await self._try(case, search_trial(seeds), gate, allowed)
         return (
             await self._timer.confirm(case)
             or await self._try_all(case, seeds)
@@ -168,11 +170,13 @@ class Checker:
         weak = await self._weakness(case, self._children.admit)
         return None if weak is None else Failed(Status.SUSPECT, weak)
 
-    async def _try(self, case: TracedCase, trial: Trial, gate: Gate) -> Failed | None:
+    async def _try(
+        self, case: TracedCase, trial: Trial, gate: Gate, allowed: asyncio.Event | None = None
+    ) -> Failed | None:
         """Run one data set. Return the failure; None if the program passes or the variant is refused."""
         loaded = case.workload
         assert case.traced is not None
-        async with self._children.tried(case, case.traced, trial, self._deadline_s(loaded)) as found:
+        async with self._children.tried(case, case.traced, trial, self._deadline_s(loaded), allowed) as found:
             if found is None:
                 return None
             data, tried = found

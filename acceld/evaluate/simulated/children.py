@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -274,21 +274,25 @@ class Children:
 
     @asynccontextmanager
     async def tried(
-        self, case: Case, traced: Traced, trial: Trial, deadline_s: float
+        self, case: Case, traced: Traced, trial: Trial, deadline_s: float, allowed: asyncio.Event | None = None
     ) -> AsyncIterator[tuple[DataSet, Tried | Failed] | None]:
-        """Hold a trial's data set for the block, and try a program on it. None, with a note in the case, if the variant is
-        not used. WorkloadError as in :meth:`data_for`.
+        """Hold a trial's data set for the block, and try a program on it, not before it is ``allowed``. None, with a note
+        in the case, if the variant is not used. WorkloadError as in :meth:`data_for`.
 
         On a new data set the program runs while the reference is computed.
         """
 
-        def begin(complete: int, folder: int) -> Coroutine[Any, Any, Tried | Failed]:
+        async def begin(complete: int, folder: int) -> Tried | Failed:
+            if allowed is not None:
+                await allowed.wait()
             jail = replace(self._judge_jail(deadline_s), wall_s=deadline_s + _ORACLE_S)
-            return self._attempt(traced, f"/proc/self/fd/{_FOLDER}", trial, jail, shared=(complete, folder))
+            return await self._attempt(traced, f"/proc/self/fd/{_FOLDER}", trial, jail, shared=(complete, folder))
 
         beside = Beside(begin)
         try:
             async with self.data_for(case, trial, beside) as data:
+                if allowed is not None:
+                    await allowed.wait()
                 if data is None:
                     yield None
                 else:

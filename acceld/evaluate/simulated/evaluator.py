@@ -20,6 +20,7 @@ from acceld.evaluate.sandbox.process import Zygote
 from acceld.evaluate.simulated.case import Known, TracedCase
 from acceld.evaluate.simulated.checking import Checker
 from acceld.evaluate.simulated.children import TASKS, Children
+from acceld.evaluate.simulated.early import Early
 from acceld.evaluate.simulated.timer import Timer
 from acceld.model import Correctness, Evaluation, Gate, Kernel, Status
 from acceld.nki.timing import calibration
@@ -126,8 +127,21 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return TracedCase(request, loaded)
 
     async def build(self, case: TracedCase) -> Failed | None:
-        """Trace the kernel; decode, verify and time its program."""
-        return await running(self._work).timer.time(case, case.workload.kernel_arguments())
+        """Trace the kernel; decode, verify and time its program. If a slot is free, the data set of a kernel that will
+        surely be tried is made meanwhile.
+        """
+        request, work = case.request, running(self._work)
+
+        def begin() -> None:
+            surely = request.priority in (Priority.PERSON, Priority.BASELINE) and request.gate is not Gate.TIMING
+            if surely and not request.practice and self._queue.idle:
+                seeds = self._seeds.of(request.run, case.workload)
+                case.early = Early(lambda allowed: work.checker.pass_gate(case, Gate.SEARCH, seeds, allowed))
+
+        failed = await work.timer.time(case, case.workload.kernel_arguments(), begin)
+        if failed is None and case.early is not None:
+            case.early.allow()
+        return failed
 
     async def measure(self, case: TracedCase) -> Failed | None:
         """Do nothing, because verifying and timing are one request."""
@@ -162,7 +176,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             return None
         case.reused = False
         checker, seeds = running(self._work).checker, self._seeds.of(case.request.run, case.workload)
-        failed = await checker.pass_gate(case, gate, seeds)
+        early = case.early if gate is Gate.SEARCH else None
+        failed = await (early.result() if early is not None else checker.pass_gate(case, gate, seeds))
         if failed is not None:
             known.failed[gate] = failed
             return failed
@@ -184,5 +199,7 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         return case.known.checks.get(Gate.STRICT) or case.known.checks[Gate.SEARCH]
 
     async def release(self, case: TracedCase) -> None:
-        """Free the tracer's answer."""
+        """Free the tracer's answer, once nothing uses it."""
+        if case.early is not None:
+            await case.early.end()
         case.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -38,10 +38,12 @@ class Timer:
         """Forget which kernels were timed."""
         self._timed.clear()
 
-    async def time(self, case: TracedCase, arguments: Arguments) -> Failed | None:
+    async def time(
+        self, case: TracedCase, arguments: Arguments, when_traced: Callable[[], object] = lambda: None
+    ) -> Failed | None:
         """Trace, verify and time the case, and set its program and profile. Return the failure, or None.
 
-        If only the latency is requested, a kernel that was timed before is not traced again.
+        ``when_traced`` is called between tracing and verifying. If only the latency is requested, a kernel that was timed before is not traced again.
         """
         header = self._header(case, arguments)
         key = json.dumps([case.request.kernel.sha256, header, arguments], default=asdict)
@@ -54,6 +56,7 @@ class Timer:
             return traced
         case.traced = traced
         case.spend({"trace": traced.seconds})
+        when_traced()
         found = await self._children.inspect(traced, header)
         if isinstance(found, Failed):
             return found
