@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from acceld.cores import THREADS
 from acceld.workloads.oracle import called, reference_of
 from acceld.workloads.records import Argument, Output, Workload
 
@@ -25,8 +24,9 @@ _MOST_ELEMENTS = 3 << 20
 the system for arrays from 32 MiB on each time, and the system clears them.
 """
 _LEAST_ELEMENTS = 1 << 19
-"""Number of elements from which on a block is worth a thread of its own."""
-_BLOCKS_PER_CORE = 8
+"""Number of elements from which on a block is worth a thread of its own: 4 MiB, which a core's caches nearly hold."""
+_ROWS = 256
+"""Number of rows from which on a product is fast."""
 _RUNS = 8
 """Number of blocks from which a sample takes rows."""
 _LEAST_ROWS = 256
@@ -64,15 +64,15 @@ def row_blocks(workload: Workload, most_elements: int | None = None) -> list[Row
     """Return the blocks in which the reference may be computed: a single block if no row axes are declared or the
     outputs are small.
 
-    ``most_elements`` bounds an output's block. By default each core gets a few blocks, and each takes little memory.
+    ``most_elements`` bounds an output's block. By default a block takes little memory, and its products are fast.
     """
     largest = max(math.prod(output.shape) for output in workload.outputs)
+    *outer, inner = _extents(workload) or [1]
+    total = math.prod(outer) * inner
     if most_elements is None:
-        most_elements = min(_MOST_ELEMENTS, max(_LEAST_ELEMENTS, largest // (_BLOCKS_PER_CORE * THREADS)))
+        most_elements = min(_MOST_ELEMENTS, max(_LEAST_ELEMENTS, _ROWS * (largest // total)))
     if not workload.rows or largest <= most_elements:
         return [RowBlock({})]
-    *outer, inner = _extents(workload)
-    total = math.prod(outer) * inner
     step = math.ceil(inner / math.ceil(inner / max(1, most_elements * total // largest)))
     return [
         RowBlock(
