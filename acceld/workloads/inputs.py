@@ -172,7 +172,9 @@ def _fill(how: Distribution, into: NDArray[Any], seed: tuple[int, int, int]) -> 
     rng = np.random.default_rng(seed)
     part: NDArray[Any]
     if how.kind == "normal" and (how.mean, how.std) == (0.0, 1.0):
-        part = rng.standard_normal(dtype=np.float32, out=into if into.dtype == np.float32 else np.empty(into.size, "f4"))
+        part = rng.standard_normal(
+            dtype=np.float32, out=into if into.dtype == np.float32 else np.empty(into.size, "f4")
+        )
     elif how.kind == "normal":
         part = how.mean + how.std * rng.standard_normal(into.size)
     else:

@@ -380,6 +380,9 @@ class Children:
             await self.trim()
             async with beside.following(partial) as begun:
                 outcome, reply = await self._make(workload, pack(request), jail, begun)
+        except BaseException:
+            await asyncio.to_thread(datasets.remove, partial)
+            raise
         finally:
             self._coming_bytes -= coming_bytes
         with reply:

@@ -70,7 +70,9 @@ def matmul(context: Context) -> Step:
         out = dst.target(env, window)
         shape = (s.shape[1], m.shape[1])
         if moved is not None and out is not None and out.shape == shape and math.isfinite(moved.sum()):
-            plus_zeros = moved + _ZERO  # -0 becomes 0; compact, for rows of a power of two apart share lines of the cache
+            plus_zeros = (
+                moved + _ZERO
+            )  # -0 becomes 0; compact, for rows of a power of two apart share lines of the cache
             out[...] = plus_zeros.T if turned else plus_zeros
             return
         if mode == "no" and out is not None and out.shape == shape:

@@ -151,6 +151,33 @@ async def test_a_kernel_that_can_not_enter_the_beam_is_not_run(evaluator: Simula
     assert "execute" not in found.seconds
 
 
+async def test_a_baseline_gets_its_data_set_while_it_is_timed_and_runs_once_it_is_legal(
+    evaluator: SimulatedEvaluator, tmp_path: Path
+) -> None:
+    early = await evaluator.evaluate(request(priority=Priority.BASELINE, run=3))
+    assert early.status is Status.PASSED and {"verify", "execute", "check"} <= set(early.seconds)
+    assert len(list((tmp_path / "datasets").iterdir())) == 1
+    again = await evaluator.evaluate(request(baseline() + "\n", priority=Priority.BASELINE, run=3))
+    assert again.reused and again.correctness == early.correctness and again.profile == early.profile
+    assert len(list((tmp_path / "datasets").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (("128 * row + p, 128", "128 * row + p + 9, 128"), Status.COMPILE_ERROR),
+        (("nl.ndarray((256, 512)", "nl.ndarray((384, 512)"), Status.INCORRECT_SHAPE),
+    ],
+)
+async def test_a_baseline_that_is_not_legal_leaves_no_data_set_behind(
+    evaluator: SimulatedEvaluator, tmp_path: Path, change: tuple[str, str], status: Status
+) -> None:
+    found = await evaluator.evaluate(request(baseline().replace(*change), priority=Priority.BASELINE))
+    assert found.status is status and "execute" not in found.seconds
+    assert not [one for one in (tmp_path / "datasets").iterdir() if one.name.startswith(".")]
+    assert (await evaluator.evaluate(request(priority=Priority.BASELINE))).status is Status.PASSED
+
+
 async def test_a_latency_below_physics_is_suspect(evaluator: SimulatedEvaluator, tmp_path: Path) -> None:
     folder = _copy_of(tmp_path, 'hbm_bytes = "(M*K + K*N + M*N)*4"', 'hbm_bytes = "1000000*(M*K + K*N + M*N)*4"')
     asked = EvaluationRequest(Kernel(baseline(), "nki_legacy"), "", "trn1", workload_folder=str(folder))

@@ -315,6 +315,20 @@ def test_a_transpose_through_trn1s_array_is_a_product_with_the_identity() -> Non
         assert np.array_equal(out, expected, equal_nan=True)
 
 
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("wrong", [None, np.inf, np.nan])
+def test_a_product_with_the_identity_has_the_bits_of_the_product(turned: bool, wrong: float | None) -> None:
+    x, eye = reals(128, 128), np.eye(128, dtype=np.float32)
+    x[3, :9] = [0.0, -0.0, 1e-45, -1e-45, 2.0**-126, 3.4e38, -3.4e38, 1.0, -1.0]
+    if wrong is not None:
+        x[5, 7] = wrong
+    operands: list[Array | float] = [x, eye] if turned else [eye, x]
+    (out,) = run_op("matmul", operands, (128, 128), psum=True, accumulate="no", transpose=True)
+    with np.errstate(invalid="ignore"):
+        product = np.matmul(operands[0].T, operands[1])  # type: ignore[union-attr]
+    assert np.array_equal(out.view(np.uint32), product.view(np.uint32))
+
+
 @pytest.mark.parametrize(("op", "attrs"), [("transpose", {}), ("matmul", {"accumulate": "no", "transpose": True})])
 def test_trn2s_array_turns_a_tile_bit_by_bit(op: str, attrs: dict[str, Any]) -> None:
     x, eye = reals(5, 7), np.eye(5, dtype=np.float32)
