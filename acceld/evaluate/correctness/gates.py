@@ -1,11 +1,11 @@
 """Choose the data sets that each gate tries a program on, and compare errors with tolerances.
 
-* **search gate**: one secret data set of the run, drawn after the first program of the run was hashed.
+* **search gate**: one secret data set of the run, drawn after the first program of the run was traced.
 * **strict gate**: five fresh seeds of the workload's own distribution, every other declared distribution, every
   metamorphic relation and every boosted argument, each with a fresh seed, each in a fresh process. The first seed is
   run a second time with loops in another order, which must change nothing beyond rounding. If the reference is
   expensive (:data:`EXPENSIVE_S`), three things differ: the seeds are drawn once a run, after its first program was
-  hashed; the own distribution keeps the search gate's data set; and only one metamorphic relation is tried.
+  traced; the own distribution keeps the search gate's data set; and only one metamorphic relation is tried.
 * The **published gate** (five fixed seeds, fixed tolerance) is reported as ``accelopt_passed``, and decides nothing.
 """
 
