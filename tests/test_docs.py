@@ -136,22 +136,8 @@ def test_every_workload_is_listed_with_its_family() -> None:
 def test_the_figures_of_the_changelog_are_counted() -> None:
     page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"{len(find_workloads(()))} workloads" in page
-    words = {
-        8: "eight",
-        9: "nine",
-        10: "ten",
-        11: "eleven",
-        12: "twelve",
-        13: "thirteen",
-        14: "fourteen",
-        15: "fifteen",
-        16: "sixteen",
-        17: "seventeen",
-        18: "eighteen",
-        19: "nineteen",
-        20: "twenty",
-        21: "twenty-one",
-    }
+    words = {8: "eight", 9: "nine", 10: "ten", 11: "eleven", 12: "twelve"}
     kinds = Counter(type(rule).__module__.rpartition(".rules")[0] for rule in all_rules())
     for package, what in (("acceld.proposers", "NKI"), ("acceld.devices.cpu", "C"), ("acceld.devices.cuda", "Triton")):
-        assert re.search(rf"{words[kinds[package]]} (rewrite )?rules for {what}\b", page)
+        count = words.get(kinds[package], str(kinds[package]))
+        assert re.search(rf"\b{count} (rewrite )?rules for {what}\b", page)

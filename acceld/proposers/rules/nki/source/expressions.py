@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import libcst as cst
 
@@ -20,6 +20,11 @@ _COMPARISONS: Mapping[type[cst.BaseCompOp], Callable[[int, int], bool]] = {
     cst.GreaterThan: operator.gt,
     cst.GreaterThanEqual: operator.ge,
 }
+
+
+@lru_cache(maxsize=32768)
+def _text(node: cst.CSTNode) -> str:
+    return cst.Module([]).code_for_node(node)
 
 
 class ExpressionReader(SourceText):
@@ -54,7 +59,7 @@ class ExpressionReader(SourceText):
 
     def text(self, node: cst.CSTNode) -> str:
         """Return the source of ``node``."""
-        return self.module.code_for_node(node)
+        return _text(node)
 
     def callee(self, call: cst.Call) -> str:
         """Return the function's own name: ``exp`` for ``nl.exp(...)``."""

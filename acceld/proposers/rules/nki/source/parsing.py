@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
 
 from acceld.proposers.rules.nki.source.expressions import ExpressionReader
+from acceld.proposers.rules.nki.source.pieces import parsed
 from acceld.proposers.rules.nki.source.syntax import (
     CURRENT,
     DECLARATIONS,
@@ -34,15 +35,6 @@ from acceld.proposers.rules.nki.source.syntax import (
 from acceld.proposers.rules.records import RuleRefused
 
 _SETTINGS: Mapping[str, bool | None] = {"True": True, "False": False, "None": None}
-
-
-class _Wrapper(MetadataWrapper):
-    """Finds the positions of nodes. libcst then visits the whole module for no visitor, which takes longer than that."""
-
-    def visit_batched(self, visitors: Iterable[object], *_: object, **__: object) -> cst.Module:
-        """Visit nothing."""
-        assert not list(visitors)
-        return self.module
 
 
 class SourceReader(ExpressionReader):
@@ -63,11 +55,10 @@ class SourceReader(ExpressionReader):
     ) -> None:
         self.api = api
         try:
-            wrapper = _Wrapper(cst.parse_module(source), unsafe_skip_copy=True)
+            self._parsed = parsed(source)
         except cst.ParserSyntaxError as error:
             raise RuleRefused(f"the source does not parse: {error}") from error
-        super().__init__(source, wrapper.module)
-        self._positions = wrapper.resolve(PositionProvider)
+        super().__init__(source, self._parsed.module)
         self.function = self._find(entry)
         parameters = self.function.params.params
         self.parameters = [p.name.value for p in parameters]
@@ -104,15 +95,12 @@ class SourceReader(ExpressionReader):
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return offsets of the text behind ``node``."""
-        where = self._positions[node]
-        return (
-            self.line_starts[where.start.line - 1] + where.start.column,
-            self.line_starts[where.end.line - 1] + where.end.column,
-        )
+        line, column, end_line, end_column = self._parsed.place(node)
+        return self.line_starts[line] + column, self.line_starts[end_line] + end_column
 
     def line(self, node: cst.CSTNode) -> int:
         """Return the first line of ``node``, from 1."""
-        return int(self._positions[node].start.line)
+        return self._parsed.place(node)[0] + 1
 
     def _body(self, body: cst.BaseSuite, parent: Loop | None) -> list[Item]:
         items: list[Item] = []
@@ -370,11 +358,20 @@ def _bound_names(node: cst.CSTNode, without: cst.CSTNode | None = None) -> tuple
             case cst.AugAssign():
                 counted.extend(_plain_names(one.target))
         for child in below(one):
-            if type(child) not in _LEAVES and child is not without:
+            if isinstance(child, cst.SimpleStatementLine):
+                more_bound, more_counted = _names_of_line(child)
+                bound.extend(more_bound)
+                counted.extend(more_counted)
+            elif type(child) not in _LEAVES and child is not without:
                 walk(child)
 
     walk(node)
     return bound, counted
+
+
+@lru_cache(maxsize=4096)
+def _names_of_line(line: cst.SimpleStatementLine) -> tuple[list[str], list[str]]:
+    return _bound_names(line)
 
 
 _LEAVES = frozenset({cst.Name, cst.Integer, cst.Float, cst.SimpleString, cst.Add, cst.Multiply, cst.AssignEqual})
