@@ -3,8 +3,8 @@
     python scripts/bench_tuner.py [--cpu-s 60] [--seeds 2] [--chip trn2] [--api nki] [--roots FOLDER] [--only silu] [--json]
 
 Everything is real: rules, jails, the simulator. Nothing is run on data. Time is processor time of this process and of
-all its children, so that other work on the machine counts for nothing. ``beam`` is not a strategy of acceld. It lost
-this comparison, and is kept here so that the comparison can be repeated. Reads /proc, so it needs Linux.
+the jailed jobs, so that other work on the machine counts for little. ``beam`` is not a strategy of acceld. It lost
+this comparison, and is kept here so that the comparison can be repeated.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ import argparse
 import asyncio
 import json
 import math
-import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from time import monotonic, process_time
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules
 
 from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.sandbox.process import Outcome, Zygote
+from acceld.evaluate.sandbox.reply import Reply
 from acceld.evaluate.shapes import timed_with_hidden
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Kernel
@@ -35,7 +38,6 @@ from scripts.starting_points import simulated, starting_points
 EASY = "silu,add_rmsnorm_matmul,rmsnorm_matmul,mamba,bmm,matmul_add_rmsnorm,rope_single_freq_apply,adamw"
 """Workloads of at most 20,000 instructions."""
 _MANY = 1_000_000
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 async def beam(tuner: Tuner, root: Tuned) -> None:
@@ -64,6 +66,7 @@ class Tried:
     timed: int
     """Number of timed kernels, those that broke a rule of the chip included."""
     cpu_s: float
+    wall_s: float
     instructions: float
     before_us: float
     best_us: float
@@ -76,49 +79,48 @@ class Tried:
         return self.before_us / self.best_us
 
 
-def cpu_s() -> float:
-    """Return the processor seconds of this process and its descendants, those that have ended included."""
-    return sum(_spent_s(number) for number in _family(os.getpid()))
+class Meter:
+    """Counts the processor time of this process and of all jailed jobs.
 
+    The system does not count ended jobs, because nobody waits for them. What sets up their jails is left out.
+    """
 
-def _family(number: int) -> Iterator[int]:
-    yield number
-    try:
-        children = [child for task in os.listdir(f"/proc/{number}/task") for child in _children(number, task)]
-    except OSError:
-        return
-    for child in children:
-        yield from _family(int(child))
+    def __init__(self) -> None:
+        self._jailed_s = 0.0
+        self._run = Zygote.run
 
+    async def run(self, zygote: Zygote, *arguments: Any, **named: Any) -> tuple[Outcome, Reply]:
+        """Run a jailed job, in place of ``Zygote.run``."""
+        outcome, reply = await self._run(zygote, *arguments, **named)
+        self._jailed_s += outcome.cpu_s
+        return outcome, reply
 
-def _children(number: int, task: str) -> list[str]:
-    try:
-        return Path(f"/proc/{number}/task/{task}/children").read_text().split()
-    except OSError:
-        return []
-
-
-def _spent_s(number: int) -> float:
-    try:
-        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) * _TICK_S
+    @property
+    def cpu_s(self) -> float:
+        """Processor seconds so far."""
+        return process_time() + self._jailed_s
 
 
 async def tried(
-    evaluator: SimulatedEvaluator, found: Workload, kernel: Kernel, chip: str, name: str, seed: int, limit_s: float
+    meter: Meter,
+    evaluator: SimulatedEvaluator,
+    found: Workload,
+    kernel: Kernel,
+    chip: str,
+    name: str,
+    seed: int,
+    limit_s: float,
 ) -> Tried:
     """Tune one kernel by one strategy for ``limit_s`` processor seconds."""
     tensors = [argument if argument.value is None else None for argument in found.arguments]
     shapes = tuple(one.kernel_shape or one.shape if one else None for one in tensors)
     dtypes = tuple(one.dtype if one else "" for one in tensors)
     proposer._read.cache_clear()  # drop what the strategy before this one cached for the same kernels
-    began_s, instructions = cpu_s(), 0.0
+    began_s, start_s, instructions = meter.cpu_s, monotonic(), 0.0
 
     async def clock(text: str) -> Timed | None:
         nonlocal instructions
-        if cpu_s() - began_s > limit_s:
+        if meter.cpu_s - began_s > limit_s:
             tuner.left = 0
         request = EvaluationRequest(replace(kernel, text=text, trusted=True), found.name, chip)
         reported = await timed_with_hidden(request, found, evaluator.evaluate)
@@ -132,20 +134,31 @@ async def tried(
     if root is None:
         raise SystemExit(f"{found.name}: the root is not a legal program")
     await COMPARED[name](tuner, root)
-    best, spent_s = tuner.fastest(1)[0], cpu_s() - began_s
+    best, spent_s = tuner.fastest(1)[0], meter.cpu_s - began_s
     return Tried(
-        found.name, name, seed, tuner.timed, spent_s, instructions, root.latency_us, best.latency_us, best.rules
+        found.name,
+        name,
+        seed,
+        tuner.timed,
+        spent_s,
+        monotonic() - start_s,
+        instructions,
+        root.latency_us,
+        best.latency_us,
+        best.rules,
     )
 
 
 async def every(arguments: argparse.Namespace) -> list[Tried]:
     """Try every strategy on every kernel, one after another."""
     results = []
+    meter = Meter()
+    setattr(Zygote, "run", lambda zygote, *given, **named: meter.run(zygote, *given, **named))  # noqa: B010
     async with simulated() as (evaluator, _):
         for found, root in starting_points(arguments.only.split(","), arguments.roots, arguments.api):
             for seed in range(arguments.seeds):
                 for strategy in arguments.strategies.split(","):
-                    one = await tried(evaluator, found, root, arguments.chip, strategy, seed, arguments.cpu_s)
+                    one = await tried(meter, evaluator, found, root, arguments.chip, strategy, seed, arguments.cpu_s)
                     results.append(one)
                     print(_line(one), file=sys.stderr, flush=True)
     return results
@@ -156,7 +169,7 @@ def _line(one: Tried) -> str:
     won = ", ".join(dict.fromkeys(one.rules))
     return (
         f"{one.workload:24} {one.strategy:7} seed {one.seed}: {one.speedup:.3f}x, {one.timed} timed in {one.cpu_s:.0f} s, "
-        f"{per_minute:.0f} a minute of one core, up to {one.instructions:.0f} instructions: {won}"
+        f"{per_minute:.0f} a minute of one core, {60.0 * one.timed / one.wall_s:.0f} a minute, up to {one.instructions:.0f} instructions: {won}"
     )
 
 
