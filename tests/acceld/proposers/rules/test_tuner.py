@@ -124,11 +124,30 @@ async def test_a_slow_kernel_whose_engines_have_little_work_is_extended_before_f
         )
         return Timed(latency_us, text, profile)
 
-    tuner = Tuner(clock, either, limit=40)
+    tuner = Tuner(clock, either, limit=60)
     root = await tuner.root("root")
     assert root is not None
     await STRATEGIES["promise"](tuner, root)
     assert {"a", "b"} <= set(tuner.fastest(1)[0].steps)
+
+
+async def test_the_fastest_kernel_does_not_take_a_whole_round() -> None:
+    asked: list[str] = []
+
+    def either(text: str, profile: Profile | None) -> list[Move]:
+        names = ("fast", "slower") if text == "root" else [f"{text.split()[0]}{n}" for n in range(6)]
+        return [Move(one, one, 0.1, partial(str, f"{text} {one}".removeprefix("root "))) for one in names]
+
+    async def clock(text: str) -> Timed:
+        asked.append(text)
+        return Timed(9.0 if text.startswith("fast") else 10.0 if text == "root" else 9.9, text)
+
+    tuner = Tuner(clock, either, limit=6)
+    root = await tuner.root("root")
+    assert root is not None
+    await STRATEGIES["promise"](tuner, root)
+    assert asked[:3] == ["root", "fast", "slower"]
+    assert {one.split()[0] for one in asked[3:]} == {"fast", "slower"}
 
 
 async def simulated(kernel: Kernel) -> Timed | None:
