@@ -12,6 +12,8 @@ import binascii
 import hashlib
 import json
 import math
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NoReturn, cast
 
 from acceld.nki.errors import ProgramError
@@ -46,20 +48,22 @@ MAX_DEPTH = 64
 MAX_AXES = 12
 MAX_DIM = 2**40
 MAX_TEXT = 4096
+MAX_REPEATED = 1 << 28
+"""Limit on the length of the texts that numbers stand for, so that a short program can not decode to an endless one."""
 
 
 def encode(program: Program) -> bytes:
     """Return the program as UTF-8 JSON."""
-    return json.dumps(_plain(program, canonical=False), separators=(",", ":"), allow_nan=True).encode()
+    return _json(_Encoder().program(program)).encode()
 
 
 def program_hash(program: Program) -> str:
-    """Return the SHA-256 (hex) of the encoding without names, lines, places and notices.
+    """Return the SHA-256 (hex) of the encoding without names, lines, places and notices, in which nothing is named by
+    number.
 
     Two sources that differ in comments, names or formatting have the same hash.
     """
-    plain = json.dumps(_plain(program, canonical=True), separators=(",", ":"), allow_nan=True)
-    return hashlib.sha256(plain.encode()).hexdigest()
+    return hashlib.sha256(_Canonical(program).text().encode()).hexdigest()
 
 
 def decode(data: bytes) -> Program:
@@ -83,9 +87,9 @@ def _pattern(value: Pattern) -> list[Any]:
     return [_affine(value.base), list(value.coefs)]
 
 
-def _access(value: Access) -> dict[str, Any]:
+def _tile(value: Access, access: Callable[[Access], Any]) -> dict[str, Any]:
+    """Return an access without its buffer; ``access`` makes those of indices."""
     out: dict[str, Any] = {
-        "b": value.buffer,
         "s": [_affine(start) for start in value.start],
         "d": [[dim.count, *dim.steps] for dim in value.dims],
     }
@@ -93,45 +97,33 @@ def _access(value: Access) -> dict[str, Any]:
         out["t"] = value.dtype
     if value.indirect:
         out["i"] = [
-            [i.dim, i.scale, i.register, None if i.index is None else _access(i.index), i.axis] for i in value.indirect
+            [i.dim, i.scale, i.register, None if i.index is None else access(i.index), i.axis] for i in value.indirect
         ]
     return out
 
 
-def _operand(value: Operand) -> Any:
-    if isinstance(value, Access):
-        return _access(value)
-    if isinstance(value, Pattern):
-        return _pattern(value)
-    return value
-
-
-def _node(node: Node, canonical: bool, places: dict[str, int]) -> dict[str, Any]:
-    out: dict[str, Any]
-    if isinstance(node, Loop):
-        out = {"loop": node.id, "n": node.trips, "k": node.kind.value}
-        if node.trips_register is not None:
-            out["r"] = node.trips_register
-        if not canonical:
-            out |= {"name": node.name, "line": node.line}
-        return out | {"body": [_node(child, canonical, places) for child in node.body]}
-    out = {"op": node.op, "e": node.engine.value, "w": [_access(dst) for dst in node.dsts]}
-    if node.srcs:
-        out["r"] = [_operand(src) for src in node.srcs]
+def _form(node: Instruction) -> dict[str, Any]:
+    """Return an instruction's attributes, mask and pattern."""
+    out: dict[str, Any] = {}
     if node.attrs:
         out["a"] = {key: list(value) if isinstance(value, tuple) else value for key, value in sorted(node.attrs)}
     if node.mask:
         out["m"] = [_pattern(pattern) for pattern in node.mask]
     if node.pattern is not None:
         out["p"] = _pattern(node.pattern)
-    if not canonical:
-        out["l"] = node.line
-        if node.place:
-            out["f"] = places.setdefault(node.place, len(places))
     return out
 
 
-def _buffer(buffer: Buffer, canonical: bool, places: dict[str, int]) -> dict[str, Any]:
+def _loop(node: Loop) -> dict[str, Any]:
+    """Return a loop without its name, line and body."""
+    out: dict[str, Any] = {"loop": node.id, "n": node.trips, "k": node.kind.value}
+    if node.trips_register is not None:
+        out["r"] = node.trips_register
+    return out
+
+
+def _declared(buffer: Buffer) -> dict[str, Any]:
+    """Return a buffer without its name, line and place."""
     out: dict[str, Any] = {
         "space": buffer.space.value,
         "dtype": buffer.dtype,
@@ -149,16 +141,11 @@ def _buffer(buffer: Buffer, canonical: bool, places: dict[str, int]) -> dict[str
         out["written"] = True
     if buffer.argument_shape is not None:
         out["outer"] = list(buffer.argument_shape)
-    if not canonical:
-        out |= {"name": buffer.name, "line": buffer.line}
-        if buffer.place:
-            out["f"] = places.setdefault(buffer.place, len(places))
     return out
 
 
-def _plain(program: Program, *, canonical: bool) -> dict[str, Any]:
-    places: dict[str, int] = {}
-    out: dict[str, Any] = {
+def _interface(program: Program) -> dict[str, Any]:
+    return {
         "schema": program.schema,
         "api": program.api,
         "chip": program.chip,
@@ -167,14 +154,147 @@ def _plain(program: Program, *, canonical: bool) -> dict[str, Any]:
         "registers": program.registers,
         "inputs": list(program.inputs),
         "outputs": list(program.outputs),
-        "buffers": [_buffer(buffer, canonical, places) for buffer in program.buffers],
-        "body": [_node(node, canonical, places) for node in program.body],
     }
-    if not canonical:
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=True)
+
+
+class _Encoder:
+    """Turn one program into plain data.
+
+    Long programs repeat themselves. A tile, an instruction or a buffer that differs from an earlier one only by its
+    position in the program names that one by its number.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+        self.tiles: dict[object, int] = {}
+        self.forms: dict[object, int] = {}
+        self.declared: dict[object, int] = {}
+
+    def program(self, program: Program) -> dict[str, Any]:
+        out = _interface(program)
+        out["buffers"] = [self.buffer(number, buffer) for number, buffer in enumerate(program.buffers)]
+        out["body"] = [self.node(node) for node in program.body]
         out |= {"entry": program.entry, "notices": [[notice.line, notice.text] for notice in program.notices]}
-    if places:
-        out["places"] = list(places)
-    return out
+        if self.places:
+            out["places"] = list(self.places)
+        return out
+
+    def access(self, value: Access) -> dict[str, Any]:
+        if not value.indirect:
+            start = tuple([(one.const, one.terms) for one in value.start])
+            dims = tuple([(dim.count, dim.steps) for dim in value.dims])
+            number = _known(self.tiles, (start, dims, value.dtype))
+            if number is not None:
+                return {"b": value.buffer, "n": number}
+        return {"b": value.buffer, **_tile(value, self.access)}
+
+    def operand(self, value: Operand) -> Any:
+        if isinstance(value, Access):
+            return self.access(value)
+        return _pattern(value) if isinstance(value, Pattern) else value
+
+    def node(self, node: Node) -> dict[str, Any]:
+        if isinstance(node, Loop):
+            body = [self.node(child) for child in node.body]
+            return {**_loop(node), "name": node.name, "line": node.line, "body": body}
+        # attributes as text, because 1, 1.0 and True are equal
+        number = _known(self.forms, (node.op, node.engine, repr(node.attrs), node.mask, node.pattern))
+        out: dict[str, Any] = {"op": node.op, "e": node.engine.value} if number is None else {"o": number}
+        out["w"] = [self.access(dst) for dst in node.dsts]
+        if node.srcs:
+            out["r"] = [self.operand(src) for src in node.srcs]
+        if number is None:
+            out |= _form(node)
+        return self.placed(out, "l", node)
+
+    def buffer(self, number: int, buffer: Buffer) -> dict[str, Any]:
+        like = number if buffer.data is not None else self.declared.setdefault(_KIND(buffer), number)
+        out: dict[str, Any] = _declared(buffer) if like == number else {"like": like}
+        out["name"] = buffer.name
+        return self.placed(out, "line", buffer)
+
+    def placed(self, out: dict[str, Any], line: str, what: Buffer | Instruction) -> dict[str, Any]:
+        out[line] = what.line
+        if what.place:
+            out["f"] = self.places.setdefault(what.place, len(self.places))
+        return out
+
+
+class _Canonical:
+    """Write the text that :func:`program_hash` hashes. What several instructions share is written once and kept."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.tiles: dict[object, str] = {}
+        self.forms: dict[object, tuple[str, str]] = {}
+        self.declared: dict[object, str] = {}
+
+    def text(self) -> str:
+        buffers = ",".join([self.buffer(buffer) for buffer in self.program.buffers])
+        return f'{_json(_interface(self.program))[:-1]},"buffers":[{buffers}],"body":[{self.body(self.program.body)}]}}'
+
+    def body(self, body: tuple[Node, ...]) -> str:
+        return ",".join([self.node(node) for node in body])
+
+    def buffer(self, buffer: Buffer) -> str:
+        key = (_KIND(buffer), buffer.data)
+        found = self.declared.get(key)
+        if found is None:
+            found = self.declared[key] = _json(_declared(buffer))
+        return found
+
+    def node(self, node: Node) -> str:
+        if isinstance(node, Loop):
+            return f'{_json(_loop(node))[:-1]},"body":[{self.body(node.body)}]}}'
+        key = (node.op, node.engine, id(node.attrs), id(node.mask), id(node.pattern))  # kept by the program
+        form = self.forms.get(key)
+        if form is None:
+            rest = _form(node)
+            start = _json({"op": node.op, "e": node.engine.value})[:-1]
+            form = self.forms[key] = start, f",{_json(rest)[1:]}" if rest else "}"
+        writes = ",".join([self.operand(dst) for dst in node.dsts])
+        reads = ",".join([self.operand(src) for src in node.srcs])
+        operands = f'"w":[{writes}],"r":[{reads}]' if reads else f'"w":[{writes}]'
+        return f"{form[0]},{operands}{form[1]}"
+
+    def operand(self, value: Operand) -> str:
+        if not isinstance(value, Access):
+            return _json(_pattern(value) if isinstance(value, Pattern) else value)
+        if value.indirect:
+            return _json(_access(value))
+        key = (id(value.start), id(value.dims), value.dtype)
+        tile = self.tiles.get(key)
+        if tile is None:
+            tile = self.tiles[key] = _json(_tile(value, _access))[1:]
+        return f'{{"b":{value.buffer},{tile}'
+
+
+def _access(value: Access) -> dict[str, Any]:
+    return {"b": value.buffer, **_tile(value, _access)}
+
+
+_KIND = attrgetter(
+    "space", "dtype", "shape", "partition_axis", "role", "scope", "address", "written_input", "argument_shape"
+)
+"""Returns the fields of a buffer without data that another buffer may share."""
+
+
+_LEAST = {
+    op: tuple(sum(not one.optional for one in ones) for ones in (spec.dsts, spec.srcs)) for op, spec in OPS.items()
+}
+"""Least number of destinations and of sources of each operation."""
+
+
+def _known(numbers: dict[object, int], key: object) -> int | None:
+    """Return the number of ``key``; None if it is new, and gets the next number."""
+    found = numbers.get(key)
+    if found is None:
+        numbers[key] = len(numbers)
+    return found
 
 
 def _refuse(message: str) -> NoReturn:
@@ -213,6 +333,11 @@ class _Decoder:
         """Axes of tiles by their JSON. Most tiles of a long program have the axes of another."""
         self.constants: dict[int, Affine] = {}
         """Expressions without loop variables."""
+        self.tiles: list[tuple[Access, int]] = []
+        """Each tile that is written in full, which later ones may name, and about how long that is."""
+        self.forms: list[tuple[Instruction, int]] = []
+        """Each instruction that is written in full, which later ones may name, and about how long that is."""
+        self.repeated = 0
 
     def program(self, raw: Any) -> Program:
         if not isinstance(raw, dict):
@@ -221,7 +346,8 @@ class _Decoder:
             _refuse(f"program schema {str(raw['schema'])[:20]} is not {SCHEMA_VERSION}")
         self.registers = _int(raw["registers"], 0, 100_000)
         self.places = [_text(place) for place in _list(raw.get("places", []), MAX_INSTRUCTIONS)]
-        self.buffers = [self.buffer(i, b) for i, b in enumerate(_list(raw["buffers"], MAX_BUFFERS))]
+        for number, buffer in enumerate(_list(raw["buffers"], MAX_BUFFERS)):
+            self.buffers.append(self.buffer(number, buffer))
         body = self.body(raw["body"], 0)
         for buffer in self.buffers:
             if not set(buffer.scope) <= self.loops:
@@ -250,6 +376,26 @@ class _Decoder:
         return _int(value, 0, len(self.buffers) - 1)
 
     def buffer(self, number: int, raw: Any) -> Buffer:
+        if "like" in raw:
+            other = self.buffers[_int(raw["like"], 0, number - 1)]
+            if other.data is not None:
+                _refuse(f"buffer {number}: like a constant")
+            return Buffer(
+                number,
+                _text(raw["name"]),
+                other.space,
+                other.dtype,
+                other.shape,
+                other.partition_axis,
+                other.role,
+                other.scope,
+                _int(raw["line"], 0),
+                other.address,
+                None,
+                other.written_input,
+                other.argument_shape,
+                self.place(raw),
+            )
         shape = tuple(_int(n, 0) for n in _list(raw["shape"], MAX_AXES))
         dtype = _text(raw["dtype"])
         if dtype not in DTYPE_BYTES:
@@ -331,20 +477,31 @@ class _Decoder:
                 line=_int(raw["line"], 0),
                 trips_register=None if register is None else self.register(register),
             )
-        op = _text(raw["op"])
+        like = None
+        if "o" in raw:
+            like, length = self.forms[_int(raw["o"], 0, len(self.forms) - 1)]
+            self.repeat(length)
+        op = _text(raw["op"]) if like is None else like.op
         spec = OPS.get(op)
         if spec is None:
             _refuse(f"unknown operation {op!r}")
-        dsts = tuple(self.access(a) for a in _list(raw["w"], len(spec.dsts)))
-        srcs = tuple(self.operand(a) for a in _list(raw.get("r", []), len(spec.srcs)))
-        if len(dsts) < sum(not one.optional for one in spec.dsts):
+        dsts = tuple([self.access(a) for a in _list(raw["w"], len(spec.dsts))])
+        srcs = tuple([self.operand(a) for a in _list(raw.get("r", []), len(spec.srcs))])
+        least_dsts, least_srcs = _LEAST[op]
+        if len(dsts) < least_dsts:
             _refuse(f"{op} lacks a destination")
-        if len(srcs) < sum(not one.optional for one in spec.srcs):
+        if len(srcs) < least_srcs:
             _refuse(f"{op} lacks an operand")
+        line, place = _int(raw["l"], 0), self.place(raw)
+        if like is not None:
+            for pattern in like.mask if like.pattern is None else (*like.mask, like.pattern):
+                for loop, _ in pattern.base.terms:
+                    self.inside(loop)
+            return Instruction(op, like.engine, dsts, srcs, like.attrs, like.mask, like.pattern, line, place)
         attrs = raw.get("a", {})
         if not isinstance(attrs, dict) or not attrs.keys() <= spec.attrs:
             _refuse(f"{op} has an attribute it does not take")
-        return Instruction(
+        made = Instruction(
             op=op,
             engine=Engine(raw["e"]),
             dsts=dsts,
@@ -352,9 +509,16 @@ class _Decoder:
             attrs=tuple((key, self.attr(value)) for key, value in sorted(attrs.items())),
             mask=tuple(self.pattern(p) for p in _list(raw.get("m", []), 16)),
             pattern=self.pattern(raw["p"]) if "p" in raw else None,
-            line=_int(raw["l"], 0),
-            place=self.place(raw),
+            line=line,
+            place=place,
         )
+        self.forms.append((made, len(str(made.attrs)) + len(str(made.mask)) + len(str(made.pattern))))
+        return made
+
+    def repeat(self, length: int) -> None:
+        self.repeated += length
+        if self.repeated > MAX_REPEATED:
+            _refuse("the program repeats too much")
 
     def register(self, value: Any) -> int:
         return _int(value, 0, self.registers - 1)
@@ -384,10 +548,13 @@ class _Decoder:
         if out is None:
             out = self.constants[const] = Affine(const)
         for loop, coef in terms:
-            if loop not in self.open:
-                _refuse(f"loop {str(loop)[:20]} is used outside of its body")
+            self.inside(loop)
             out = out + Affine(0, ((loop, _int(coef)),) if coef else ())
         return out
+
+    def inside(self, loop: Any) -> None:
+        if loop not in self.open:
+            _refuse(f"loop {str(loop)[:20]} is used outside of its body")
 
     def pattern(self, raw: Any) -> Pattern:
         base, coefs = raw
@@ -398,6 +565,15 @@ class _Decoder:
             _refuse("indices are nested too deep")
         buffer = self.buffers[self.buffer_id(raw["b"])]
         rank = len(buffer.shape)
+        if "n" in raw:
+            like, length = self.tiles[_int(raw["n"], 0, len(self.tiles) - 1)]
+            self.repeat(length)
+            for one in like.start:
+                for loop, _ in one.terms:
+                    self.inside(loop)
+            made = Access(buffer.id, like.start, like.dims, (), like.dtype)
+            self.fits(buffer, made)
+            return made
         start = tuple([self.affine(a) for a in _list(raw["s"], MAX_AXES)])
         written = repr(raw["d"])
         dims = self.axes.get(written)
@@ -406,13 +582,6 @@ class _Decoder:
                 TileDim(_int(count, 0), tuple(_int(step) for step in steps))
                 for count, *steps in _list(raw["d"], MAX_AXES)
             )
-        if any(len(dim.steps) != rank for dim in dims):
-            _refuse("a tile axis does not fit its buffer's rank")
-        if len(start) != rank:
-            _refuse("a tile's start does not fit its buffer's rank")
-        dtype = _text(raw.get("t", ""))
-        if dtype and DTYPE_BYTES.get(dtype) != DTYPE_BYTES[buffer.dtype]:
-            _refuse(f"a tile of {buffer.dtype} can not be read as {dtype!r}")
         indirect = []
         for dim, scale, register, index, axis in _list(raw.get("i", []), MAX_AXES):
             indirect.append(
@@ -424,4 +593,16 @@ class _Decoder:
                     axis=_int(axis, 0, max(0, len(dims) - 1)),
                 )
             )
-        return Access(buffer.id, start, dims, tuple(indirect), dtype)
+        made = Access(buffer.id, start, dims, tuple(indirect), _text(raw.get("t", "")))
+        self.fits(buffer, made)
+        if not indirect:
+            self.tiles.append((made, len(written) + sum([8 + 24 * len(index.terms) for index in start])))
+        return made
+
+    def fits(self, buffer: Buffer, tile: Access) -> None:
+        """Refuse a tile that does not fit its buffer."""
+        rank = len(buffer.shape)
+        if len(tile.start) != rank or any(len(dim.steps) != rank for dim in tile.dims):
+            _refuse("a tile does not fit its buffer's rank")
+        if tile.dtype and DTYPE_BYTES.get(tile.dtype) != DTYPE_BYTES[buffer.dtype]:
+            _refuse(f"a tile of {buffer.dtype} can not be read as {tile.dtype!r}")

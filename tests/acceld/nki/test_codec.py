@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from acceld.nki.errors import KernelFailure, ProgramError
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.ir import codec
 from acceld.nki.ir.codec import decode, encode, program_hash
 from acceld.nki.ir.operations import DTYPE_BYTES, OPS
 from acceld.nki.ir.program import (
@@ -118,6 +119,43 @@ def test_the_hash_ignores_names_and_lines_and_nothing_else() -> None:
     assert program_hash(renamed) == program_hash(program)
     longer = replace(program, buffers=(replace(program.buffers[0], shape=(41, 16)), *program.buffers[1:]))
     assert program_hash(longer) != program_hash(program)
+
+
+def test_a_hash_is_the_same_in_all_versions() -> None:
+    assert program_hash(sample()) == "5795c68dd141d2fbcb0a6c6954315eab8b51a11359ee729986efa89dd6602ab1"
+
+
+def unrolled(blocks: int = 50) -> Program:
+    """Return a program of equal blocks, each on buffers of its own."""
+    kernel = Kernel()
+    x, y = kernel.input((16, 16 * blocks)), kernel.output((16, 16 * blocks))
+    for number in range(blocks):
+        part = Run(16 * number, 16)
+        tile, doubled = kernel.sbuf((16, 16)), kernel.sbuf((16, 16))
+        kernel.op("dma_copy", at(tile), at(x, Run(0, 16), part))
+        kernel.op("tensor_tensor", at(doubled), [at(tile), at(tile)], op="add")
+        kernel.op("dma_copy", at(y, Run(0, 16), part), at(doubled))
+    return kernel.finish()
+
+
+def test_what_a_program_repeats_is_written_and_made_once() -> None:
+    program = unrolled()
+    again = decode(encode(program))
+    assert again == program
+    assert program_hash(again) == program_hash(program)
+    assert encode(again) == encode(program)
+    sums = [node for node, _ in again.walk() if node.op == "tensor_tensor"]
+    assert len({id(node.attrs) for node in sums}) == len({id(node.dsts[0].start) for node in sums}) == 1
+    assert encode(program).count(b'"add"') == encode(program).count(b'"sbuf"') == 1
+
+
+def test_attributes_that_are_only_equal_are_not_taken_for_the_same() -> None:
+    kernel = Kernel()
+    tile = kernel.sbuf((4, 4))
+    for value in (1, 1.0, True, 0.0, -0.0, 0, False):
+        kernel.op("exponential", at(tile), [at(tile), 0.0], reduce_init=value)
+    program = kernel.finish()
+    assert repr(decode(encode(program))) == repr(program)
 
 
 VALUES: tuple[Any, ...] = (
@@ -301,6 +339,52 @@ def _deep(raw: Any) -> None:
 def test_a_forged_field_is_refused(change: Callable[[Any], None]) -> None:
     with pytest.raises(ProgramError):
         decode(forged(change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: raw["buffers"][4].update(like=4),
+        lambda raw: raw["buffers"][4].update(like=-1),
+        lambda raw: raw["body"][4].update(o=10**6),
+        lambda raw: raw["body"][4].update(o=-1),
+        lambda raw: raw["body"][4].update(w=[]),
+        lambda raw: raw["body"][4]["w"][0].update(n=10**6),
+        lambda raw: raw["body"][4]["w"][0].update(n=-1),
+        lambda raw: raw["body"][4]["w"][0].update(n=1.0),
+        lambda raw: raw["body"][4]["w"][0].update(b=10**6),
+        lambda raw: raw["buffers"][3].update(raw["buffers"][2] | {"shape": [16], "like": None}),
+    ],
+)
+def test_a_forged_number_of_something_before_is_refused(change: Callable[[Any], None]) -> None:
+    raw = json.loads(encode(unrolled(3)))
+    change(raw)
+    with pytest.raises(ProgramError):
+        decode(json.dumps(raw).encode())
+
+
+def test_a_tile_or_a_mask_is_not_repeated_outside_of_its_loop() -> None:
+    kernel = Kernel()
+    tile = kernel.sbuf((16, 16))
+    with kernel.loop(3) as i:
+        kernel.op("memset", at(tile, Run(0, 16), Run(var(i, 4), 4)), 0.0)
+        kernel.op("memset", at(tile), 0.0, mask=(Pattern(var(i), (0, 0)),))
+    kernel.op("memset", at(tile), 0.0)
+    program = kernel.finish()
+    raw = json.loads(encode(program))
+    assert decode(json.dumps(raw).encode()) == program
+    raw["body"][1]["w"][0]["n"] = 0
+    with pytest.raises(ProgramError, match="outside of its body"):
+        decode(json.dumps(raw).encode())
+    raw["body"][1]["w"][0]["n"], raw["body"][1]["o"] = 1, 1
+    with pytest.raises(ProgramError, match="outside of its body"):
+        decode(json.dumps(raw).encode())
+
+
+def test_a_program_is_not_repeated_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "MAX_REPEATED", 1000)
+    with pytest.raises(ProgramError, match="repeats too much"):
+        decode(encode(unrolled()))
 
 
 def test_a_nest_of_arrays_too_deep_for_the_parser_is_refused() -> None:
