@@ -118,6 +118,12 @@ class Accesses:
         if not lazy:
             self._together(instruction)
 
+    def check_arguments(self, instruction: Instruction) -> None:
+        """Check the tiles in HBM of an instruction without a mask. A like one has passed :meth:`check`."""
+        for access in instruction.accesses:
+            if self.report.buffer(access).space is Space.HBM:
+                self._bounds(instruction, access, None)
+
     @staticmethod
     def _operands(
         instruction: Instruction, srcs: tuple[AxisMap | None, ...], dsts: tuple[AxisMap | None, ...]

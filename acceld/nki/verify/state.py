@@ -13,6 +13,7 @@ from acceld.nki.ir.operations import REDUCE_OPS
 from acceld.nki.ir.program import Access, Buffer, Instruction, Loop, LoopKind, Role, Space
 from acceld.nki.ir.regions import Box, box, coefficient
 from acceld.nki.verify.findings import Report
+from acceld.nki.verify.likeness import Uses
 from acceld.nki.verify.limits import RuleBook
 
 _PAIRS = 4096
@@ -37,10 +38,20 @@ class State:
         self.loops = loops
         self.trips = {number: loop.trips for number, loop in loops.items()}
         self.budget = _BUDGET
+        self._fine: set[object] = set()
 
-    def check(self, buffer: Buffer, uses: Sequence[Use]) -> None:
-        """Check all rules on ``uses``, the accesses of ``buffer`` in program order."""
+    def check(self, buffer: Buffer, uses: Uses) -> None:
+        """Check all rules on the uses of ``buffer``."""
         self.report.tick()
+        form = uses.form(buffer.id) if buffer.space is not Space.HBM else None
+        if form is not None and form in self._fine:
+            return
+        before = self.report.noted, self.budget
+        self._check(buffer, uses.of(buffer.id))
+        if form is not None and (self.report.noted, self.budget) == before:
+            self._fine.add(form)
+
+    def _check(self, buffer: Buffer, uses: Sequence[Use]) -> None:
         scoped = [use for use in uses if self._in_scope(buffer, use)]
         if buffer.role in (Role.INPUT, Role.CONSTANT):
             self._not_written(buffer, scoped)
@@ -50,11 +61,11 @@ class State:
             self._accumulation_starts(scoped)
         self._dependencies(buffer, scoped)
 
-    def outputs(self, uses: Mapping[int, Sequence[Use]]) -> None:
+    def outputs(self, uses: Uses) -> None:
         """Check that each output is written somewhere."""
         for number in self.report.program.outputs:
             buffer = self.report.program.buffers[number]
-            written = buffer.role is Role.INPUT or any(use.writes for use in uses.get(number, ()))
+            written = buffer.role is Role.INPUT or any(use.writes for use in uses.of(number))
             if buffer.elements and not written:
                 self.report.add(
                     "undefined_output",

@@ -26,8 +26,8 @@ from acceld.nki.ir.program import (
 )
 from acceld.nki.ir.spaces import iteration_space
 from acceld.nki.verify.findings import Report
+from acceld.nki.verify.likeness import LARGEST, Likeness
 
-_LARGEST = 2**62
 _DEEPEST = 64
 _COMPARISONS = frozenset("equal not_equal less less_equal greater greater_equal".split())
 _COMMANDS = frozenset("idle reset reduce reset_reduce load_reduce".split())
@@ -40,7 +40,7 @@ def _one_of(names: frozenset[str]) -> Check:
 
 
 def _whole(value: Attr) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
 def _flag(value: Attr) -> bool:
@@ -52,7 +52,7 @@ def _number(value: Attr) -> bool:
 
 
 def _finite_size(value: float) -> bool:
-    return not isinstance(value, int) or abs(value) < _LARGEST
+    return not isinstance(value, int) or abs(value) < LARGEST
 
 
 def _wholes(value: Attr) -> bool:
@@ -115,12 +115,16 @@ _REDUCING = frozenset(("tensor_reduce", "loop_reduce", "partition_reduce"))
 
 
 class Structure:
-    """Check a program once. ``sound`` holds the instructions that other checks may read, by identity."""
+    """Check a program once. ``sound`` holds the instructions that other checks may read, by identity, each with its number
+    among like ones.
+    """
 
     def __init__(self, report: Report) -> None:
         self.report = report
         self.program: Program = report.program
-        self.sound: set[int] = set()
+        self.likeness = Likeness(self.program)
+        self.sound: dict[int, int | None] = {}
+        self._fine: set[int] = set()
         self._loops: set[int] = set()
         self._too_deep = False
         self._fitting: set[tuple[int, int]] = set()
@@ -141,7 +145,7 @@ class Structure:
             self._bad(0, "a negative number of registers")
         if self.report.noted > before:
             return False
-        self._body(program.body, ())
+        self._body(program.body, (), ())
         if self._too_deep:
             return False
         known = self._loops
@@ -165,7 +169,7 @@ class Structure:
         if buffer.dtype not in DTYPE_BYTES:
             self._bad(line, f"buffer {number} has unknown dtype {buffer.dtype!r}")
             return
-        if any(not self._is_index(size, _LARGEST) for size in buffer.shape) or buffer.elements >= _LARGEST:
+        if any(not self._is_index(size, LARGEST) for size in buffer.shape) or buffer.elements >= LARGEST:
             self._bad(line, f"buffer {number} has shape {buffer.shape}")
             return
         on_chip = buffer.space is not Space.HBM
@@ -189,7 +193,7 @@ class Structure:
         cores = [node.trips for node in self.program.body if isinstance(node, Loop) and node.kind is LoopKind.SPMD]
         return cores in ([2], [1, 1])
 
-    def _body(self, body: tuple[Node, ...], outer: tuple[int, ...]) -> None:
+    def _body(self, body: tuple[Node, ...], outer: tuple[int, ...], around: tuple[Loop, ...]) -> None:
         if len(outer) > _DEEPEST:
             self._too_deep = True
             self._bad(0, f"loops are nested deeper than {_DEEPEST}")
@@ -200,21 +204,25 @@ class Structure:
                 dynamic = node.at_run_time
                 if node.id in self._loops:
                     self._bad(node.line, f"loop {node.id} occurs twice")
-                if not self._is_index(node.trips, _LARGEST):
+                if not self._is_index(node.trips, LARGEST):
                     self._bad(node.line, f"a loop has {node.trips} iterations")
                 if dynamic != (node.trips_register is not None) or (
                     node.trips_register is not None and not self._is_index(node.trips_register, self.program.registers)
                 ):
                     self._bad(node.line, "only a loop of run-time trips has a register")
                 self._loops.add(node.id)
-                self._body(node.body, (*outer, node.id))
+                self._body(node.body, (*outer, node.id), (*around, node))
                 continue
             before = self.report.noted
             if node.op == "exchange" and not self._on_both_cores(outer):
                 self._bad(node.line, "cores exchange tiles outside of a launch on both cores of one program")
-            self._instruction(node, frozenset(outer))
+            like = self.likeness.of(node, around)
+            if like is None or like not in self._fine:
+                self._instruction(node, frozenset(outer))
             if self.report.noted == before:
-                self.sound.add(id(node))
+                self.sound[id(node)] = like
+                if like is not None:
+                    self._fine.add(like)
 
     def _instruction(self, instruction: Instruction, loops: frozenset[int]) -> None:
         line, op = instruction.line, instruction.op
@@ -329,10 +337,10 @@ class Structure:
         if (id(dims), rank) in self._fitting:  # the program keeps the axes, so that no others get their identity
             return True
         for dim in dims:
-            whole = self._is_index(dim.count, _LARGEST) and all(_whole(step) for step in dim.steps)
+            whole = self._is_index(dim.count, LARGEST) and all(_whole(step) for step in dim.steps)
             if not whole or len(dim.steps) != rank:
                 return False
-        if math.prod(dim.count for dim in dims) >= _LARGEST:
+        if math.prod(dim.count for dim in dims) >= LARGEST:
             return False
         self._fitting.add((id(dims), rank))
         return True

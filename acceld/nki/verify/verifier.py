@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 from acceld.errors import UsageError
 from acceld.nki.errors import LegalityError
-from acceld.nki.ir.def_use import Use, uses_of
 from acceld.nki.ir.program import Program
 from acceld.nki.verify.accesses import Accesses
 from acceld.nki.verify.findings import Report, TooMany
+from acceld.nki.verify.likeness import Uses
 from acceld.nki.verify.limits import RuleBook, rulebook
 from acceld.nki.verify.operands import Operands
 from acceld.nki.verify.state import State
@@ -54,24 +54,34 @@ def _check(report: Report, rules: RuleBook | None) -> None:
     accesses = Accesses(report, rules, loops)
     operands = Operands(report, rules)
     accesses.buffers()
-    uses: dict[int, list[Use]] = {}
+    uses = Uses(structure.likeness)
+    fine: set[int] = set()
+    position, views = -1, False
     for position, (instruction, around) in enumerate(program.walk()):
         if id(instruction) not in structure.sound:
             continue
         if position % 64 == 0:
             report.tick()
+        views = views or instruction.op == "bitcast"
+        like = structure.sound[id(instruction)]
         with _refusing(report, instruction.line):
-            operands.check(instruction, around)
-            accesses.check(instruction)
-            for use in uses_of(instruction, around, position):
-                uses.setdefault(use.access.buffer, []).append(use)
+            if like is not None and like in fine:
+                accesses.check_arguments(instruction)
+            else:
+                before = report.noted
+                operands.check(instruction, around)
+                accesses.check(instruction)
+                if like is not None and report.noted == before:
+                    fine.add(like)
+            uses.add(instruction, around, position, like)
     state = State(report, rules, loops)
-    for number, found in uses.items():
+    for number in uses.buffers():
         with _refusing(report, program.buffers[number].line):
-            state.check(program.buffers[number], found)
+            state.check(program.buffers[number], uses)
     with _refusing(report, 0):
-        state.views(uses)
-    if len(structure.sound) == sum(1 for _ in program.walk()):
+        if views:
+            state.views({number: uses.of(number) for number in uses.buffers()})
+    if len(structure.sound) == position + 1:
         state.outputs(uses)
 
 

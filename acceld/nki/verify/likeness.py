@@ -1,0 +1,121 @@
+"""Find instructions that only their position in the program tells apart, so that one of them is checked for all.
+
+A kernel whose loops are unrolled has each instruction many times: on other buffers of the same kind, at other places of
+its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from acceld.nki.ir.def_use import Use, uses_of
+from acceld.nki.ir.program import Access, Instruction, Loop, Program, Space
+
+LARGEST = 2**62
+"""Limit on the whole numbers of a program."""
+
+
+class Likeness:
+    """Gives like instructions the same number.
+
+    Like instructions are the same in every respect that a check of one instruction may read, but for lines and names, for
+    which buffer of its kind each tile is in, and for the constants at which tiles in HBM start.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._kinds: dict[int, int] = {}
+        self._hbm: set[int] = set()
+        self._numbers: dict[object, int] = {}
+        kinds: dict[object, int] = {}
+        for number, buffer in enumerate(program.buffers):
+            if buffer.data is not None or buffer.id != number:
+                continue
+            kind = (
+                *(buffer.space, buffer.dtype, buffer.shape, buffer.partition_axis, buffer.role, buffer.scope),
+                *(buffer.address, buffer.written_input, buffer.argument_shape, number in program.outputs),
+            )
+            self._kinds[number] = kinds.setdefault(kind, len(kinds))
+            if buffer.space is Space.HBM:
+                self._hbm.add(number)
+
+    def kind(self, buffer: int) -> int | None:
+        """Return a number that is the same for buffers that differ only by name and line; None for a constant."""
+        return self._kinds.get(buffer)
+
+    def of(self, instruction: Instruction, outer: Iterable[Loop]) -> int | None:
+        """Return the instruction's number below the loops ``outer``. None if it is like no other: it has a mask, a pattern
+        or an index of the run.
+
+        Objects are compared by identity, because the program keeps them and its decoder makes equal ones once.
+        """
+        if instruction.mask or instruction.pattern is not None:
+            return None
+        key: list[object] = [instruction.op, instruction.engine, id(instruction.attrs), *map(id, outer)]
+        buffers: list[int] = []
+        for operand in (*instruction.srcs, None, *instruction.dsts):
+            if isinstance(operand, Access):
+                buffer = operand.buffer
+                kind = self._kinds.get(buffer) if type(buffer) is int else None
+                if kind is None or operand.indirect:
+                    return None
+                if buffer not in buffers:
+                    buffers.append(buffer)
+                key += (kind, buffers.index(buffer), id(operand.dims), operand.dtype)
+                if buffer not in self._hbm:
+                    key.append(id(operand.start))
+                    continue
+                for start in operand.start:
+                    if type(start.const) is not int or abs(start.const) >= LARGEST:
+                        return None
+                    key.append(start.terms)
+            elif operand is None or type(operand) in (int, float):
+                key += (type(operand), operand)
+            else:
+                return None
+        return self._numbers.setdefault(tuple(key), len(self._numbers))
+
+
+class Uses:
+    """The uses of buffers, in program order. They are made only for buffers that are looked at."""
+
+    def __init__(self, likeness: Likeness) -> None:
+        self._likeness = likeness
+        self._walked: dict[int, tuple[Instruction, tuple[Loop, ...], int | None]] = {}
+        self._made: dict[int, list[Use]] = {}
+        self._places: dict[int, list[tuple[int, int]]] = {}
+        """For each buffer the positions of the instructions that use it, and the number of the operand that does."""
+
+    def add(self, instruction: Instruction, loops: tuple[Loop, ...], position: int, like: int | None) -> None:
+        """Add an instruction with its number among like ones."""
+        self._walked[position] = instruction, loops, like
+        if like is None:
+            for use in self._at(position):
+                self._places.setdefault(use.access.buffer, []).append((position, -1))
+            return
+        for number, operand in enumerate((*instruction.srcs, *instruction.dsts)):
+            if isinstance(operand, Access):
+                self._places.setdefault(operand.buffer, []).append((position, number))
+
+    def buffers(self) -> list[int]:
+        """Return the buffers that are used, in the order of their first uses."""
+        return list(self._places)
+
+    def of(self, buffer: int) -> list[Use]:
+        """Return the uses of a buffer."""
+        positions = dict.fromkeys(position for position, _ in self._places.get(buffer, ()))
+        return [use for position in positions for use in self._at(position) if use.access.buffer == buffer]
+
+    def form(self, buffer: int) -> object:
+        """Return a value that is equal for on-chip buffers of one kind that like instructions use in the same way; None if
+        there may be no other such buffer.
+        """
+        likes = [(self._walked[position][2], number) for position, number in self._places[buffer]]
+        kind = self._likeness.kind(buffer)
+        return None if kind is None or any(like is None for like, _ in likes) else (kind, *likes)
+
+    def _at(self, position: int) -> list[Use]:
+        made = self._made.get(position)
+        if made is None:
+            instruction, loops, _ = self._walked[position]
+            made = self._made[position] = uses_of(instruction, loops, position)
+        return made
