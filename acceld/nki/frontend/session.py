@@ -110,15 +110,19 @@ class Session:
             frame = frame.f_back
         return 0
 
-    def place(self) -> str:
-        """Return the running calls in other files than the kernel's own, innermost first; empty if there are none."""
+    def position(self) -> tuple[int, str]:
+        """Return :meth:`line`, and the running calls in other files, innermost first; empty if there are none."""
         frame: FrameType | None = sys._getframe(1)
         calls: list[Call] = []
-        while frame is not None and frame.f_code.co_filename != self.filename:
-            if not frame.f_code.co_filename.startswith(PACKAGE):
-                calls.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
+        while frame is not None:
+            filename = frame.f_code.co_filename
+            if filename == self.filename:
+                self.last_line = frame.f_lineno
+                return frame.f_lineno, self.named(tuple(calls)) if calls else ""
+            if not filename.startswith(PACKAGE):
+                calls.append((filename, frame.f_code.co_name, frame.f_lineno))
             frame = frame.f_back
-        return "" if frame is None or not calls else self.named(tuple(calls))
+        return 0, ""
 
     def named(self, calls: tuple[Call, ...]) -> str:
         """Return calls as text, innermost first, without those of Python's own library."""
@@ -182,12 +186,24 @@ def loop_variable() -> str:
 
 
 def _stored_name(frame: FrameType, which: int) -> str:
-    offsets, names = _stores(frame.f_code)
+    offsets, names = _stores_of(frame.f_code)
     at = bisect_right(offsets, frame.f_lasti) - 1  # up to Python 3.11 f_lasti points after the call
     return names[at][which] if at >= 0 else ""
 
 
-@lru_cache(maxsize=256)
+_known_stores: dict[int, tuple[CodeType, tuple[list[int], list[tuple[str, str]]]]] = {}
+"""What :func:`_stores` returned for code objects, by identity. To hash one takes its whole text."""
+
+
+def _stores_of(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
+    known = _known_stores.get(id(code))
+    if known is None:
+        if len(_known_stores) >= 256:
+            _known_stores.clear()
+        known = _known_stores[id(code)] = code, _stores(code)
+    return known[1]
+
+
 def _stores(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
     """Return the offset of each instruction, and two names: the variable its value is stored to, and the variable of a
     loop over it.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 
 from acceld.nki.errors import LimitExceeded
 from acceld.nki.ir.program import (
@@ -100,20 +101,9 @@ class ProgramBuilder:
         scope: tuple[int, ...] | None = None,
     ) -> Buffer:
         """Declare a buffer in the loops of ``scope``, by default all open ones."""
-        made = Buffer(
-            id=len(self.buffers),
-            name=name,
-            space=space,
-            dtype=dtype,
-            shape=shape,
-            partition_axis=partition_axis,
-            role=role,
-            scope=self.scope if scope is None else scope,
-            line=line,
-            place=place,
-            address=address,
-            data=data,
-        )
+        around = self._scope if scope is None else scope
+        number = len(self.buffers)
+        made = Buffer(number, name, space, dtype, shape, partition_axis, role, around, line, address, data, place=place)
         self.buffers.append(made)
         return made
 
@@ -199,7 +189,8 @@ class ProgramBuilder:
         """Return the program, without unused buffers. No loop may be open."""
         assert not self._open, "a loop is still open"
         body = frozen(self._bodies[0])
-        used = {access.buffer for access in _accesses(body)} | {*inputs, *outputs}
+        used = {*inputs, *outputs}
+        _note_buffers(body, used)
         numbers = {old: new for new, old in enumerate(sorted(used))}
         if len(used) < len(self.buffers):
             body = tuple(_renumber(node, numbers) for node in body)
@@ -207,7 +198,7 @@ class ProgramBuilder:
             api=api,
             chip=chip,
             entry=entry,
-            buffers=tuple(replace(self.buffers[old], id=new) for old, new in numbers.items()),
+            buffers=tuple([_with_id(self.buffers[old], new) for old, new in numbers.items()]),
             body=body,
             inputs=tuple(numbers[i] for i in inputs),
             outputs=tuple(numbers[i] for i in outputs),
@@ -230,21 +221,30 @@ def _may_run(instruction: Instruction) -> bool:
     return not any(p.base.const < 0 and not p.base.terms and not any(p.coefs) for p in instruction.mask)
 
 
-def _accesses(body: Iterable[Node]) -> Iterator[Access]:
-    """Yield every access below ``body``, including those of index tiles."""
+def _note_buffers(body: Iterable[Node], used: set[int]) -> None:
+    """Add the buffer of every access below ``body``, including those of index tiles."""
     for node in body:
         if isinstance(node, Loop):
-            yield from _accesses(node.body)
-        else:
-            for access in node.accesses:
-                yield from _with_indices(access)
+            _note_buffers(node.body, used)
+            continue
+        for access in node.accesses:
+            used.add(access.buffer)
+            if access.indirect:
+                used.update(_index_buffers(access))
 
 
-def _with_indices(access: Access) -> Iterator[Access]:
-    yield access
+_WITHOUT_ID = attrgetter(*(field.name for field in fields(Buffer) if field.name != "id"))
+
+
+def _index_buffers(access: Access) -> Iterator[int]:
     for indirect in access.indirect:
         if indirect.index is not None:
-            yield from _with_indices(indirect.index)
+            yield indirect.index.buffer
+            yield from _index_buffers(indirect.index)
+
+
+def _with_id(buffer: Buffer, number: int) -> Buffer:
+    return buffer if buffer.id == number else Buffer(number, *_WITHOUT_ID(buffer))
 
 
 def _renumber(node: Node, numbers: dict[int, int]) -> Node:
@@ -254,8 +254,8 @@ def _renumber(node: Node, numbers: dict[int, int]) -> Node:
     return Instruction(
         node.op,
         node.engine,
-        tuple(_renumbered(dst, numbers) for dst in node.dsts),
-        tuple(_renumbered(src, numbers) if isinstance(src, Access) else src for src in node.srcs),
+        tuple([_renumbered(dst, numbers) for dst in node.dsts]),
+        tuple([_renumbered(src, numbers) if isinstance(src, Access) else src for src in node.srcs]),
         node.attrs,
         node.mask,
         node.pattern,

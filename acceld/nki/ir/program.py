@@ -85,6 +85,10 @@ class Affine:
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
             return Affine(self.const + other, self.terms)
+        if not other.terms:
+            return Affine(self.const + other.const, self.terms)
+        if not self.terms:
+            return Affine(self.const + other.const, other.terms)
         sums = dict(self.terms)
         for loop, coef in other.terms:
             sums[loop] = sums.get(loop, 0) + coef
@@ -157,7 +161,7 @@ class Access:
     @property
     def shape(self) -> tuple[int, ...]:
         """Elements along each tile axis."""
-        return tuple(dim.count for dim in self.dims)
+        return tuple([dim.count for dim in self.dims])
 
     @property
     def elements(self) -> int:
@@ -213,7 +217,7 @@ class Instruction:
     @property
     def accesses(self) -> tuple[Access, ...]:
         """Every tile read or written: sources first, then destinations."""
-        return (*(src for src in self.srcs if isinstance(src, Access)), *self.dsts)
+        return (*[src for src in self.srcs if isinstance(src, Access)], *self.dsts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ instructions are checked further, so that no program can crash or hang the judge
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from acceld.errors import UsageError
 from acceld.nki.errors import LegalityError
@@ -64,7 +62,7 @@ def _check(report: Report, rules: RuleBook | None) -> None:
             report.tick()
         views = views or instruction.op == "bitcast"
         like = structure.sound[id(instruction)]
-        with _refusing(report, instruction.line):
+        try:
             if like is not None and like in fine:
                 accesses.check_arguments(instruction)
             else:
@@ -74,24 +72,29 @@ def _check(report: Report, rules: RuleBook | None) -> None:
                 if like is not None and report.noted == before:
                     fine.add(like)
             uses.add(instruction, around, position, like)
+        except _DEFECTS as error:
+            _refuse(report, instruction.line, error)
     state = State(report, rules, loops)
     for number in uses.buffers():
-        with _refusing(report, program.buffers[number].line):
+        try:
             state.check(program.buffers[number], uses)
-    with _refusing(report, 0):
+        except _DEFECTS as error:
+            _refuse(report, program.buffers[number].line, error)
+    try:
         if views:
             state.views({number: uses.of(number) for number in uses.buffers()})
+    except _DEFECTS as error:
+        _refuse(report, 0, error)
     if len(structure.sound) == position + 1:
         state.outputs(uses)
 
 
-@contextmanager
-def _refusing(report: Report, line: int) -> Iterator[None]:
+_DEFECTS = (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, RecursionError)
+
+
+def _refuse(report: Report, line: int, error: Exception) -> None:
     """Refuse the program if a check itself fails, so that a defect in the checks never lets a program pass."""
-    try:
-        yield
-    except (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, RecursionError) as error:
-        report.add("unverifiable", line, f"could not be checked: {type(error).__name__}: {str(error)[:200]}")
+    report.add("unverifiable", line, f"could not be checked: {type(error).__name__}: {str(error)[:200]}")
 
 
 __all__ = ["LegalityError", "RuleBook", "rulebook", "verify"]

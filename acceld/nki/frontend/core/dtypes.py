@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, cast
 
 import ml_dtypes
@@ -68,7 +69,7 @@ def dtype_name(value: object) -> str:
     if isinstance(value, str) and value in known:
         return value
     try:
-        name = str(np.dtype(cast("Any", value)).name)
+        name = _numpy_name(np.dtype(cast("Any", value)))
     except TypeError:
         name = str(value)
     name = {"bool_": "bool"}.get(name, name)
@@ -79,6 +80,12 @@ def dtype_name(value: object) -> str:
     return name
 
 
+@lru_cache
+def _numpy_name(dtype: np.dtype[Any]) -> str:
+    return str(dtype.name)
+
+
+@lru_cache(maxsize=1024)
 def promote(*names: str) -> str:
     """Return the type of a result of operands of these types: the widest float, else the widest integer."""
     floats = [name for name in names if name in FLOAT_DTYPES]

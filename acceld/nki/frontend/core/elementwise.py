@@ -78,6 +78,8 @@ def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[int, ...]:
     """Return the broadcast shape of two tiles."""
+    if a == b:
+        return a
     try:
         return tuple(np.broadcast_shapes(a, b))
     except ValueError:

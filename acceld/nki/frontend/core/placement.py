@@ -37,9 +37,9 @@ def declare(
     site: Site | None = None,
 ) -> Tensor:
     """Return a new buffer and a view of all of it. LegalityError for a shape that the chip can not hold."""
-    sizes = tuple(operator.index(cast("Any", n)) for n in shape)
-    line = trace.line()
-    if any(n < 0 for n in sizes):
+    sizes = tuple(map(operator.index, cast("Sequence[Any]", shape)))
+    line, calls = trace.session.position()
+    if min(sizes, default=0) < 0:
         raise LegalityError(f"negative size in shape {sizes}", rule="shape", line=line)
     axis = -1
     if space is not Space.HBM:
@@ -86,7 +86,7 @@ def declare(
         partition_axis=axis,
         role=role,
         line=line,
-        place=trace.session.place(),
+        place=calls,
         address=address,
         data=data,
         scope=scope,

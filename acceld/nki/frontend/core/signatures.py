@@ -23,12 +23,12 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` so that it refuses unknown options in ``**kwargs``."""
     signature = inspect.signature(function)
     known = frozenset(signature.parameters)
+    taken = known | WITHOUT_EFFECT
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        unknown = kwargs.keys() - known - WITHOUT_EFFECT
-        if unknown:
-            option = min(unknown)
+        if not taken.issuperset(kwargs):
+            option = min(kwargs.keys() - taken)
             message = f"{module}.{call.__name__} has no option {option!r}"
             hint = f"{did_you_mean(option, known)} its arguments: {shown_arguments(signature)}".strip()
             if option in LACKING.get(call.__name__, ()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from acceld.nki.frontend.core import context
@@ -11,7 +12,28 @@ from acceld.nki.frontend.core.tensor import Alias, Tensor
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.operations import FLOAT_DTYPES, INTEGER_DTYPES
-from acceld.nki.ir.program import Access, Attr, Engine, Instruction, LoopKind, Operand, Pattern, Role
+from acceld.nki.ir.program import (
+    Access,
+    Affine,
+    Attr,
+    Engine,
+    Instruction,
+    LoopKind,
+    Operand,
+    Pattern,
+    Role,
+    TileDim,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What an index without loop variables selects of a tile, wherever the tile is. ``of`` keeps the tile and the index."""
+
+    start: tuple[Affine, ...]
+    dims: tuple[TileDim, ...]
+    overrun: tuple[int, int, int, int] | None
+    of: tuple[Access, object]
 
 
 class Trace(LoopContext):
@@ -41,6 +63,8 @@ class Trace(LoopContext):
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
         self.sites: dict[int, Site] = {}
+        self.selected: dict[tuple[int, ...], Selected] = {}
+        """By identity of a tile's start and axes and of the parts of an index."""
         self.folds: dict[Site, Tensor] = {}
         self.shared_tensors: list[Tensor] = []
         self._shared_next: int | None = None
@@ -99,8 +123,9 @@ class Trace(LoopContext):
         if self.broken is not None:
             raise self.broken
         self.session.check_deadline()
-        targets = (dst.access.buffer for dst in dsts)
-        self.written_inputs.update(one for one in targets if self.builder.buffers[one].role is Role.INPUT)
+        for dst in dsts:
+            if dst.declared.role is Role.INPUT:
+                self.written_inputs.add(dst.access.buffer)
         self.sequence += 1
         operands: list[Operand] = []
         for src in srcs:
@@ -109,23 +134,14 @@ class Trace(LoopContext):
             else:
                 operands.append(src)
         accesses = tuple(
-            self.write(dst, op, mask, masked=bool(mask), accumulates=accumulates, reduced=reduced) for dst in dsts
+            [self.write(dst, op, mask, masked=bool(mask), accumulates=accumulates, reduced=reduced) for dst in dsts]
         )
         if engine is Engine.DMA and srcs and isinstance(srcs[0], Tensor):
             self._warn_of_rounding(srcs[0].dtype_name, dsts[0].dtype_name)
-        kept = tuple((key, value) for key, value in (attrs or {}).items() if value is not None)
+        kept = [(key, value) for key, value in (attrs or {}).items() if value is not None]
+        line, place = self.session.position()
         return self.builder.emit(
-            Instruction(
-                op,
-                engine,
-                accesses,
-                tuple(operands),
-                tuple(sorted(kept)),
-                mask,
-                pattern,
-                self.line(),
-                self.session.place(),
-            )
+            Instruction(op, engine, accesses, tuple(operands), tuple(sorted(kept)), mask, pattern, line, place)
         )
 
     def _warn_of_rounding(self, source: str, target: str) -> None:
@@ -206,6 +222,8 @@ class Trace(LoopContext):
         """Refuse a write that goes to the same place in all iterations of an enclosing affine loop."""
         access = tensor.access
         if access.indirect:
+            return
+        if not self.scope:
             return
         declared = self.builder.buffers[access.buffer].scope
         missing = [

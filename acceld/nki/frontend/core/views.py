@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
 from acceld.nki.frontend.core.index import DynamicSlice, Expr, Predicate, as_int, broadcast
-from acceld.nki.frontend.core.state import Trace, current
+from acceld.nki.frontend.core.state import Selected, Trace, current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.ir.operations import FLOAT_DTYPES
 from acceld.nki.ir.program import Access, Affine, Indirect, Pattern, Space, TileDim
@@ -35,6 +35,15 @@ def _tile_dim(count: int, steps: tuple[int, ...]) -> TileDim:
 def select(tensor: Tensor, key: object) -> Tensor:
     """``tensor[key]``. LegalityError if the index mixes forms or does not fit."""
     trace = current()
+    tile = tensor.access
+    memo = None
+    if isinstance(key, tuple) and not tile.indirect and tensor.overrun is None:
+        memo = (id(tile.start), id(tile.dims), *map(id, key))
+        known = trace.selected.get(memo)
+        if known is not None:
+            made = tensor.like(Access(tile.buffer, known.start, known.dims, (), tile.dtype))
+            made.overrun = known.overrun
+            return made
     keys = list(key) if isinstance(key, tuple) else [key]
     if len(keys) == 1 and keys[0] is Ellipsis:
         return tensor
@@ -61,7 +70,10 @@ def select(tensor: Tensor, key: object) -> Tensor:
                 "unsupported mixing of basic and advanced indexing: slices can not stand beside nl.arange or nl.mgrid",
                 "use nl.arange for each axis, or slices and nl.ds for each",
             )
-        return _advanced(trace, tensor, keys)
+        made = _advanced(trace, tensor, keys)
+        if memo is not None and all(type(k) is int or (isinstance(k, Expr) and not k.base.terms) for k in keys):
+            trace.selected[memo] = Selected(made.access.start, made.access.dims, made.overrun, (tile, key))
+        return made
     if len(keys) == 1 and tensor.padded is not None:
         return _of_row(trace, tensor, tensor.padded, keys[0])
     return _basic(trace, tensor, keys)
