@@ -23,7 +23,6 @@ a bad input, or a refusal.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -95,5 +94,7 @@ class StoreError(AcceldError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest known name; empty if none is near."""
+    import difflib  # most commands find all names
+
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"Did you mean {near[0]!r}?" if near else ""

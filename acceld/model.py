@@ -14,35 +14,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Literal
 
-
-class Status(StrEnum):
-    """Outcome of an evaluation. A broken harness is an exception, never a status."""
-
-    PASSED = "passed"
-    """Correct, and has a latency."""
-    UNSUPPORTED = "unsupported"
-    """The simulator lacks a call. The kernel is not at fault, and nothing is learned from it."""
-    COMPILE_ERROR = "compile_error"
-    """The kernel can not be traced or compiled, or breaks a rule of the chip."""
-    RUNTIME_ERROR = "runtime_error"
-    """The kernel failed while it ran."""
-    INCORRECT_SHAPE = "incorrect_shape"
-    """An output is missing or has the wrong shape."""
-    INCORRECT_DTYPE = "incorrect_dtype"
-    """An output has the wrong dtype."""
-    INCORRECT_NUMERICAL = "incorrect_numerical"
-    """An output is beyond the tolerance."""
-    REJECTED = "rejected"
-    """The policy for candidates refuses it."""
-    SUSPECT = "suspect"
-    """Faster than the physical floor, or failing an integrity check: a second method or a person decides."""
-    TIMEOUT = "timeout"
-    """A deadline of the evaluation passed."""
-    UNTESTED = "untested"
-    """Not run on data. Its simulated latency can neither enter the beam nor teach."""
-    UNCHECKED = "unchecked"
-    """Timed, but there is no reference to check it against."""
-
+from acceld.statuses import Failure as Failure  # noqa: PLC0414  # others import it from here
+from acceld.statuses import Status as Status  # noqa: PLC0414
 
 STATUS_ORDER = tuple(Status)
 """The order in which counts are shown."""
@@ -158,17 +131,6 @@ class Kernel:
             digest.update(f"{name}\0{len(text)}\0".encode())
             digest.update(text.encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Reason why a kernel did not pass, for a person or a fixer."""
-
-    rule: str
-    """Stable class name, such as ``partition_limit`` or ``tolerance``."""
-    message: str
-    line: int = 0
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

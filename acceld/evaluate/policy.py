@@ -13,9 +13,9 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from acceld.model import Failure
 from acceld.nki.frontend.permitted import METHODS, Permitted, as_imported, asks_if_main
 from acceld.parsing import parse
+from acceld.statuses import Failure
 
 MODULES = frozenset(
     "numpy ml_dtypes math functools itertools operator typing dataclasses enum collections collections.abc abc "

@@ -15,9 +15,9 @@ import fcntl
 import json
 import math
 import os
+import secrets
 import shutil
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,7 +53,7 @@ class DataSet:
 
 def partial_of(folder: Path) -> Path:
     """Return a new name for the folder of a data set that is being written."""
-    return folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+    return folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
 
 
 @contextlib.contextmanager
@@ -168,7 +168,7 @@ def remove(folder: Path) -> bool:
         return True
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        gone = folder.with_name(f".{folder.name.lstrip('.')}.{uuid.uuid4().hex[:8]}")
+        gone = folder.with_name(f".{folder.name.lstrip('.')}.{secrets.token_hex(4)}")
         folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
     except OSError:

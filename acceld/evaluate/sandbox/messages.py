@@ -15,7 +15,7 @@ from typing import Any
 
 from acceld.errors import AcceldError
 from acceld.evaluate.sandbox.reply import Reply, write_all
-from acceld.model import Failure, Status
+from acceld.statuses import Failure, Status
 
 MAX_HEADER = 256 * 1024
 MAX_MESSAGE = 4000

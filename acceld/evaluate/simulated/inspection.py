@@ -15,12 +15,12 @@ from typing import Any
 from acceld.evaluate.sandbox.messages import clean, defect_record, failure_record, limit_record, send, unpack
 from acceld.evaluate.simulated import simulator
 from acceld.evaluate.simulated.claims import false_claim
-from acceld.model import Status
 from acceld.nki.errors import KernelFailure, MissingRule, ProgramError
 from acceld.nki.ir.codec import decode, program_hash
 from acceld.nki.ir.operations import RANDOM
 from acceld.nki.ir.program import Program
 from acceld.nki.verify import output_coverage
+from acceld.statuses import Status
 
 _NOTICES = 50
 

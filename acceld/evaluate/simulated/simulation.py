@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from acceld.errors import UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.sandbox.messages import defect_record, failure_record, limit_record, send, unpack
-from acceld.model import Status
 from acceld.nki.errors import KernelFailure, UnsupportedCall
 from acceld.nki.execute.activations import approximates
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.ir.codec import decode
 from acceld.nki.ir.program import Program
 from acceld.nki.timing.timeline import as_timed
+from acceld.statuses import Status
 
 _COMPLETE = 5
 """Descriptor of a pipe that closes when a data set is complete whose inputs were there at the start."""
