@@ -192,7 +192,7 @@ def _stored_name(frame: FrameType, which: int) -> str:
 
 
 _known_stores: dict[int, tuple[CodeType, tuple[list[int], list[tuple[str, str]]]]] = {}
-"""What :func:`_stores` returned for code objects, by identity. To hash one takes its whole text."""
+"""Results of :func:`_stores` by identity of the code, because hashing a code object takes as long as it is."""
 
 
 def _stores_of(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:

@@ -16,6 +16,7 @@ import pytest
 from acceld.errors import UsageError
 from acceld.nki.errors import KernelCrash, KernelFailure, LegalityError, LimitExceeded, UnsupportedCall
 from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.core.state import Trace
 from acceld.nki.frontend.entry import find_entry
 from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
 from acceld.nki.ir.codec import decode, encode, program_hash
@@ -486,3 +487,52 @@ def test_a_failed_assertion_is_shown_as_it_is_written(check: str, message: str) 
     with pytest.raises(KernelCrash) as crash:
         trace(source, [TensorSpec((64, 4), "float32")], api="nki", chip="trn2")
     assert crash.value.message == message
+
+
+SELECTING = (
+    IMPORTS
+    + """
+def half(tile, rows, columns):
+    return nl.copy(tile[rows, columns])
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows, columns = nl.arange(32)[:, None], nl.arange(16)[None, :]
+    for step in range(4):
+        tile = nl.ndarray((64, 32), dtype=x.dtype, buffer=nl.sbuf)
+        for part in nl.affine_range(2):
+            tile[rows + 32 * part, columns] = nl.load(x[rows + 32 * part, columns])
+        tile[rows, columns + 16] = half(tile, rows, columns)
+        tile[rows + 32, columns + 16] = half(tile, rows + 32, columns)
+        nl.store(out[rows, columns], half(tile, rows, columns + 16))
+        nl.store(out[rows + 32, columns], tile[rows + 32, columns + 16])
+        nl.store(out[0:1, 0:16], tile[0, 0:16] if step else tile[0:1, 0:16])
+    return out
+"""
+)
+
+
+def test_an_index_that_was_used_before_selects_what_it_does_the_first_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(dict[object, object]):
+        def __setitem__(self, key: object, value: object) -> None:
+            pass
+
+    program = trace(SELECTING, [SPEC])
+    begin = Trace.__init__
+
+    def forgetful(self: Trace, *arguments: Any) -> None:
+        begin(self, *arguments)
+        self.selected = Forgetful()  # type: ignore[assignment]
+
+    monkeypatch.setattr(Trace, "__init__", forgetful)
+    assert trace(SELECTING, [SPEC]) == program
+
+
+def test_an_index_out_of_bounds_is_refused_each_time_it_is_used() -> None:
+    lines = "tile = nl.load(x)\n    rows, columns = nl.arange(64)[:, None] + 1, nl.arange(16)[None, :]"
+    masked = "tile[rows, columns] = nl.copy(tile[rows, columns], mask=rows < 64)"
+    with pytest.raises(LegalityError) as caught:
+        trace(kernel(f"{lines}\n    {masked}\n    nl.copy(tile[rows, columns])"), [SPEC])
+    assert (caught.value.rule, caught.value.line) == ("out_of_bounds", 9)

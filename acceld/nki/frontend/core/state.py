@@ -28,7 +28,7 @@ from acceld.nki.ir.program import (
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What an index without loop variables selects of a tile, wherever the tile is. ``of`` keeps the tile and the index."""
+    """A part of a tile that an index without loop variables selects. ``of`` keeps the tile and the index."""
 
     start: tuple[Affine, ...]
     dims: tuple[TileDim, ...]
