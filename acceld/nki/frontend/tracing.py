@@ -7,7 +7,6 @@ because the tracer made it: the judge decodes and verifies it again.
 from __future__ import annotations
 
 import ast
-import copy
 import functools
 import inspect
 import itertools
@@ -61,7 +60,7 @@ def trace(
     front_end = _front_end(api, session)
     try:
         with imports(session, front_end.modules(), front_end.roots), _deadline(session):
-            program, notices = _traced(tree, session, front_end, arguments)
+            program, notices = _traced(tree, source, session, front_end, arguments)
     except _Expired:
         session.deadline = 0.0
         session.check_deadline()
@@ -71,16 +70,19 @@ def trace(
 
 def _traced(
     tree: ast.Module,
+    source: str,
     session: Session,
     front_end: FrontEnd,
     arguments: Sequence[Argument] | Mapping[str, Argument],
 ) -> tuple[Program, tuple[Notice, ...]]:
-    """Load the file and run its entry. Errors are raised as typed errors with the kernel's line."""
+    """Load the file, whose ``tree`` is then changed, and run its entry. Errors are raised as typed errors with the
+    kernel's line.
+    """
     filename = session.filename
     try:
         module, notices = _load(tree, session, front_end)
         function = _entry_of(module, session.entry)
-        session.reload = lambda: _entry_of(_load(tree, session, front_end)[0], session.entry)
+        session.reload = lambda: _entry_of(_load(parse(source, filename), session, front_end)[0], session.entry)
         return front_end.run(function, _named(function, arguments)), notices
     except KernelFailure as failure:
         if not failure.line:
@@ -101,7 +103,7 @@ def _traced(
         ) from error
     except BaseException as error:  # a kernel may raise anything, SystemExit too
         line, place = _line_of(error.__traceback__, filename), _place_of(error.__traceback__, session)
-        said = str(error) or ("" if place or not isinstance(error, AssertionError) else _asserted(tree, line))
+        said = str(error) or ("" if place or not isinstance(error, AssertionError) else _asserted(source, line))
         text = f"{type(error).__name__}: {said}" if said else type(error).__name__
         text = f"{text[:2000]} ({place})" if place else text[:2000]
         raise KernelCrash(text, rule="exception", line=line) from error
@@ -183,7 +185,7 @@ def _front_end(api: str, session: Session) -> FrontEnd:
 
 
 def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[ModuleType, tuple[Notice, ...]]:
-    """Execute the kernel's file as a module that is not ``__main__``."""
+    """Execute the kernel's file as a module that is not ``__main__``. Its ``tree`` is changed."""
     filename = session.filename
     module = ModuleType(MODULE_NAME)
     module.__file__ = filename
@@ -196,7 +198,7 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
     sys.modules[MODULE_NAME] = module
     try:
         module.__dict__.update(front_end.statements)
-        read = ast.fix_missing_locations(_Statements(front_end.statements).visit(copy.deepcopy(tree)))
+        read = ast.fix_missing_locations(_Statements(front_end.statements).visit(tree))
         if session.options.permitted is not None:
             guard = Guard(session.options.permitted, session, MODULE_NAME)
             read = guard.rewritten(read)
@@ -274,9 +276,9 @@ def _line_of(traceback: TracebackType | None, filename: str) -> int:
     return line
 
 
-def _asserted(tree: ast.Module, line: int) -> str:
+def _asserted(source: str, line: int) -> str:
     """Return the condition of the ``assert`` statement on a line of the kernel's file; empty if there is none."""
-    for node in ast.walk(tree):
+    for node in ast.walk(parse(source, "kernel.py")):
         if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or node.lineno):
             return ast.unparse(node.test)
     return ""
