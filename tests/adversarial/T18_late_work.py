@@ -13,9 +13,9 @@ def kernel(x):
     out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
     p = nl.arange(128)[:, None]
     f = nl.arange(512)[None, :]
-    for step in nl.sequential_range(90000):
-        late = step - 89998 >= 0
-        tile = nl.load(x[128 * (step - 89998) + p, f], mask=late)
+    for step in nl.sequential_range(200000):
+        late = step - 199998 >= 0
+        tile = nl.load(x[128 * (step - 199998) + p, f], mask=late)
         done = nisa.activation(op=nl.silu, data=tile, mask=late)
-        nl.store(out[128 * (step - 89998) + p, f], value=done, mask=late)
+        nl.store(out[128 * (step - 199998) + p, f], value=done, mask=late)
     return out

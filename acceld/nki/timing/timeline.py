@@ -28,9 +28,9 @@ from acceld.nki.timing.passes import expand, plan, schedule
 from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine
 from acceld.nki.timing.value_numbering import Stream
 
-MAX_EVENTS = 200_000
+MAX_EVENTS = 500_000
 """Number of executions that are unrolled in full. Longer programs are extrapolated from two shorter ones."""
-MOST_EVENTS = 500_000
+MOST_EVENTS = 1_000_000
 """Number of executions that can be unrolled in full within a minute or two."""
 
 DATA_DEPENDENT = "data_dependent"
