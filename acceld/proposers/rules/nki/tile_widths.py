@@ -31,7 +31,8 @@ def tile_widths(kernel: KernelModule) -> list[TileWidth]:
 
     There is none unless every statement in a loop works element by element.
     """
-    if not all(_by_element(statement) for loop in kernel.loops for statement in loop.statements()):
+    inside = [statement for loop in kernel.loops for statement in loop.statements()]
+    if not all(_by_element(statement) or _names_a_part(kernel, statement) for statement in inside):
         return []
     found = []
     for name, value in kernel.aliases.items():
@@ -48,6 +49,20 @@ def _by_element(statement: Statement) -> bool:
     if statement.kind == "op":
         return statement.op in OPERATIONS and statement.second is None and not statement.augmented
     return statement.kind in ("declaration", "alias", "marker")
+
+
+def _names_a_part(kernel: KernelModule, statement: Statement) -> bool:
+    """Return True for ``part = tile[rows, columns]``, where rows and columns are names; ``part`` may get another value
+    later.
+    """
+    match statement.small:
+        case cst.Assign(
+            targets=[cst.AssignTarget(target=cst.Name())],
+            value=cst.Subscript(value=cst.Name(value=tile), slice=elements),
+        ):
+            indices = [one.slice.value if isinstance(one.slice, cst.Index) else one.slice for one in elements]
+            return tile in kernel.buffers and all(isinstance(index, cst.Name) for index in indices)
+    return False
 
 
 def _uses(kernel: KernelModule, node: cst.CSTNode, name: str) -> tuple[list[int | None], int]:

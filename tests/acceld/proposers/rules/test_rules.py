@@ -240,6 +240,29 @@ def test_a_named_tile_width_grows() -> None:
     assert_same(before, after, *arrays((128, 2048)))
 
 
+def test_a_named_tile_width_grows_beside_a_name_of_a_part_that_is_bound_again() -> None:
+    before = legacy(
+        "x",
+        """
+    width = 512
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    low, high = nl.arange(64)[:, None], 64 + nl.arange(64)[:, None]
+    f = nl.arange(width)[None, :]
+    for start in range(0, 2048, width):
+        both = nl.ndarray((128, width), dtype=nl.float32, buffer=nl.sbuf)
+        part = both[low, f]
+        part = nl.exp(nl.load(x[low, start + f]))
+        nl.store(out[low, start + f], value=part)
+        nl.store(out[high, start + f], value=nl.exp(nl.load(x[high, start + f])))
+    return out
+""",
+    )
+    after = applied("widen_tiles", before, [(128, 2048)])
+    assert "width = 2048" in after
+    assert_same(before, after, *arrays((128, 2048)))
+    assert not sites("widen_tiles", before.replace("part = both[low, f]", "part = both[low, f + 1]"), [(128, 2048)])
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
