@@ -29,7 +29,7 @@ class InterchangeLoops(Rule):
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield the pairs of loops whose inner loop loads data that does not depend on the outer variable. If values are
-        spilled, the pairs whose inner loop reads such tiles, too.
+        spilled, or may be because there is no profile, the pairs whose inner loop reads such tiles, too.
 
         Pairs that can not be exchanged come with the reason.
         """
@@ -43,7 +43,8 @@ class InterchangeLoops(Rule):
                 yield self.refused(outer.line, obstacle, wish, inner.variable)
                 continue
             kept, repeated = _reuse(kernel, outer, inner)
-            tiles = not repeated and spilled(profile) and _rereads(kernel, outer, inner)
+            spills = profile is None or spilled(profile)
+            tiles = not repeated and spills and _rereads(kernel, outer, inner)
             if repeated or tiles:
                 yield self.found(
                     outer.line,

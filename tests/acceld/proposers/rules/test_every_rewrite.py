@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from acceld.model import Profile, Source
 from acceld.proposers.rules.proposer import moves
 from tests.acceld.proposers.rules import test_drain_once, test_reduce_once, test_sink_work
 from tests.acceld.proposers.rules.kernels import Array, api_of, arrays, current, legacy, run
@@ -14,6 +15,24 @@ from tests.acceld.proposers.rules.kernels import Array, api_of, arrays, current,
 Shapes = tuple[tuple[int, ...], ...]
 
 KERNELS: dict[str, tuple[str, Shapes]] = {
+    "tiles that are read again for every iteration of an outer loop": (
+        legacy(
+            "x",
+            """
+    out = nl.ndarray((2, 4, 128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(64)[None, :]
+    tiles = nl.ndarray((4, nl.par_dim(128), 64), dtype=x.dtype, buffer=nl.sbuf)
+    for k in nl.affine_range(4):
+        tiles[k, p, f] = nl.load(x[128 * k + p, f])
+    for i in nl.affine_range(2):
+        for j in nl.affine_range(4):
+            nl.store(out[i, j, p, f], value=nl.multiply(tiles[j, p, f], 2.0))
+    return out
+""",
+        ),
+        ((512, 64),),
+    ),
     "sums of parts in blocks": (test_reduce_once.BLOCKS, ((3, 128, 2048),)),
     "greatest of parts side by side": (test_reduce_once.COLUMNS, ((256, 2048),)),
     "transposes with a copy each": (test_drain_once.TURNED, ((2, 128, 1024),)),
@@ -697,6 +716,19 @@ def assert_close(step: str, source: str, inputs: list[Array], expected: Array) -
     for shuffle in (None, 3):
         error = np.linalg.norm(run(source, *inputs, shuffle=shuffle, chip="trn2") - expected) / np.linalg.norm(expected)
         assert error < _TOLERANCE, step
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_profile_adds_no_rewrite_because_sequences_are_repeated_without_one(name: str) -> None:
+    text, shapes = KERNELS[name]
+    counters = {"spill_save_bytes": 1e6, "hbm_read_bytes": 9e6, "written_read_bytes": 1e6}
+    busy = {"tensor": 1.0, "vector": 9.0, "scalar": 5.0, "gpsimd": 0.0, "dma": 9.0}
+    profile = Profile(Source.SIMULATED, "trn2", "nki_legacy", 10.0, "m", counters=counters, engines_us=busy)
+
+    def steps(known: Profile | None) -> set[str]:
+        return {move.step for move in moves(text, known, api=api_of(text), shapes=shapes)}
+
+    assert steps(profile) <= steps(None)
 
 
 @pytest.mark.parametrize("name", KERNELS)
