@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from acceld.statuses import Failure as Failure  # noqa: PLC0414  # others import it from here
-from acceld.statuses import Status as Status  # noqa: PLC0414
+from acceld.statuses import Status as Status  # noqa: PLC0414  # the same
 
 STATUS_ORDER = tuple(Status)
 """The order in which counts are shown."""

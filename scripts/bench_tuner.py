@@ -153,7 +153,7 @@ async def every(arguments: argparse.Namespace) -> list[Tried]:
     """Try every strategy on every kernel, one after another."""
     results = []
     meter = Meter()
-    setattr(Zygote, "run", lambda zygote, *given, **named: meter.run(zygote, *given, **named))  # noqa: B010
+    setattr(Zygote, "run", lambda zygote, *given, **named: meter.run(zygote, *given, **named))  # noqa: B010  mypy forbids =
     async with simulated() as (evaluator, _):
         for found, root in starting_points(arguments.only.split(","), arguments.roots, arguments.api):
             for seed in range(arguments.seeds):

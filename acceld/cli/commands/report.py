@@ -51,7 +51,7 @@ def _pictures(html: str, folder: Path) -> int:
     from acceld.report.page import STYLE
 
     try:
-        import cairosvg  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        import cairosvg  # type: ignore[import-not-found,import-untyped,unused-ignore]  # optional
     except ModuleNotFoundError as error:
         raise UsageError("pictures need cairosvg", hint="pip install cairosvg; or print the page to PDF") from error
     folder.mkdir(parents=True, exist_ok=True)

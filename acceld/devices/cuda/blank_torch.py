@@ -271,10 +271,12 @@ class Tensor:
         return type(self)(self.allocation, self.dtype, shape, strides, place)
 
     def new_empty(self, *shape: Any, dtype: Any = None, device: object = None) -> Tensor:
-        return sys.modules["torch"].empty(*shape, dtype=dtype or self.dtype)  # type: ignore[no-any-return]
+        made: Tensor = sys.modules["torch"].empty(*shape, dtype=dtype or self.dtype)
+        return made
 
     def new_zeros(self, *shape: Any, dtype: Any = None, device: object = None) -> Tensor:
-        return sys.modules["torch"].zeros(*shape, dtype=dtype or self.dtype)  # type: ignore[no-any-return]
+        made: Tensor = sys.modules["torch"].zeros(*shape, dtype=dtype or self.dtype)
+        return made
 
     def __bool__(self) -> bool:
         raise refused("the value of a tensor")

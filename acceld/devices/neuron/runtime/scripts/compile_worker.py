@@ -25,6 +25,7 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+# beside this file, where a type checker does not look
 import confine  # type: ignore[import-not-found,unused-ignore]
 import facilities  # type: ignore[import-not-found,unused-ignore]
 import frames  # type: ignore[import-not-found,unused-ignore]

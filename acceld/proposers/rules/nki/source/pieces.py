@@ -22,7 +22,7 @@ Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Place = tuple[int, int, int, int]
 """First line and column of a node, and the line and column behind it. Lines and columns are counted from 0."""
 _REMEMBERED = 1500
-"""Number of statements, of 50 KB each."""
+"""Number of statements, of about 20 KiB each."""
 
 
 @dataclass(frozen=True, slots=True)
