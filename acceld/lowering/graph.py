@@ -1,0 +1,240 @@
+"""The graph of a reference: nodes of six kinds, and affine views of their results."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from acceld.errors import UsageError
+
+Kind = Literal["input", "elementwise", "reduce", "dot", "scan", "buffer"]
+Shape = tuple[int, ...]
+
+_ORDER = itertools.count()
+_EMPTY = np.empty  # tracing replaces numpy's constructors while a reference runs
+_ELEMENT = _EMPTY(1, np.uint8)
+_ADDRESS: int = _ELEMENT.__array_interface__["data"][0]
+
+
+class NotLowered(UsageError):
+    """A reference does something that has no lowering. The message names the line and the construct."""
+
+    def __init__(self, what: str, line: int = 0) -> None:
+        super().__init__(f"line {line}: {what}" if line else what)
+        self.what = what
+        self.line = line
+
+
+def dense(shape: Sequence[int]) -> Shape:
+    """Return the strides, in elements, of a row-major layout of ``shape``."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A value of the graph. Its result is dense and row-major; ``View`` reads parts of it.
+
+    ``name`` is the function of an elementwise, reduce or scan node, and the argument's name of an input. ``folded`` counts the
+    last axes of the operands that a reduce or dot contracts. A ``buffer`` is its first operand, an earlier version or
+    nothing, after its last operand was stored to ``target``.
+    """
+
+    kind: Kind
+    name: str
+    args: tuple[Operand, ...]
+    shape: Shape
+    dtype: str
+    line: int = 0
+    folded: int = 0
+    target: View | None = None
+    order: int = field(default_factory=lambda: next(_ORDER))
+
+    @property
+    def views(self) -> list[View]:
+        """Return the operands that are no numbers."""
+        return [arg for arg in self.args if isinstance(arg, View)]
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An affine part of a node's result: element ``i`` lies at ``offset + sum(i[axis] * strides[axis])``."""
+
+    node: Node
+    shape: Shape
+    strides: Shape
+    offset: int = 0
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype of the node."""
+        return self.node.dtype
+
+    @property
+    def whole(self) -> bool:
+        """Return True if the view reads the whole result in its order, in whatever shape."""
+        own = ((n, s, d) for n, s, d in zip(self.shape, self.strides, dense(self.shape), strict=True) if n != 1)
+        return self.offset == 0 and math.prod(self.shape) == self.node.size and all(s == d for _, s, d in own)
+
+    def mapped(self, function: Callable[[Any], Any]) -> View:
+        """Return what ``function`` does to an array, done to this view. numpy computes the strides; no element is read."""
+        fake = function(np.lib.stride_tricks.as_strided(_ELEMENT, self.shape, self.strides))
+        start = fake.__array_interface__["data"][0] - _ADDRESS
+        return View(self.node, fake.shape, fake.strides, self.offset + start)
+
+    def broadcast(self, shape: Sequence[int]) -> View:
+        """Return the view repeated to ``shape``, by numpy's rules."""
+        wanted = tuple(shape)
+        if wanted == self.shape:
+            return self
+        lead = len(wanted) - len(self.shape)
+        if lead < 0 or any(a not in (1, b) for a, b in zip(self.shape, wanted[lead:], strict=True)):
+            raise NotLowered(f"shape {self.shape} does not broadcast to {wanted}", self.node.line)
+        kept = (0 if a != b else s for a, b, s in zip(self.shape, wanted[lead:], self.strides, strict=True))
+        return View(self.node, wanted, (*(0,) * lead, *kept), self.offset)
+
+    def reshaped(self, shape: Sequence[int], line: int = 0) -> View:
+        """Return the elements in another shape: a view where one exists, else a view of a copy."""
+        wanted = tuple(int(n) for n in _EMPTY(self.shape, "V0").reshape(tuple(shape)).shape)
+        try:
+            return self.mapped(lambda array: np.reshape(array, wanted, copy=False))
+        except ValueError:
+            return whole(elementwise("copy", [self], line=line)).reshaped(wanted)
+
+
+Operand = View | float
+
+
+def whole(node: Node) -> View:
+    """Return a view of all of a node's result."""
+    return View(node, node.shape, dense(node.shape))
+
+
+def entry(name: str, shape: Sequence[int], dtype: str) -> Node:
+    """Return an input of the graph."""
+    return Node("input", name, (), tuple(shape), dtype)
+
+
+def common_shape(shapes: Sequence[Shape], line: int = 0) -> Shape:
+    """Return the shape to which numpy's rules broadcast ``shapes``. NotLowered if there is none."""
+    found = []
+    for extents in itertools.zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1):
+        wide = {extent for extent in extents if extent != 1}
+        if len(wide) > 1:
+            raise NotLowered(f"shapes that do not broadcast: {', '.join(map(str, shapes))}", line)
+        found.append(wide.pop() if wide else 1)
+    return tuple(found[::-1])
+
+
+def common_dtype(args: Iterable[Operand]) -> str:
+    """Return the dtype of an elementwise result: float32 unless all operands share another dtype."""
+    dtypes = {arg.dtype for arg in args if isinstance(arg, View)}
+    return dtypes.pop() if len(dtypes) == 1 else "float32"
+
+
+def elementwise(name: str, args: Sequence[Operand], dtype: str = "", line: int = 0, shape: Shape | None = None) -> Node:
+    """Return an element-wise function of operands, which numpy's rules broadcast."""
+    if shape is None:
+        shape = common_shape([arg.shape for arg in args if isinstance(arg, View)], line)
+    spread = tuple(arg.broadcast(shape) if isinstance(arg, View) else arg for arg in args)
+    return Node("elementwise", name, spread, shape, dtype or common_dtype(args), line)
+
+
+def fill(value: float, shape: Sequence[int], dtype: str, line: int = 0) -> Node:
+    """Return a constant."""
+    return Node("elementwise", "fill", (float(value),), tuple(shape), dtype, line)
+
+
+def reduced(name: str, operand: View, axes: Iterable[int], keepdims: bool, line: int = 0) -> View:
+    """Return a fold (add, max, min, mul) of an operand over some axes."""
+    rank = len(operand.shape)
+    over = tuple(sorted({axis % rank for axis in axes}))
+    kept = tuple(axis for axis in range(rank) if axis not in over)
+    turned = operand.mapped(lambda array: np.transpose(array, (*kept, *over)))
+    shape = tuple(operand.shape[axis] for axis in kept)
+    node = Node("reduce", name, (turned,), shape, operand.dtype, line, folded=len(over))
+    if not keepdims:
+        return whole(node)
+    return whole(node).reshaped(tuple(1 if axis in over else n for axis, n in enumerate(operand.shape)))
+
+
+def product(left: View, right: View, dtype: str = "", line: int = 0) -> View:
+    """Return ``left @ right`` by numpy's rules: vectors, and axes before the last two broadcast."""
+    if not left.shape or not right.shape:
+        raise NotLowered("a product of a number; multiply instead", line)
+    row, column = len(left.shape) == 1, len(right.shape) == 1
+    a = left.mapped(lambda array: array[None, :]) if row else left
+    b = right.mapped(lambda array: array[:, None]) if column else right
+    batch = common_shape([a.shape[:-2], b.shape[:-2]], line)
+    a, b = a.broadcast((*batch, *a.shape[-2:])), b.broadcast((*batch, *b.shape[-2:]))
+    turned = b.mapped(lambda array: np.swapaxes(array, -1, -2))
+    found = whole(contraction(a, turned, len(batch), 1, dtype, line))
+    kept = tuple(n for n, gone in zip(found.shape[-2:], (row, column), strict=True) if not gone)
+    return found.reshaped((*batch, *kept))
+
+
+def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "", line: int = 0) -> Node:
+    """Return a dot: ``left`` [batch, rows, K...] and ``right`` [batch, columns, K...] to [batch, rows, columns].
+
+    The first ``batch`` axes are shared, the last ``folded`` axes contracted.
+    """
+    rows = left.shape[batch : len(left.shape) - folded]
+    columns = right.shape[batch : len(right.shape) - folded]
+    shape = (*left.shape[:batch], *rows, *columns)
+    return Node("dot", "dot", (left, right), shape, dtype or common_dtype((left, right)), line, folded)
+
+
+def stored(before: View | None, value: View, target: View, line: int = 0) -> Node:
+    """Return a buffer after ``value`` was stored to ``target``, a view of the buffer before."""
+    held = target.node
+    args = (value.broadcast(target.shape),) if before is None else (before, value.broadcast(target.shape))
+    return Node("buffer", held.name, args, held.shape, held.dtype, line, target=target)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Inputs in the kernel's order, outputs in the reference's, and the reference's source lines by number."""
+
+    inputs: tuple[Node, ...]
+    outputs: tuple[View, ...]
+    lines: tuple[str, ...] = ()
+
+    def nodes(self) -> list[Node]:
+        """Return every node that an output needs: operands first, else in the order in which the reference made them."""
+        needed: dict[int, Node] = {}
+        readers: dict[int, list[Node]] = {}
+        todo = [view.node for view in self.outputs]
+        while todo:
+            node = todo.pop()
+            if id(node) in needed:
+                continue
+            needed[id(node)] = node
+            for view in node.views:
+                readers.setdefault(id(view.node), []).append(node)
+                todo.append(view.node)
+        missing = {key: len(node.views) for key, node in needed.items()}
+        ready = [(node.order, number, node) for number, node in enumerate(needed.values()) if not missing[id(node)]]
+        heapq.heapify(ready)
+        found: list[Node] = []
+        while ready:
+            _, _, node = heapq.heappop(ready)
+            found.append(node)
+            for reader in readers.get(id(node), ()):
+                missing[id(reader)] -= 1
+                if not missing[id(reader)]:
+                    heapq.heappush(ready, (reader.order, len(needed) + len(found), reader))
+        return found

@@ -1,0 +1,280 @@
+"""Choose instructions for element-wise nodes: several nodes become one where an instruction does the work of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from acceld.lowering.graph import Node, NotLowered, View
+
+if TYPE_CHECKING:
+    from acceld.lowering.nests import Nest
+
+ALU = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "eq": "equal",
+    "ne": "not_equal",
+}
+TURNED = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}
+"""Comparisons with their operands exchanged; other functions but ``sub`` commute."""
+
+ACTIVATIONS = frozenset("exp log sqrt rsqrt tanh sigmoid relu abs sin cos sign erf gelu silu softplus square".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Operand ``place`` of ``node``, the ``number``-th that an instruction reads; ``negative`` if it is negated first."""
+
+    number: int
+    node: Node
+    place: int
+    negative: bool = False
+
+    @property
+    def value(self) -> View | float:
+        """Return the view or the number."""
+        return self.node.args[self.place]
+
+
+Argument = Operand | float | str | bool | int
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """An instruction, its keywords in order, and a sum over its columns that it makes as well."""
+
+    operation: str
+    operands: tuple[Operand, ...]
+    arguments: tuple[tuple[str, Argument], ...]
+    reduce: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A read of a node's operand, through nodes that an instruction absorbed."""
+
+    node: Node
+    place: int
+
+    @property
+    def arg(self) -> View | float:
+        return self.node.args[self.place]
+
+
+class Selection:
+    """The choice for one region."""
+
+    def __init__(self, nest: Nest) -> None:
+        self.nest = nest
+        self.readers: dict[int, list[Node]] = {}
+        for node in nest.nodes:
+            for view in node.views:
+                self.readers.setdefault(id(view.node), []).append(node)
+
+    def of(self, nodes: Sequence[Node]) -> dict[int, Selected]:
+        """Return the instruction of each node of a group that needs one. A node that another absorbed has none."""
+        self.group = {id(node) for node in nodes if node.kind == "elementwise"}
+        self.sums = {id(n.views[0].node): n for n in nodes if n.kind == "reduce" and n.name == "add" and id(n) in self.nest.attached}
+        absorbed: set[int] = set()
+        found: dict[int, Selected] = {}
+        for node in reversed(nodes):
+            if node.kind != "elementwise" or id(node) in absorbed:
+                continue
+            self.taken: set[int] = set()
+            found[id(node)] = self._select(node)
+            absorbed |= self.taken
+        return found
+
+    # -- what an operand is
+
+    def _number(self, read: _Read) -> float | None:
+        return read.arg if isinstance(read.arg, float) else None
+
+    def _is_row(self, read: _Read) -> bool:
+        """Return True for one number a row beside columns."""
+        view = read.arg
+        if not isinstance(view, View) or self.nest.column_width(read.node) == 1:
+            return False
+        n = self.nest.by_key.get((id(read.node), read.place, "value"))
+        if n is not None:
+            return self.nest.reach[n].scalar
+        return self.nest.column_width(view.node) == 1
+
+    def _absorbable(self, read: _Read) -> Node | None:
+        """Return the node that makes an operand, if nothing else needs its value."""
+        view = read.arg
+        if not isinstance(view, View) or id(view.node) not in self.group:
+            return None
+        source = view.node
+        outside = (id(read.node), read.place, "value") in self.nest.by_key
+        needed = outside or id(source) in self.nest.kept or self.nest.stores_of(source) or id(source) in self.sums
+        alone = len(self.readers.get(id(source), ())) == 1 and source.dtype == "float32"
+        return source if alone and not needed else None
+
+    # -- selection
+
+    def _select(self, node: Node) -> Selected:
+        args = [_Read(node, place) for place in range(len(node.args))]
+        fused = self.sums.get(id(node))
+        if node.name == "fill":
+            value = node.args[0]
+            assert isinstance(value, float)
+            return Selected("memset", (), (("value", value),))
+        if node.name == "where":
+            return Selected("where", tuple(Operand(n, node, n) for n in range(3)), ())
+        if len(args) == 1:
+            return self._unary(node, args[0], fused)
+        return self._binary(node, args)
+
+    def _unary(self, node: Node, read: _Read, fused: Node | None) -> Selected:
+        if self._is_row(read):
+            data = self._operand(0, read)
+            raise NotLowered(f"'{node.name}' of one number a row, spread over columns, is not lowered", data.node.line)
+        if node.name == "square" and fused is None:
+            data = self._operand(0, read)
+            return Selected("tensor_tensor", (data,), (("data1", data), ("data2", data), ("op", "multiply")))
+        if node.name in ACTIVATIONS:
+            return self._activation(node, read, fused)
+        if node.name == "recip":
+            data = self._operand(0, read)
+            return Selected("reciprocal", (data,), (("data", data),))
+        if node.name == "copy":
+            data = self._operand(0, read)
+            return Selected("tensor_copy", (data,), (("src", data),))
+        if node.name == "neg":
+            return self._chained(node, read, "multiply", -1.0, False)
+        if node.name == "not":
+            return self._chained(node, read, "equal", 0.0, False)
+        raise NotLowered(f"'{node.name}' has no instruction", node.line)
+
+    def _activation(self, node: Node, read: _Read, fused: Node | None) -> Selected:
+        """``f(x * scale + bias)``: the scalar engine's own form."""
+        data, scale, bias, negative = read, None, None, False
+        factor: float = 1.0
+        if (inner := self._absorbable(data)) is not None and inner.name in ("add", "sub"):
+            first, second = _Read(inner, 0), _Read(inner, 1)
+            if self._is_row(second) and not self._plain_row(first):
+                data, bias, negative = first, second, inner.name == "sub"
+                self.taken.add(id(inner))
+            elif self._is_row(first) and not self._plain_row(second):
+                data, bias = second, first
+                factor = -1.0 if inner.name == "sub" else 1.0
+                self.taken.add(id(inner))
+        if (inner := self._absorbable(data)) is not None and inner.name in ("mul", "neg"):
+            reads = [_Read(inner, place) for place in range(len(inner.args))]
+            for one, other in (reads, reads[::-1]) if len(reads) == 2 else ():
+                number = self._number(other)
+                if number is not None:
+                    data, factor = one, factor * number
+                    self.taken.add(id(inner))
+                    break
+                if self._is_row(other) and not self._plain_row(one) and factor == 1.0:
+                    data, scale = one, other
+                    self.taken.add(id(inner))
+                    break
+            if inner.name == "neg":
+                data, factor = reads[0], -factor
+                self.taken.add(id(inner))
+        operands = [self._operand(0, data)]
+        arguments: list[tuple[str, Argument]] = [("op", node.name), ("data", operands[0])]
+        if bias is not None:
+            operands.append(Operand(len(operands), bias.node, bias.place, negative))
+            arguments.append(("bias", operands[-1]))
+        if scale is not None:
+            operands.append(Operand(len(operands), scale.node, scale.place))
+            arguments.append(("scale", operands[-1]))
+        elif factor != 1.0:
+            arguments.append(("scale", factor))
+        return Selected("activation", tuple(operands), tuple(arguments), fused)
+
+    def _plain_row(self, read: _Read) -> bool:
+        return self._number(read) is not None or self._is_row(read)
+
+    def _operand(self, number: int, read: _Read) -> Operand:
+        return Operand(number, read.node, read.place)
+
+    def _chained(self, node: Node, read: _Read, op: str, value: float | _Read, reverse: bool) -> Selected:
+        """``x op value``, after another step of this form if one can be absorbed."""
+        data, steps = read, [(op, value, reverse)]
+        if (inner := self._absorbable(read)) is not None:
+            step = self._step(inner)
+            if step is not None:
+                data = step[0]
+                steps.insert(0, step[1:])
+                self.taken.add(id(inner))
+        operands = [self._operand(0, data)]
+        arguments: list[tuple[str, Argument]] = [("data", operands[0])]
+        for number, (word, by, turned) in enumerate(steps):
+            arguments.append((f"op{number}", word))
+            if isinstance(by, _Read):
+                operands.append(self._operand(len(operands), by))
+                arguments.append((f"operand{number}", operands[-1]))
+            else:
+                arguments.append((f"operand{number}", by))
+            if turned:
+                arguments.append((f"reverse{number}", True))
+        return Selected("tensor_scalar", tuple(operands), tuple(arguments))
+
+    def _step(self, node: Node) -> tuple[_Read, str, float | _Read, bool] | None:
+        """Return (x, op, value, reversed) for a node of the form ``x op value``, value a number or one a row."""
+        if node.name in ("neg", "not"):
+            return (_Read(node, 0), *(("multiply", -1.0) if node.name == "neg" else ("equal", 0.0)), False)
+        if len(node.args) != 2 or node.name not in ALU:
+            return None
+        for place, other in ((0, 1), (1, 0)):
+            data, value = _Read(node, place), _Read(node, other)
+            number = self._number(value)
+            if self._plain_row(data) or (number is None and not self._is_row(value)):
+                continue
+            name = node.name if place == 0 else TURNED.get(node.name, node.name)
+            return data, ALU[name], value if number is None else number, place == 1 and node.name == "sub"
+        return None
+
+    def _binary(self, node: Node, args: list[_Read]) -> Selected:
+        if node.name == "pow":
+            power = self._number(args[1])
+            if power is None:
+                raise NotLowered("a power of two arrays is not lowered", node.line)
+            data = self._operand(0, args[0])
+            return Selected("tensor_scalar", (data,), (("data", data), ("op0", "power"), ("operand0", power)))
+        step = self._step(node)
+        if step is not None:
+            return self._chained(node, *step)
+        if node.name not in ALU:
+            raise NotLowered(f"'{node.name}' has no instruction", node.line)
+        if any(self._plain_row(read) for read in args):
+            raise NotLowered(f"'{node.name}' of two values of one number a row, spread over columns, is not lowered", node.line)
+        for place, other in ((0, 1), (1, 0)):
+            inner = self._absorbable(args[place])
+            before = None if inner is None else self._step(inner)
+            commutes = node.name in ("add", "mul", "max", "min", "eq", "ne")
+            if inner is None or before is None or (before[3] and False):
+                continue
+            self.taken.add(id(inner))
+            data = self._operand(0, before[0])
+            operands = [data]
+            arguments: list[tuple[str, Argument]] = [("data", data), ("op0", before[1])]
+            if isinstance(before[2], _Read):
+                operands.append(self._operand(1, before[2]))
+                arguments.append(("operand0", operands[-1]))
+            else:
+                arguments.append(("operand0", before[2]))
+            if before[3]:
+                arguments.append(("reverse0", True))
+            operands.append(self._operand(len(operands), args[other]))
+            name = node.name if place == 0 else TURNED.get(node.name, node.name)
+            arguments += [("op1", ALU[name]), ("operand1", operands[-1])]
+            if place == 1 and not commutes and node.name == "sub":
+                arguments.append(("reverse1", True))
+            return Selected("scalar_tensor_tensor", tuple(operands), tuple(arguments))
+        first, second = self._operand(0, args[0]), self._operand(1, args[1])
+        return Selected("tensor_tensor", (first, second), (("data1", first), ("data2", second), ("op", ALU[node.name])))

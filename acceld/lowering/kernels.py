@@ -1,0 +1,194 @@
+"""Lower a graph to a kernel: regions, equal ones rolled up to loops, a nest for each."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from acceld.lowering.graph import Graph, Node, Shape, View, whole
+from acceld.lowering.loops import vectorized
+from acceld.lowering.nests import Builder, Memory, Nest, Rolled
+from acceld.lowering.regions import Access, Region, accesses, conforms, regions, stores
+from acceld.lowering.simplify import simplified
+from acceld.lowering.statements import Kernel, Tensor
+
+_ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*)\s*[-+*/@]?=(?!=)")
+
+
+def lowered(
+    graph: Graph,
+    *,
+    name: str = "kernel",
+    doc: str = "",
+    shapes: Mapping[str, Shape] | None = None,
+    output_shapes: Sequence[Shape] = (),
+    scalars: Sequence[str] = (),
+) -> Kernel:
+    """Return a kernel that computes what a graph does.
+
+    ``shapes`` are the kernel's shapes of arguments that it takes in another shape than the reference, ``output_shapes``
+    those of its outputs, ``scalars`` numbers that it takes and whose values the graph has. NotLowered for what has no
+    lowering.
+    """
+    graph = simplified(vectorized(graph))
+    divided, graph = regions(graph)
+    build = Builder([*(node.name for node in graph.inputs), *scalars, name, "nki", "nisa", "nl"])
+    memory, made, returned = _memory(graph, divided, build, shapes or {}, output_shapes)
+    for rolled in rolled_up([(region, external(region, memory)) for region in divided], memory):
+        Nest(build, memory, rolled, external(rolled.region, memory), graph.lines).write()
+    arguments = tuple(memory.tensor(node) for node in graph.inputs)
+    return Kernel(name, doc, arguments, tuple(scalars), made, tuple(build.blocks[0]), returned)
+
+
+def _names(graph: Graph) -> dict[int, str]:
+    """Return the reference's own name of a value: the variable that the last node of an assignment's line fills."""
+    last: dict[int, Node] = {}
+    for node in graph.nodes():
+        if node.kind in ("elementwise", "reduce", "dot", "scan") and node.line:
+            last[node.line] = node
+    found = {}
+    for line, node in last.items():
+        match = _ASSIGNED.match(graph.lines[line - 1]) if line <= len(graph.lines) else None
+        if match:
+            found[id(node)] = match[1]
+    return found
+
+
+def _root(node: Node) -> Node:
+    """Return the first version of a buffer."""
+    while node.kind == "buffer" and len(node.args) == 2:
+        before = node.args[0]
+        assert isinstance(before, View)
+        node = before.node
+    return node
+
+
+def _memory(
+    graph: Graph, divided: Sequence[Region], build: Builder, shapes: Mapping[str, Shape], output_shapes: Sequence[Shape]
+) -> tuple[Memory, tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Give each input, output, buffer and value that another region reads a tensor in HBM."""
+    tensors = {id(node): Tensor(node.name, shapes.get(node.name, node.shape), node.dtype) for node in graph.inputs}
+    targets: dict[int, list[View]] = {}
+    made: list[Tensor] = []
+
+    def give(node: Node, name: str, shape: Shape) -> Tensor:
+        root = _root(node)
+        if id(root) not in tensors:
+            tensors[id(root)] = Tensor(build.fresh(name), shape, node.dtype)
+            made.append(tensors[id(root)])
+        tensors[id(node)] = tensors[id(root)]
+        if node.kind != "buffer":
+            targets.setdefault(id(node), []).append(whole(node))
+        return tensors[id(node)]
+
+    returned = []
+    for number, view in enumerate(graph.outputs):
+        shape = output_shapes[number] if number < len(output_shapes) else view.shape
+        returned.append(give(view.node, "out" if len(graph.outputs) == 1 else f"out{number}", shape))
+    for node in graph.nodes():
+        if node.kind == "buffer" and node.args:
+            if id(node) not in tensors:
+                give(node, "held", node.shape)
+            value = node.args[-1]
+            assert isinstance(value, View) and node.target is not None
+            targets.setdefault(id(value.node), []).append(View(node, node.target.shape, node.target.strides, node.target.offset))
+    for region in divided:
+        inside = {id(node) for node in region.nodes}
+        for node in region.nodes:
+            for access in accesses(node, region.layout.rows) if id(node) not in region.layout.folds else ():
+                assert access is not None
+                source = access.view.node
+                if source.kind not in ("input", "buffer") and not (
+                    id(source) in inside and conforms(access, region.layout.columns[id(source)])
+                ) and id(source) not in tensors:
+                    give(source, "held", source.shape)
+    return Memory(tensors, targets, _names(graph)), tuple(made), tuple(returned)
+
+
+def external(region: Region, memory: Memory) -> list[Access]:
+    """Return how a region reads and writes HBM."""
+    inside = {id(node) for node in region.nodes}
+    found = []
+    rows = region.layout.rows
+    for node in region.nodes:
+        if id(node) not in region.layout.folds:
+            for access in accesses(node, rows):
+                assert access is not None
+                if id(access.view.node) not in inside:
+                    found.append(access)
+        for target in memory.targets.get(id(node), ()):
+            if id(node) in region.layout.folds:
+                axis = region.layout.folds[id(node)]
+                others = tuple(n for at, n in enumerate(rows) if at != axis)
+                access = stores(node, target, others, region.layout.columns[id(node)])
+                kept = (*access.rows[:axis], (rows[axis], 0), *access.rows[axis:])
+                found.append(Access(node, -1, "store", target, kept, access.columns))
+            else:
+                found.append(stores(node, target, rows, region.layout.columns[id(node)]))
+    return found
+
+
+def _signature(region: Region, found: Sequence[Access], memory: Memory) -> object:
+    """Return what two regions share that differ in offsets only."""
+    place = {id(node): number for number, node in enumerate(region.nodes)}
+    nodes = tuple(
+        (
+            node.kind, node.name, node.shape, node.dtype, node.folded,
+            tuple(place.get(id(arg.node), -1) if isinstance(arg, View) else arg for arg in node.args),
+        )
+        for node in region.nodes
+    )
+    reach = tuple((a.role, a.number, place[id(a.node)], memory.tensor(a.view.node).name, a.view.shape, a.view.strides) for a in found)
+    return region.layout.rows, nodes, reach
+
+
+def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: Memory) -> list[Rolled]:
+    """Return neighboring regions that differ in offsets only as one, with loops around it."""
+    result: list[Rolled] = []
+    at = 0
+    while at < len(found):
+        signature = _signature(*found[at], memory)
+        written = {memory.tensor(a.view.node).name for a in found[at][1] if a.role == "store"}
+        read = {memory.tensor(a.view.node).name for a in found[at][1] if a.role != "store"}
+        end = at + 1
+        while end < len(found) and not written & read and _signature(*found[end], memory) == signature:
+            end += 1
+        block = found[at:end]
+        result += _fitted(block) if len(block) > 1 else [Rolled(block[0][0], (), ())]
+        at = end
+    return result
+
+
+def _fitted(block: Sequence[tuple[Region, list[Access]]]) -> list[Rolled]:
+    """Return equal regions as one nest of one or two loops, or each by itself if their offsets are not affine."""
+    total = len(block)
+    offsets = [[access.view.offset for access in found] for _, found in block]
+    for inner in (1, *(d for d in range(2, total) if total % d == 0)):
+        steps = []
+        for column in zip(*offsets, strict=True):
+            outer_step = column[inner] - column[0] if total > inner else 0
+            inner_step = column[1] - column[0] if inner > 1 else 0
+            if any(at != column[0] + outer_step * (i // inner) + inner_step * (i % inner) for i, at in enumerate(column)):
+                break
+            steps.append((outer_step, inner_step))
+        else:
+            counts = (total // inner, inner) if inner > 1 else (total,)
+            return [Rolled(block[0][0], counts, tuple(step[: len(counts)] for step in steps))]
+    return [Rolled(region, (), ()) for region, _ in block]
+
+
+def work(graph: Graph) -> tuple[int, int, int]:
+    """Return floating-point operations of products, of everything else, and the bytes of inputs and outputs."""
+    products = others = 0
+    for node in graph.nodes():
+        if node.kind == "dot":
+            for view in node.views[::2]:
+                products += 2 * node.size * math.prod(view.shape[len(view.shape) - node.folded :])
+        elif node.kind in ("elementwise", "scan"):
+            others += node.size
+        elif node.kind == "reduce":
+            others += math.prod(node.views[0].shape)
+    sizes = {"bfloat16": 2, "float16": 2}
+    ends = [whole(node) for node in graph.inputs] + list(graph.outputs)
+    return products, others, sum(math.prod(view.shape) * sizes.get(view.dtype, 4) for view in ends)

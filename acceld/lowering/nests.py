@@ -1,0 +1,1098 @@
+"""Write a region as a loop nest: partitions for rows, chunks of columns, operands that stay on the chip as long as they fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from acceld.lowering.graph import Node, NotLowered, View
+from acceld.lowering.instructions import Operand, Selected, Selection
+from acceld.lowering.regions import Access, Axes, Region, merged, refined, split
+from acceld.lowering.statements import (
+    ZERO,
+    Affine,
+    Block,
+    Call,
+    Condition,
+    Declaration,
+    Loop,
+    Note,
+    Piece,
+    Span,
+    Statement,
+    Tensor,
+    Tile,
+    Value,
+    variable,
+)
+
+PARTITIONS = 128
+BANK = 512
+"""Columns of one PSUM bank in float32."""
+SBUF = 176 * 1024
+"""Bytes of a partition that tiles may take together: 192 KiB, less what other nests hold."""
+CHUNK_BYTES = 16 * 1024
+"""Most bytes a partition of one chunk of element-wise work."""
+RESIDENT = 100 * 1024
+"""Most bytes a partition of a right operand that stays on the chip."""
+BYTES = {"float32": 4, "int32": 4, "uint32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "uint8": 1}
+TURNED_TOGETHER = 4
+"""Transposes that share one PSUM bank, and so one copy out of it."""
+
+
+class Builder:
+    """A kernel under construction: unique names, and the block to which statements go."""
+
+    def __init__(self, taken: Sequence[str]) -> None:
+        self.taken = set(taken)
+        self.blocks: list[list[Statement]] = [[]]
+
+    def fresh(self, base: str) -> str:
+        """Return a name that nothing else has."""
+        name, number = base, 1
+        while name in self.taken:
+            number += 1
+            name = f"{base}_{number}"
+        self.taken.add(name)
+        return name
+
+    def put(self, statement: Statement) -> None:
+        """Append a statement."""
+        self.blocks[-1].append(statement)
+
+    def call(self, operation: str, dst: Piece | Block, **args: Value) -> None:
+        """Append an instruction."""
+        self.put(Call(operation, dst, tuple(args.items())))
+
+    def tile(self, base: str, shape: Sequence[int], dtype: str, psum: bool = False) -> Tile:
+        """Declare a tile and return it."""
+        made = Tile(self.fresh(base), tuple(shape), dtype, "psum" if psum else "sbuf")
+        self.put(Declaration(made))
+        return made
+
+    @contextmanager
+    def loop(self, base: str, count: int, ordered: bool = False) -> Iterator[str | None]:
+        """Open a loop and give its variable; a loop of one trip is none."""
+        if count == 1:
+            yield None
+            return
+        made = Loop(self.fresh(base), count, ordered)
+        self.put(made)
+        self.blocks.append(made.body)
+        yield made.variable
+        self.blocks.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where values lie in HBM: the tensor of each node that has one, and the stores of each node's result."""
+
+    tensors: dict[int, Tensor]
+    targets: dict[int, list[View]]
+    names: dict[int, str]
+
+    def tensor(self, node: Node) -> Tensor:
+        """Return the tensor of an input, a buffer or a value that another region reads."""
+        return self.tensors[id(node)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """Equal regions as one: the trips of the loops around it, and each access's step in each of them."""
+
+    region: Region
+    counts: tuple[int, ...]
+    steps: tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True)
+class _Reach:
+    """An access of HBM with its rows merged: strides along the nest's row axes, and columns."""
+
+    access: Access
+    strides: list[int]
+    columns: Axes
+    depth: Axes
+
+    @property
+    def scalar(self) -> bool:
+        """Return True if all columns read one element."""
+        return not any(stride for _, stride in self.columns)
+
+    @property
+    def width(self) -> int:
+        """Return the number of columns."""
+        return math.prod(extent for extent, _ in self.columns)
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype."""
+        return self.access.view.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A range of a group's columns: where it begins, its size, and for each access what it adds and walks."""
+
+    position: Affine
+    size: int
+    number: Affine
+    offsets: tuple[Affine, ...]
+    inner: tuple[Axes, ...]
+
+
+def full(tile: Tile) -> Piece:
+    """Return all of a tile."""
+    return Piece(tile, tuple(Span(ZERO, extent) for extent in tile.shape))
+
+
+class Nest:
+    """One region, or several equal ones, as statements of a builder."""
+
+    def __init__(self, build: Builder, memory: Memory, rolled: Rolled, accesses: Sequence[Access], lines: Sequence[str]) -> None:
+        self.build, self.memory, self.rolled, self.lines = build, memory, rolled, lines
+        self.region = rolled.region
+        self.nodes = self.region.nodes
+        self.inside = {id(node) for node in self.nodes}
+        self.width = dict(self.region.layout.columns)
+        self.folds = self.region.layout.folds
+        self._rows(accesses)
+        self.selection = Selection(self)
+        self.by_key = {(id(r.access.node), r.access.number, r.access.role): n for n, r in enumerate(self.reach)}
+        self._levels()
+        self._axes()
+        self._residents()
+
+    # -- choices
+
+    def _rows(self, accesses: Sequence[Access]) -> None:
+        """Merge the region's row axes, and choose columns for a region that is element-wise."""
+        counts, steps = self.rolled.counts, self.rolled.steps
+        rows = [access.rows for access in accesses]
+        extents = list(self.region.layout.rows)
+        if not self.folds:
+            rows = merged(rows)
+            extents = [n for n, _ in rows[0]] if rows else extents
+        columns = [access.columns for access in accesses]
+        if self.region.pure:
+            cut = self._pure_columns(extents, len(accesses))
+            extents, rows, columns = _cut(extents, rows, cut)
+            for node in self.nodes:
+                self.width[id(node)] = cut
+        self.extents = [*counts, *extents]
+        self.rolled_axes = len(counts)
+        self.reach = [
+            _Reach(access, [*(steps[n] if steps else ()), *(s for _, s in rows[n])], columns[n], access.depth)
+            for n, access in enumerate(accesses)
+        ]
+        if self.folds:
+            self.folds = {key: axis + len(counts) for key, axis in self.folds.items()}
+
+    def _pure_columns(self, extents: list[int], accesses: int) -> int:
+        """Return how many elements of the last axis a partition takes: rows fill 128 partitions first."""
+        if not extents:
+            return 1
+        live = max(3, len(self.nodes) // 2 + accesses)
+        limit = max(64, min(2048, SBUF // (8 * live)))
+        last = extents[-1]
+        others = math.prod(extents[:-1])
+
+        def worth(columns: int) -> tuple[int, int]:
+            rows = last // columns if len(extents) == 1 or last != columns else extents[-2]
+            part = largest_divisor(rows, PARTITIONS)
+            if len(extents) > 1 and columns != last:
+                part = max(part, largest_divisor(extents[-2], PARTITIONS))
+            return min(part, PARTITIONS) * min(columns, 512), columns
+
+        choices = [d for d in range(1, min(last, limit) + 1) if last % d == 0]
+        return max(choices, key=worth) if others else 1
+
+    def _levels(self) -> None:
+        """Give each node the level at which it can run: a fold of columns and a left operand need whole rows of a level before."""
+        self.level: dict[int, int] = {}
+        self.attached: dict[int, tuple[int, int]] = {}
+        for node in self.nodes:
+            level = 0
+            for view in node.views:
+                if id(view.node) not in self.inside:
+                    continue
+                below = self.level[id(view.node)]
+                whole_rows = node.kind == "dot" or (view.node.kind == "dot" and self.width[id(view.node)] == 1)
+                if node.kind == "reduce" and id(node) not in self.folds:
+                    whole_rows = True
+                level = max(level, below + (1 if whole_rows else 0))
+            if node.kind == "reduce" and id(node) not in self.folds:
+                level = max(level, 1)
+                self.attached[id(node)] = (level - 1, self._over(node))
+            self.level[id(node)] = level
+        # A fold runs at the level of its operand.
+        self.kept: set[int] = set()
+        for node in self.nodes:
+            for number, view in enumerate(node.args):
+                if isinstance(view, View) and id(view.node) in self.inside and self._needs_tile(node, number, view.node):
+                    self.kept.add(id(view.node))
+
+    def _over(self, node: Node) -> int:
+        view = node.views[0]
+        return math.prod(view.shape[len(view.shape) - node.folded :])
+
+    def _needs_tile(self, node: Node, number: int, source: Node) -> bool:
+        """Return True if a reader runs in another group than the node that it reads."""
+        if self.column_width(source) == 1 and source.kind != "dot":
+            return False
+        if node.kind == "reduce":
+            here = self.attached.get(id(node), (self.level[id(source)], self.width[id(source)]))
+            return here != (self.level[id(source)], self.width[id(source)])
+        return node.kind == "dot" or (self.level[id(node)], self.width[id(node)]) != (self.level[id(source)], self.width[id(source)])
+
+    def column_width(self, node: Node) -> int:
+        """Return the number of columns of a node."""
+        return self.width[id(node)]
+
+    def _axes(self) -> None:
+        """Choose the partition axis and the order of the loops around it."""
+        rights = [reach for reach in self.reach if reach.access.role == "right"]
+        folded = set(self.folds.values())
+        able = [a for a in range(len(self.extents)) if a not in folded and not any(reach.strides[a] for reach in rights)]
+        able = [a for a in able if a >= self.rolled_axes] or able
+        if able:
+            self.partition = max(able, key=lambda a: (min(self.extents[a], PARTITIONS), a))
+        else:
+            self.partition = len(self.extents)
+            self.extents.append(1)
+            for reach in self.reach:
+                reach.strides.append(0)
+        others = [a for a in range(len(self.extents)) if a != self.partition]
+        self.inner_axes = [a for a in others if a in folded]
+        outer = [a for a in others if a not in folded]
+        self.outer_axes = sorted(outer, key=lambda a: (not any(reach.strides[a] for reach in rights), a))
+        rows = self.extents[self.partition]
+        self.rows = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
+
+    def _residents(self) -> None:
+        """Choose what stays on the chip: right operands while they fit, else rows in blocks that share each load."""
+        left = {n: self._depth(n) for n, reach in enumerate(self.reach) if reach.access.role == "right"}
+        self.vectors = [
+            n
+            for n, reach in enumerate(self.reach)
+            if reach.access.role == "value" and not reach.scalar and not reach.strides[self.partition]
+        ]
+        row_bytes = sum(self.width[id(node)] * BYTES[node.dtype] for node in self.nodes if id(node) in self.kept)
+        deep = {id(node): math.prod(n for n, _ in self._depths(node)) * 4 for node in self.nodes if node.kind == "dot"}
+        row_bytes += 2 * sum(deep.values())
+        budget = SBUF - row_bytes - sum(self.reach[n].width * 4 for n in self.vectors) - 24 * 1024
+        sizes = {n: blocks * self.reach[n].width * BYTES[self.reach[n].dtype] for n, (_, blocks) in left.items()}
+        self.resident: set[int] = set()
+        for n in sorted(sizes, key=lambda n: sizes[n]):
+            if sizes[n] <= min(budget, RESIDENT):
+                self.resident.add(n)
+                budget -= sizes[n]
+        streamed = [n for n in left if n not in self.resident]
+        tiles = self.extents[self.partition] // self.rows
+        self.together = 1
+        if streamed and not self.inner_axes:
+            spare = SBUF - 24 * 1024 - sum(sizes[n] for n in self.resident)
+            spare -= max(blocks for n, (_, blocks) in left.items() if n in streamed) * BANK * 4 * 2
+            fits = max(1, spare // max(row_bytes, 1))
+            self.together = max(d for d in (1, 2, 4, 8, 16) if d == 1 or (d <= fits and tiles % d == 0))
+
+    def _depths(self, node: Node) -> Axes:
+        """Return the contracted axes of a dot, refined to those of all its operands."""
+        first, *others = [self._dot_depth(node, number) for number in range(len(node.views))]
+        extents: tuple[int, ...] | None = tuple(n for n, _ in first)
+        for other in others:
+            assert extents is not None
+            extents = refined(extents, [n for n, _ in other])
+            if extents is None:
+                raise NotLowered("a product whose operands divide the contracted axes differently is not lowered", node.line)
+        assert extents is not None
+        return tuple((n, 0) for n in extents)
+
+    def _dot_depth(self, node: Node, number: int) -> Axes:
+        view = node.views[number]
+        kept = len(view.shape) - node.folded
+        return tuple((n, s) for n, s in zip(view.shape[kept:], view.strides[kept:], strict=True) if n != 1)
+
+    def _depth_pairs(self, node: Node, pair: int) -> tuple[Axes, Axes]:
+        """Return the contracted axes of one product, alike for its two operands and merged."""
+        left, right = self._dot_depth(node, 2 * pair), self._dot_depth(node, 2 * pair + 1)
+        extents = refined([n for n, _ in left], [n for n, _ in right])
+        if extents is None:
+            raise NotLowered("a product whose operands divide the contracted axes differently is not lowered", node.line)
+        a, b = merged([split(left, extents), split(right, extents)])
+        return (a, b) if a else (((1, 0),), ((1, 0),))
+
+    def _depth(self, n: int) -> tuple[int, int]:
+        """Return partitions and blocks of a right operand."""
+        access = self.reach[n].access
+        axes, _ = self._depth_pairs(access.node, access.number // 2)
+        part = _block(axes[-1][0])
+        return part, math.prod(e for e, _ in axes[:-1]) * -(-axes[-1][0] // part)
+
+    # -- writing
+
+    def write(self) -> None:
+        """Append the nest."""
+        for line in self._notes():
+            self.build.put(Note(line))
+        self.values: list[Affine] = [ZERO] * len(self.extents)
+        self.row: str | None = None
+        self.rights: dict[int, Tile] = {}
+        self.broadcast: dict[int, Tile] = {}
+        self._around(0)
+
+    def _notes(self) -> list[str]:
+        numbers = sorted({node.line for node in self.nodes if node.line})
+        texts = [self.lines[n - 1].strip() for n in numbers if 0 < n <= len(self.lines)]
+        return list(dict.fromkeys(text for text in texts if text))[:12]
+
+    def _around(self, level: int) -> None:
+        """Open the loops around the rows, and load at each what depends on no loop inside of it."""
+        for n in sorted(self.resident):
+            if self._home(n) == level:
+                self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
+        for n in self.vectors:
+            if self._home(n) == level and not any(self.reach[n].strides[a] for a in self.inner_axes):
+                self.broadcast[n] = self._load_vector(n)
+        if level == len(self.outer_axes):
+            self._row_loops()
+            return
+        axis = self.outer_axes[level]
+        with self.build.loop("group", self.extents[axis]) as name:
+            self.values[axis] = variable(name)
+            self._around(level + 1)
+        self.values[axis] = ZERO
+
+    def _home(self, n: int) -> int:
+        """Return the number of outer loops that an access depends on."""
+        return max((place + 1 for place, axis in enumerate(self.outer_axes) if self.reach[n].strides[axis]), default=0)
+
+    def _row_loops(self) -> None:
+        extent = self.extents[self.partition]
+        tiles = extent // self.rows
+        with self.build.loop("block" if self.together > 1 else "row", tiles // self.together) as name:
+            self.first = variable(name) * (self.rows * self.together)
+            self._tile(self.rows, self.together)
+        if extent % self.rows:
+            self.first = Affine(tiles * self.rows)
+            self._tile(extent % self.rows, 1)
+
+    def _tile(self, rows: int, together: int) -> None:
+        """Write one tile of rows, or ``together`` tiles that share loads of right operands."""
+        self.part, self.block = rows, together
+        self.tiles: dict[int, Tile] = {}
+        self.parts: dict[int, Tile] = {}
+        self.turned: dict[object, Tile] = {}
+        self.rows_loaded: dict[object, Tile] = {}
+        sums = {key: self.build.tile("total", self._dims(self.width[key]), "float32") for key in self.folds}
+        for tile in sums.values():
+            self.build.call("memset", full(tile), value=0.0)
+        self.tiles |= sums
+        with self._inner(0):
+            for node in self.nodes:
+                if id(node) in self.kept and id(node) not in self.folds:
+                    self.tiles[id(node)] = self.build.tile(self._name(node), self._dims(self.width[id(node)]), node.dtype)
+            self._shared_rows()
+            for level in range(max(self.level.values(), default=0) + 1):
+                self._level(level)
+        for node in self.nodes:
+            if id(node) in self.folds:
+                for n in self._store_numbers(node):
+                    self._store_rows(n, self.tiles[id(node)])
+
+    @contextmanager
+    def _inner(self, place: int) -> Iterator[None]:
+        """Open the loops over rows that a sum folds."""
+        if place == len(self.inner_axes):
+            for n in self.vectors:
+                if any(self.reach[n].strides[a] for a in self.inner_axes):
+                    self.broadcast[n] = self._load_vector(n)
+            yield
+            return
+        axis = self.inner_axes[place]
+        with self.build.loop("step", self.extents[axis], ordered=True) as name:
+            self.values[axis] = variable(name)
+            with self._inner(place + 1):
+                yield
+        self.values[axis] = ZERO
+
+    def _dims(self, width: int) -> tuple[int, ...]:
+        return (self.part, width) if self.block == 1 else (self.part, self.block, width)
+
+    def _piece(self, tile: Tile, start: Affine, size: int, row: str | None) -> Piece:
+        """Return columns of a tile, of one of the row tiles that share loads."""
+        spans = [Span(ZERO, self.part), Span(start, size)]
+        if len(tile.shape) == 3:
+            spans.insert(1, Span(variable(row), None))
+        return Piece(tile, tuple(spans))
+
+    def _shared_rows(self) -> None:
+        """Note which rows are read in several groups: they are loaded once, whole."""
+        groups: dict[object, set[object]] = {}
+        for n, reach in enumerate(self.reach):
+            access = reach.access
+            if access.role == "value" and n not in self.vectors and not reach.scalar:
+                groups.setdefault(self._key(n), set()).add(self._group_of(access.node))
+            elif access.role == "left" and not self._direct(n):
+                groups.setdefault(self._key(n), set()).update({("left", id(access.node)), "left"})
+        self.shared = {key for key, found in groups.items() if len(found) > 1}
+
+    def _group_of(self, node: Node) -> tuple[int, int]:
+        return self.attached.get(id(node), (self.level[id(node)], self.width[id(node)]))
+
+    def _key(self, n: int) -> object:
+        """Return what two accesses of the same elements share."""
+        reach = self.reach[n]
+        inner = merged([(*reach.columns, *reach.depth)]) if reach.columns or reach.depth else [()]
+        return (id(reach.access.view.node), reach.access.view.offset, tuple(reach.strides), inner[0])
+
+    def _level(self, level: int) -> None:
+        scalars = [n for n in self.nodes if self.width[id(n)] == 1 and n.kind != "dot" and self.level[id(n)] == level and id(n) not in self.folds]
+        groups: dict[int, list[Node]] = {}
+        for node in self.nodes:
+            if node in scalars:
+                continue
+            if id(node) in self.attached:
+                continue
+            if self.level[id(node)] == level:
+                groups.setdefault(self.width[id(node)], []).append(node)
+        for node in self.nodes:
+            if id(node) in self.attached and self.attached[id(node)][0] == level:
+                groups.setdefault(self.attached[id(node)][1], []).append(node)
+        if scalars:
+            self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
+            selected = self.selection.of([n for n in scalars if n.kind != "reduce"])
+            for node in scalars:
+                if id(node) in (self.parts if node.kind == "reduce" else selected):
+                    self._scalar_tile(node)
+            self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
+            with self.build.loop("r", self.block) as row:
+                self._scalars(scalars, selected, row)
+        for width, nodes in sorted(groups.items(), key=lambda item: any(n.kind == "dot" for n in item[1])):
+            self._group(sorted(nodes, key=self.nodes.index), width)
+
+    def _scalars(self, nodes: Sequence[Node], selected: dict[int, Selected], row: str | None) -> None:
+        """Write the nodes that have one number a row."""
+        self.local: dict[int, Piece] = {}
+        self.chunk = _Chunk(ZERO, 1, ZERO, tuple(ZERO for _ in self.reach), tuple(r.columns for r in self.reach))
+        self.row = row
+        for node in nodes:
+            if node.kind == "reduce":
+                self._finish(node)
+            elif id(node) in selected:
+                self._compute(node, selected[id(node)])
+
+    def _finish(self, node: Node) -> None:
+        """Fold the results of the chunks."""
+        if id(node) not in self.parts:
+            tile = self.tiles[id(node)]
+        else:
+            parts = self.parts[id(node)]
+            tile = self._scalar_tile(node)
+            count = parts.shape[-1]
+            self.build.call("tensor_reduce", self._piece(tile, ZERO, 1, self.row), op=_FOLD[node.name], data=self._piece(parts, ZERO, count, self.row), axis=1)
+        self._store(node, self._piece(tile, ZERO, 1, self.row))
+
+    def _scalar_tile(self, node: Node) -> Tile:
+        if id(node) not in self.tiles:
+            self.tiles[id(node)] = self.build.tile(self._name(node), self._dims(1), "float32" if node.kind == "reduce" else node.dtype)
+        return self.tiles[id(node)]
+
+    def _group(self, nodes: list[Node], width: int) -> None:
+        """Write the nodes of one level and width: chunk after chunk of columns."""
+        dots = [node for node in nodes if node.kind == "dot"]
+        self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
+        self._turn_lefts(dots)
+        self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
+        here = [n for n, r in enumerate(self.reach) if r.access.node in nodes and r.access.role != "left" and not r.scalar and r.width == width]
+        limit = BANK if dots else max(BANK, CHUNK_BYTES // 4)
+        reduces = [node for node in nodes if id(node) in self.attached]
+        plans = list(self._chunks(here, width, limit))
+        count = sum(math.prod(outer) for outer, *_ in plans)
+        for node in reduces:
+            if count > 1:
+                self.parts[id(node)] = self.build.tile(f"{self._name(node)}_parts", self._dims(count), "float32")
+            else:
+                self.tiles[id(node)] = self.build.tile(self._name(node), self._dims(1), "float32")
+        carried = {id(node): self.build.tile("carry", self._dims(1), "float32") for node in nodes if node.kind == "scan" and count > 1}
+        for tile in carried.values():
+            self.build.call("memset", full(tile), value=0.0)
+        self.carried = carried
+        done = 0
+        for plan in plans:
+            done += self._chunk_loops(nodes, plan, done, ordered=bool(carried))
+
+    def _chunks(self, here: list[int], width: int, limit: int) -> Iterator[tuple[list[int], list[Axes], int, int]]:
+        """Yield (trips of the loops, axes of each access, size, first column) for the full chunks and for the rest."""
+        extents: tuple[int, ...] | None = (width,) if width > 1 else ()
+        for n in here:
+            assert extents is not None
+            extents = refined(extents, [e for e, _ in self.reach[n].columns])
+            if extents is None:
+                raise NotLowered("values whose columns are divided differently are not lowered together", self.nodes[0].line)
+        assert extents is not None
+        steps = [split(self.reach[n].columns, extents) for n in here]
+        place = split(((width, 1),) if width > 1 else (), extents)
+        *steps, place = merged([*steps, place])
+        sizes = [e for e, _ in place]
+        size, at = 1, len(sizes)
+        while at and size * sizes[at - 1] <= limit:
+            at -= 1
+            size *= sizes[at]
+        if not at:
+            yield [], [tuple(s) for s in steps], size, 0
+            return
+        extent = sizes[at - 1]
+        part = largest_divisor(extent, limit // size, max(1, limit // size // 2)) or (0 if at == 1 else largest_divisor(extent, limit // size))
+        if part:
+            yield [*sizes[: at - 1], extent // part], [_divided(s, at - 1, part) for s in steps], size * part, 0
+            return
+        part = limit // size
+        yield [extent // part], [_divided(((extent // part * part, s[0][1]), *s[1:]), 0, part) for s in steps], size * part, 0
+        yield [], [((extent % part, s[0][1]), *s[1:]) for s in steps], size * (extent % part), extent // part * part * size
+
+    def _chunk_loops(self, nodes: list[Node], plan: tuple[list[int], list[Axes], int, int], done: int, ordered: bool) -> int:
+        outer, axes, size, first = plan
+        here = [n for n, r in enumerate(self.reach) if r.access.node in nodes and r.access.role != "left" and not r.scalar and r.width == self._plan_width(nodes)]
+        names: list[str | None] = []
+        with self._nested(outer, ordered, names):
+            counts = outer
+            position, number = Affine(first), Affine(done)
+            for place, name in enumerate(names):
+                below = math.prod(counts[place + 1 :])
+                position += variable(name) * (below * size)
+                number += variable(name) * below
+            offsets = [ZERO] * len(self.reach)
+            inner: list[Axes] = [reach.columns for reach in self.reach]
+            for n, walked in zip(here, axes, strict=True):
+                offset = ZERO
+                for (_, stride), name in zip(walked[: len(outer)], names, strict=True):
+                    offset += variable(name) * stride
+                offsets[n] = offset + (first // max(1, math.prod(e for e, _ in walked[1:])) * walked[0][1] if first else 0)
+                inner[n] = walked[len(outer) :]
+            self.chunk = _Chunk(position, size, number, tuple(offsets), tuple(inner))
+            self._chunk_body(nodes)
+        return math.prod(outer)
+
+    def _plan_width(self, nodes: Sequence[Node]) -> int:
+        node = nodes[0]
+        return self.attached[id(node)][1] if id(node) in self.attached else self.width[id(node)]
+
+    @contextmanager
+    def _nested(self, counts: Sequence[int], ordered: bool, names: list[str | None]) -> Iterator[None]:
+        if not counts:
+            yield
+            return
+        with self.build.loop("column", counts[0], ordered) as name:
+            names.append(name)
+            with self._nested(counts[1:], ordered, names):
+                yield
+
+    def _chunk_body(self, nodes: list[Node]) -> None:
+        rights = {}
+        for node in nodes:
+            if node.kind == "dot":
+                for pair in range(len(node.views) // 2):
+                    n = self.by_key[(id(node), 2 * pair + 1, "right")]
+                    key = self._key(n)
+                    if n in self.resident:
+                        rights[n] = self.rights[n]
+                    else:
+                        known = next((rights[m] for m in rights if m not in self.resident and self._key(m) == key), None)
+                        rights[n] = known or self._load_right(n, self.chunk.offsets[n], self.chunk.size, self.chunk.inner[n])
+        with self.build.loop("r", self.block) as row:
+            self.row = row
+            self.local = {}
+            self.loaded: dict[object, Piece] = {}
+            selected = self.selection.of(nodes)
+            for node in nodes:
+                if id(node) in self.attached:
+                    self._partial(node, selected)
+                elif node.kind == "dot":
+                    self._product(node, rights)
+                elif node.kind == "scan":
+                    self._scan(node)
+                elif id(node) in self.folds:
+                    self._accumulate(node)
+                elif id(node) in selected:
+                    self._compute(node, selected[id(node)])
+
+    # -- instructions
+
+    def _destination(self, node: Node, dtype: str = "") -> Piece:
+        """Return where a node's value of this chunk goes."""
+        if id(node) in self.tiles:
+            return self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
+        if self.width[id(node)] == 1 and node.kind != "dot":
+            return self._piece(self._scalar_tile(node), ZERO, 1, self.row)
+        made = self.build.tile(self._name(node), (self.part, self.chunk.size), dtype or node.dtype)
+        self.local[id(node)] = full(made)
+        return full(made)
+
+    def _compute(self, node: Node, selected: Selected) -> None:
+        """Write one selected instruction, which may do the work of several nodes."""
+        fused = selected.reduce
+        data = [self._resolved(operand) for operand in selected.operands]
+        if selected.operation == "tensor_tensor" and all(isinstance(d, Piece) and d.tile.space == "psum" for d in data):
+            first = data[0]
+            assert isinstance(first, Piece)
+            copied = full(self.build.tile("copied", (self.part, self.chunk.size), "float32"))
+            self.build.call("tensor_copy", copied, src=first)
+            data[0] = copied
+        dst = self._destination(node)
+        args: dict[str, Value] = {}
+        for name, value in selected.arguments:
+            args[name] = data[value.number] if isinstance(value, Operand) else value
+        if fused is not None:
+            args |= {"reduce_op": "add", "reduce_res": self._part_piece(fused), "reduce_cmd": "reset_reduce"}
+        if selected.operation == "where":
+            self._where(dst, data)
+        else:
+            self.build.call(selected.operation, dst, **args)
+        self._store(node, dst)
+
+    def _where(self, dst: Piece, data: list[Value]) -> None:
+        condition, first, second = data
+        assert isinstance(condition, Piece)
+        if isinstance(second, Piece):
+            self.build.call("tensor_copy", dst, src=second)
+        else:
+            self.build.call("memset", dst, value=second)
+        predicate = full(self.build.tile("predicate", (self.part, self.chunk.size), "uint8"))
+        self.build.call("tensor_copy", predicate, src=condition)
+        if not isinstance(first, Piece):
+            spread = full(self.build.tile("chosen", (self.part, self.chunk.size), dst.tile.dtype))
+            self.build.call("memset", spread, value=first)
+            first = spread
+        self.build.call("tensor_copy_predicated", dst, src=first, predicate=predicate)
+
+    def _resolved(self, operand: Operand) -> Value:
+        """Return an operand of a selected instruction: a number, a column of one number a row, or a tile of this chunk."""
+        value = operand.value
+        if isinstance(value, float):
+            return value
+        return self._negative(operand) if operand.negative else self.operand(operand.node, operand.place)
+
+    def _negative(self, operand: Operand) -> Piece:
+        """Return a column of one number a row with its sign changed, computed once before the group."""
+        key = ("negative", operand.node.args[operand.place])
+        if key not in self.rows_loaded:
+            with self._before_group():
+                tile = self.build.tile("negative", self._dims(1), "float32")
+                with self._each_row():
+                    data = self.operand(operand.node, operand.place)
+                    self.build.call("tensor_scalar", self._piece(tile, ZERO, 1, self.row), data=data, op0="multiply", operand0=-1.0)
+            self.rows_loaded[key] = tile
+        return self._piece(self.rows_loaded[key], ZERO, 1, self.row)
+
+    @contextmanager
+    def _before_group(self) -> Iterator[None]:
+        """Put statements before the chunks of the present group."""
+        self.build.blocks.append([])
+        yield
+        made = self.build.blocks.pop()
+        block, at = self.start
+        block[at:at] = made
+        self.start = (block, at + len(made))
+
+    @contextmanager
+    def _each_row(self) -> Iterator[None]:
+        """Open a loop over the row tiles that share loads."""
+        held = self.row
+        with self.build.loop("r", self.block) as self.row:
+            yield
+        self.row = held
+
+    def operand(self, node: Node, place: int) -> Piece:
+        """Return a node's operand as a piece on the chip, loaded if it is not there."""
+        view = node.args[place]
+        assert isinstance(view, View)
+        source = view.node
+        if id(source) in self.inside and (id(node), place, "value") not in self.by_key:
+            if self.width[id(source)] == 1 and id(source) not in self.local:
+                return self._piece(self.tiles[id(source)], ZERO, 1, self.row)
+            if id(source) in self.local:
+                return self.local[id(source)]
+            return self._piece(self.tiles[id(source)], self.chunk.position, self.chunk.size, self.row)
+        n = self.by_key[(id(node), place, "value")]
+        if n in self.broadcast:
+            return self._piece_of_vector(n)
+        return self._loaded(n)
+
+    def _piece_of_vector(self, n: int) -> Piece:
+        return Piece(self.broadcast[n], (Span(ZERO, self.part), Span(self.chunk.position, self.chunk.size)))
+
+    def _loaded(self, n: int) -> Piece:
+        reach = self.reach[n]
+        key = self._key(n)
+        if reach.scalar:
+            if key not in self.rows_loaded:
+                with self._before_group():
+                    tile = self.build.tile(self._source_name(n), self._dims(1), reach.dtype)
+                    with self._each_row():
+                        self._fetch(self._piece(tile, ZERO, 1, self.row), n, ZERO, (), self.row)
+                self.rows_loaded[key] = tile
+            return self._piece(self.rows_loaded[key], ZERO, 1, self.row)
+        if key in self.shared:
+            return self._piece(self._whole_rows(n), self.chunk.position, self.chunk.size, self.row)
+        if key not in self.loaded:
+            tile = self.build.tile(self._source_name(n), (self.part, self.chunk.size), reach.dtype)
+            self._fetch(full(tile), n, self.chunk.offsets[n], self.chunk.inner[n], self.row)
+            self.loaded[key] = full(tile)
+        return self.loaded[key]
+
+    def _whole_rows(self, n: int) -> Tile:
+        """Return a tile with whole rows of an access, loaded once for all groups that read it."""
+        key = self._key(n)
+        if key not in self.rows_loaded:
+            reach = self.reach[n]
+            axes = merged([(*reach.columns, *reach.depth)])[0]
+            width = math.prod(e for e, _ in axes)
+            with self._before_group():
+                tile = self.build.tile(self._source_name(n), self._dims(width), reach.dtype)
+                with self._each_row():
+                    self._fetch(self._piece(tile, ZERO, width, self.row), n, ZERO, axes, self.row)
+            self.rows_loaded[key] = tile
+        return self.rows_loaded[key]
+
+    def _offset(self, n: int, row: str | None) -> Affine:
+        """Return the first element that an access reads or writes in the present row tile."""
+        reach = self.reach[n]
+        offset = Affine(reach.access.view.offset)
+        for axis, stride in enumerate(reach.strides):
+            if axis == self.partition:
+                offset += self.first * stride + variable(row) * (self.rows * stride)
+            else:
+                offset += self.values[axis] * stride
+        return offset
+
+    def _fetch(self, dst: Piece, n: int, further: Affine, axes: Axes, row: str | None) -> None:
+        """Load rows of an access into a piece of a tile."""
+        reach = self.reach[n]
+        tensor = self.memory.tensor(reach.access.view.node)
+        step = reach.strides[self.partition]
+        offset = self._offset(n, row) + further
+        inner = axes or ((1, 1),)
+        if len(inner) == 1 and inner[0][1] not in (0, 1) and step == 1 and inner[0][0] >= 32 and self.part >= 32:
+            self._fetch_turned(dst, tensor, offset, inner[0])
+            return
+        pattern = ((step, self.part), *((s if e > 1 else 1, e) for e, s in inner))
+        shaped = dst if len(inner) == 1 else _reshaped(dst, (self.part, *(e for e, _ in inner)))
+        self.build.call("dma_copy", shaped, src=Block(tensor, offset, pattern))
+
+    def _fetch_turned(self, dst: Piece, tensor: Tensor, offset: Affine, axis: tuple[int, int]) -> None:
+        """Load columns that lie apart while rows lie together: the other way round, then turned on the tensor engine."""
+        extent, stride = axis
+        for count, first, size in _blocks(extent):
+            with self.build.loop("strip", count) as name:
+                at = variable(name) * size + first
+                block = self.build.tile("strip_tile", (size, self.part), dst.tile.dtype)
+                self.build.call("dma_copy", full(block), src=Block(tensor, offset + at * stride, ((stride, size), (1, self.part))))
+                across = self.build.tile("across", (self.part, size), dst.tile.dtype, psum=True)
+                self.build.call("nc_transpose", full(across), data=full(block))
+                self.build.call("tensor_copy", _shifted(dst, at, size), src=full(across))
+
+    def _load_vector(self, n: int) -> Tile:
+        """Load one row of columns into all partitions."""
+        reach = self.reach[n]
+        width = reach.width
+        tile = self.build.tile(self._source_name(n), (min(self.rows, PARTITIONS), width), reach.dtype)
+        offset = Affine(reach.access.view.offset)
+        for axis, stride in enumerate(reach.strides):
+            offset += self.values[axis] * stride
+        axes = merged([reach.columns])[0]
+        pattern = ((0, tile.shape[0]), *((s, e) for e, s in axes))
+        shaped = full(tile) if len(axes) == 1 else _reshaped(full(tile), (tile.shape[0], *(e for e, _ in axes)))
+        self.build.call("dma_copy", shaped, src=Block(self.memory.tensor(reach.access.view.node), offset, pattern))
+        return tile
+
+    def _load_right(self, n: int, further: Affine, size: int, inner: Axes | None) -> Tile:
+        """Load a right operand, contraction on the partitions: [partitions, blocks, columns]."""
+        reach = self.reach[n]
+        access = reach.access
+        _, depth = self._depth_pairs(access.node, access.number // 2)
+        part, blocks = self._depth(n)
+        columns = merged([inner if inner is not None else reach.columns])[0] or ((1, 1),)
+        tile = self.build.tile(self._source_name(n), (part, blocks, size), reach.dtype)
+        base = Affine(access.view.offset) + further
+        for axis, stride in enumerate(reach.strides):
+            base += self.values[axis] * stride
+        tensor = self.memory.tensor(access.view.node)
+        extent, step = depth[-1]
+        turned = step == 1 and columns[-1][1] != 1 and len(columns) == 1 and size > 1 and extent > 1
+        names: list[str | None] = []
+        with self._nested_steps([e for e, _ in depth[:-1]], names):
+            outside, block = ZERO, ZERO
+            per = -(-extent // part)
+            for place, ((_, stride), name) in enumerate(zip(depth[:-1], names, strict=True)):
+                outside += variable(name) * stride
+                block += variable(name) * (math.prod(e for e, _ in depth[place + 1 : -1]) * per)
+            for count, first, rows in _blocks(extent, part):
+                with self.build.loop("step", count) as name:
+                    at = variable(name) * rows + first
+                    where = Span(block + variable(name) + first // part, None)
+                    if turned:
+                        self._turned_right(tile, where, tensor, base + outside + at, columns[0], rows)
+                        continue
+                    dst = Piece(tile, (Span(ZERO, rows), where, Span(ZERO, size)))
+                    pattern = ((step, rows), *((s, e) for e, s in columns))
+                    if len(columns) > 1:
+                        dst = Piece(tile, dst.spans, (rows, *(e for e, _ in columns)))
+                    self.build.call("dma_copy", dst, src=Block(tensor, base + outside + at * step, pattern))
+        return tile
+
+    def _turned_right(self, tile: Tile, where: Span, tensor: Tensor, offset: Affine, axis: tuple[int, int], rows: int) -> None:
+        """Load a right operand whose contraction lies together in HBM: columns on the partitions, then turned."""
+        extent, stride = axis
+        for count, first, size in _blocks(extent):
+            with self.build.loop("strip", count) as name:
+                at = variable(name) * size + first
+                block = self.build.tile("strip_tile", (size, rows), tile.dtype)
+                self.build.call("dma_copy", full(block), src=Block(tensor, offset + at * stride, ((stride, size), (1, rows))))
+                across = self.build.tile("across", (rows, size), tile.dtype, psum=True)
+                self.build.call("nc_transpose", full(across), data=full(block))
+                self.build.call("tensor_copy", Piece(tile, (Span(ZERO, rows), where, Span(at, size))), src=full(across))
+
+    @contextmanager
+    def _nested_steps(self, counts: Sequence[int], names: list[str | None]) -> Iterator[None]:
+        if not counts:
+            yield
+            return
+        with self.build.loop("tap", counts[0]) as name:
+            names.append(name)
+            with self._nested_steps(counts[1:], names):
+                yield
+
+    def _direct(self, n: int) -> bool:
+        """Return True if a left operand can be loaded with its contraction on the partitions."""
+        reach = self.reach[n]
+        return reach.strides[self.partition] == 1 and bool(reach.depth) and reach.depth[-1][1] != 1
+
+    def _left_key(self, node: Node, pair: int) -> object:
+        view = node.views[2 * pair]
+        return (id(view.node), view.offset, view.shape, view.strides)
+
+    def _turn_lefts(self, dots: Sequence[Node]) -> None:
+        """Put left operands on the chip with the contraction on the partitions: [partitions, blocks, rows]."""
+        todo: dict[object, tuple[Node, int]] = {}
+        for node in dots:
+            for pair in range(len(node.views) // 2):
+                if self._left_key(node, pair) not in self.turned:
+                    todo.setdefault(self._left_key(node, pair), (node, pair))
+        for key, (node, pair) in todo.items():
+            axes, _ = self._depth_pairs(node, pair)
+            part = _block(axes[-1][0])
+            blocks = math.prod(e for e, _ in axes[:-1]) * -(-axes[-1][0] // part)
+            shape = (part, blocks, self.part) if self.block == 1 else (part, self.block, blocks, self.part)
+            n = self.by_key.get((id(node), 2 * pair, "left"))
+            source = None if n is None or self._direct(n) else self._whole_rows(n)
+            tile = self.build.tile("turned", shape, node.views[2 * pair].dtype)
+            self.turned[key] = tile
+            with self.build.loop("r", self.block) as row:
+                if n is not None and self._direct(n):
+                    self._load_left(n, tile, axes, part, row)
+                else:
+                    view = node.views[2 * pair]
+                    self._turn_tile(source or self.tiles[id(view.node)], tile, axes, part, row)
+
+    def _load_left(self, n: int, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
+        reach = self.reach[n]
+        tensor = self.memory.tensor(reach.access.view.node)
+        names: list[str | None] = []
+        extent, step = axes[-1]
+        per = -(-extent // part)
+        with self._nested_steps([e for e, _ in axes[:-1]], names):
+            offset, block = self._offset(n, row), ZERO
+            for place, ((_, stride), name) in enumerate(zip(axes[:-1], names, strict=True)):
+                offset += variable(name) * stride
+                block += variable(name) * (math.prod(e for e, _ in axes[place + 1 : -1]) * per)
+            for count, first, rows in _blocks(extent, part):
+                with self.build.loop("step", count) as name:
+                    at = variable(name) * rows + first
+                    dst = self._left_piece(tile, rows, block + variable(name) + first // part, row)
+                    self.build.call("dma_copy", dst, src=Block(tensor, offset + at * step, ((step, rows), (1, self.part))))
+
+    def _left_piece(self, tile: Tile, rows: int, block: Affine, row: str | None) -> Piece:
+        spans = [Span(ZERO, rows), Span(block, None), Span(ZERO, self.part)]
+        if len(tile.shape) == 4:
+            spans.insert(1, Span(variable(row), None))
+        return Piece(tile, tuple(spans))
+
+    def _turn_tile(self, source: Tile, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
+        """Turn rows that are on the chip, some transposes for each copy out of PSUM."""
+        extent = math.prod(e for e, _ in axes)
+        if len(axes) > 1 and part * -(-axes[-1][0] // part) != axes[-1][0]:
+            raise NotLowered("a contraction over several axes of a value on the chip is not lowered", self.nodes[0].line)
+        for count, first, size in _blocks(extent, part):
+            together = next(t for t in (TURNED_TOGETHER, 2, 1) if count % t == 0 and t * self.part * 4 <= 4 * BANK)
+            with self.build.loop("step", count // together) as name:
+                across = self.build.tile("across", (size, together, self.part) if together > 1 else (size, self.part), tile.dtype, psum=True)
+                for one in range(together):
+                    at = variable(name) * (size * together) + (first + one * size)
+                    dst = full(across) if together == 1 else Piece(across, (Span(ZERO, size), Span(Affine(one), None), Span(ZERO, self.part)))
+                    self.build.call("nc_transpose", dst, data=self._piece(source, at, size, row))
+                start = variable(name) * together + first // part
+                spans = [Span(ZERO, size), Span(start, together if together > 1 else None), Span(ZERO, self.part)]
+                if len(tile.shape) == 4:
+                    spans.insert(1, Span(variable(row), None))
+                self.build.call("tensor_copy", Piece(tile, tuple(spans)), src=full(across))
+
+    def _product(self, node: Node, rights: dict[int, Tile]) -> None:
+        """Write the products of one chunk, added in PSUM, and what brings them out if a tile in SBUF is needed."""
+        psum = self.build.tile("product", (self.part, self.chunk.size), "float32", psum=True)
+        started: list[str] = []
+        begun = False
+        single = len(node.views) == 2
+        for pair in range(len(node.views) // 2):
+            n = self.by_key[(id(node), 2 * pair + 1, "right")]
+            left, right = self.turned[self._left_key(node, pair)], rights[n]
+            axes, _ = self._depth_pairs(node, pair)
+            part = _block(axes[-1][0])
+            per = -(-axes[-1][0] // part)
+            names: list[str | None] = []
+            with self._nested_steps([e for e, _ in axes[:-1]], names):
+                block = ZERO
+                for place, name in enumerate(names):
+                    block += variable(name) * (math.prod(e for e, _ in axes[place + 1 : -1]) * per)
+                for number, (count, first, rows) in enumerate(_blocks(axes[-1][0], part)):
+                    with self.build.loop("step", count) as name:
+                        where = block + variable(name) + first // part
+                        start = self.chunk.position if n in self.resident else ZERO
+                        stationary = self._left_piece(left, rows, where, self.row)
+                        moving = Piece(right, (Span(ZERO, rows), Span(where, None), Span(start, self.chunk.size)))
+                        started = [one for one in (*names, name) if one]
+                        args: dict[str, Value] = {"stationary": stationary, "moving": moving}
+                        if begun or number:
+                            args["accumulate"] = True
+                        elif started:
+                            args["accumulate"] = Condition(tuple(started))
+                        elif not single or len(_blocks(axes[-1][0], part)) > 1:
+                            args["accumulate"] = False
+                        self.build.call("nc_matmul", full(psum), **args)
+            begun = True
+        self.local[id(node)] = full(psum)
+        if id(node) in self.kept or node.dtype != "float32" or self._store_numbers(node):
+            dst = self._moved(node)
+            self.build.call("tensor_copy", dst, src=full(psum))
+            self._store(node, dst)
+
+    def _moved(self, node: Node) -> Piece:
+        if id(node) in self.tiles:
+            piece = self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
+        else:
+            piece = full(self.build.tile(self._name(node), (self.part, self.chunk.size), node.dtype))
+        self.local[id(node)] = piece
+        return piece
+
+    def _part_piece(self, node: Node) -> Piece:
+        if id(node) in self.parts:
+            return self._piece(self.parts[id(node)], self.chunk.number, 1, self.row)
+        return self._piece(self.tiles[id(node)], ZERO, 1, self.row)
+
+    def _partial(self, node: Node, selected: dict[int, Selected]) -> None:
+        """Fold the columns of this chunk."""
+        if any(one.reduce is node for one in selected.values()):
+            return
+        data = self.operand(node, 0)
+        self.build.call("tensor_reduce", self._part_piece(node), op=_FOLD[node.name], data=data, axis=1)
+
+    def _scan(self, node: Node) -> None:
+        decay, drive = self.operand(node, 0), self.operand(node, 1)
+        dst = self._destination(node)
+        carry = self.carried.get(id(node))
+        initial: Value = 0.0 if carry is None else self._piece(carry, ZERO, 1, self.row)
+        self.build.call("tensor_tensor_scan", dst, data0=decay, data1=drive, initial=initial, op0="multiply", op1="add")
+        if carry is not None:
+            last = Piece(dst.tile, (*dst.spans[:-1], Span(dst.spans[-1].start + (self.chunk.size - 1), 1)))
+            self.build.call("tensor_copy", self._piece(carry, ZERO, 1, self.row), src=last)
+        self._store(node, dst)
+
+    def _accumulate(self, node: Node) -> None:
+        """Add this chunk to the sum over the rows of a loop."""
+        data = self.operand(node, 0)
+        total = self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
+        self.build.call("tensor_tensor", total, data1=total, data2=data, op="add")
+
+    def stores_of(self, node: Node) -> list[int]:
+        """Return the numbers of the accesses that write a node's result to HBM."""
+        return self._store_numbers(node)
+
+    def _store_numbers(self, node: Node) -> list[int]:
+        return [n for n, reach in enumerate(self.reach) if reach.access.role == "store" and reach.access.node is node]
+
+    def _store(self, node: Node, source: Piece) -> None:
+        """Write a value of this chunk to HBM, wherever it is needed there."""
+        for n in self._store_numbers(node):
+            tensor = self.memory.tensor(self.reach[n].access.view.node)
+            inner = self.chunk.inner[n] or ((1, 1),)
+            pattern = ((self.reach[n].strides[self.partition], self.part), *((s if e > 1 else 1, e) for e, s in inner))
+            shaped = source if len(inner) == 1 else _reshaped(source, (self.part, *(e for e, _ in inner)))
+            self.build.call("dma_copy", Block(tensor, self._offset(n, self.row) + self.chunk.offsets[n], pattern), src=shaped)
+
+    def _store_rows(self, n: int, tile: Tile) -> None:
+        """Write a whole tile of sums to HBM."""
+        reach = self.reach[n]
+        axes = merged([reach.columns])[0]
+        pattern = ((reach.strides[self.partition], self.part), *((s, e) for e, s in axes))
+        self.build.call("dma_copy", Block(self.memory.tensor(reach.access.view.node), self._offset(n, None), pattern), src=full(tile))
+
+    # -- names
+
+    def _name(self, node: Node) -> str:
+        return self.memory.names.get(id(node)) or _PLAIN.get(node.name, node.name)
+
+    def _source_name(self, n: int) -> str:
+        return f"{self.memory.tensor(self.reach[n].access.view.node).name}_tile"
+
+
+_FOLD = {"add": "add", "max": "maximum", "min": "minimum", "mul": "multiply"}
+_PLAIN = {
+    "add": "sum_tile", "dot": "result", "max": "greatest", "min": "least", "mul": "scaled", "sub": "difference",
+    "recip": "inverse", "linear": "state", "copy": "copied", "neg": "negative",
+}
+
+
+def largest_divisor(number: int, limit: int, least: int = 1) -> int:
+    """Return the largest divisor up to ``limit``, or 0 if it is below ``least``."""
+    found = next(d for d in range(min(number, limit), 0, -1) if number % d == 0)
+    return found if found >= least else 0
+
+
+def _block(extent: int) -> int:
+    """Return how many partitions a contraction of this extent takes at a time."""
+    return extent if extent <= PARTITIONS else (largest_divisor(extent, PARTITIONS, 64) or PARTITIONS)
+
+
+def _blocks(extent: int, part: int = 0) -> list[tuple[int, int, int]]:
+    """Return (trips, first, size) of the full blocks of an axis, and of the rest."""
+    size = part or _block(extent)
+    rest = [(1, extent // size * size, extent % size)] if extent % size else []
+    return ([(extent // size, 0, size)] if extent >= size else []) + rest
+
+
+def _cut(extents: Sequence[int], rows: Sequence[Axes], columns: int) -> tuple[list[int], list[Axes], list[Axes]]:
+    """Divide the last row axis into rows and columns."""
+    if not extents:
+        return [], list(rows), [() for _ in rows]
+    last = extents[-1] // columns
+    heads = [[*one[:-1], *(((last, one[-1][1] * columns),) if last > 1 else ())] for one in rows]
+    found = [((columns, one[-1][1]),) if columns > 1 else () for one in rows]
+    return [*extents[:-1], *((last,) if last > 1 else ())], [tuple(one) for one in heads], found
+
+
+def _divided(axes: Axes, at: int, part: int) -> Axes:
+    """Split one axis into trips and a part."""
+    extent, stride = axes[at]
+    return (*axes[:at], (extent // part, stride * part), (part, stride), *axes[at + 1 :])
+
+
+def _reshaped(piece: Piece, shape: tuple[int, ...]) -> Piece:
+    return Piece(piece.tile, piece.spans, shape)
+
+
+def _shifted(piece: Piece, start: Affine, size: int) -> Piece:
+    last = piece.spans[-1]
+    return Piece(piece.tile, (*piece.spans[:-1], Span(last.start + start, size)))
+

@@ -1,0 +1,504 @@
+"""Divide a graph into regions: nodes that work on the same rows, so that each value is a tile [rows, columns] on the chip.
+
+An edge stays inside a region if the reader sees its operand's rows in place; any other value goes through HBM. Softmax, norms,
+attention, gated layers and epilogues become single regions by this one rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from acceld.lowering.graph import Graph, Node, Shape, View, dense, elementwise, stored, whole
+
+WIDEST_VALUES = 40 * 1024
+"""Elements a row that the three widest values of a region may have together: 160 of the 192 KiB of a partition, in float32."""
+MOST_NODES = 40
+
+Axes = tuple[tuple[int, int], ...]
+"""Axes as (extent, stride)."""
+
+
+def squeezed(shape: Sequence[int], strides: Sequence[int]) -> Axes:
+    """Return the axes that have more than one element."""
+    return tuple((n, s) for n, s in zip(shape, strides, strict=True) if n != 1)
+
+
+def refined(first: Sequence[int], second: Sequence[int]) -> Shape | None:
+    """Return the coarsest extents to which both can be split; None if there are none."""
+    a, b = list(first), list(second)
+    found: list[int] = []
+    while a and b:
+        less = min(a[-1], b[-1])
+        if a[-1] % less or b[-1] % less:
+            return None
+        found.append(less)
+        for side in (a, b):
+            side[-1] //= less
+            if side[-1] == 1:
+                side.pop()
+    return None if a or b else tuple(found[::-1])
+
+
+def split(axes: Axes, extents: Sequence[int]) -> Axes:
+    """Return axes split to ``extents``, which refine them."""
+    found: list[tuple[int, int]] = []
+    wanted = list(extents)
+    for extent, stride in reversed(axes):
+        while extent > 1:
+            part = wanted.pop()
+            found.append((part, stride))
+            stride *= part
+            extent //= part
+    return tuple(found[::-1])
+
+
+def prefix(axes: Axes, total: int) -> tuple[Axes, Axes] | None:
+    """Divide axes into leading ones of ``total`` elements and the rest. An axis across the border is split, if it can be."""
+    lead: list[tuple[int, int]] = []
+    rest = list(axes)
+    while total > 1:
+        if not rest:
+            return None
+        extent, stride = rest.pop(0)
+        if total % extent == 0:
+            lead.append((extent, stride))
+            total //= extent
+        elif extent % total == 0:
+            lead.append((total, stride * (extent // total)))
+            rest.insert(0, (extent // total, stride))
+            total = 1
+        else:
+            return None
+    return tuple(lead), tuple(rest)
+
+
+def merged(axes: Iterable[Axes]) -> list[Axes]:
+    """Merge neighboring axes, equal in extent everywhere, that every entry walks as one."""
+    found = [list(one) for one in axes]
+    if not found:
+        return []
+    at = 0
+    while at + 1 < len(found[0]):
+        if all(one[at][1] == one[at + 1][1] * one[at + 1][0] for one in found):
+            for one in found:
+                one[at : at + 2] = [(one[at][0] * one[at + 1][0], one[at + 1][1])]
+        else:
+            at += 1
+    return [tuple(one) for one in found]
+
+
+Role = Literal["value", "left", "right", "store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A read or a write of HBM by a region, or a read of another node of it.
+
+    ``rows`` has an axis for each row axis of the region; ``columns`` walks the tile's columns; ``depth`` is what a dot
+    contracts.
+    """
+
+    node: Node
+    number: int
+    role: Role
+    view: View
+    rows: Axes
+    columns: Axes
+    depth: Axes = ()
+
+
+def fixed_rows(node: Node) -> Axes | None:
+    """Return the row axes that a reduce, dot or scan prescribes; None for an element-wise node."""
+    if node.kind == "elementwise":
+        return None
+    operand = node.views[0]
+    kept = len(operand.shape) - (1 if node.kind == "scan" else node.folded)
+    return squeezed(operand.shape[:kept], operand.strides[:kept])
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Rows of a region, and for each node its columns. A fold over a row axis has a role of its own."""
+
+    rows: Shape
+    columns: dict[int, int]
+    """Elements a row, by id of the node."""
+    folds: dict[int, int]
+    """The row axis that a node sums, by id of the node: its result has the rows of the other axes."""
+
+
+@dataclass(eq=False, slots=True)
+class Region:
+    """Nodes in order, the regions that must run before, and what the nodes share."""
+
+    nodes: list[Node]
+    layout: Layout
+    before: set[int] = field(default_factory=set)
+
+    @property
+    def pure(self) -> bool:
+        """Return True if all nodes are element-wise: then all axes are rows."""
+        return all(node.kind == "elementwise" for node in self.nodes)
+
+
+def layout(nodes: Sequence[Node], read_outside: set[int]) -> Layout | None:
+    """Return how nodes share rows, or None if they can not be one region.
+
+    ``read_outside`` has the ids of nodes whose result is needed in HBM.
+    """
+    inside = {id(node) for node in nodes}
+    folds: dict[int, int] = {}
+    sums = [node for node in nodes if _sums_rows(node, inside) and id(node) in read_outside]
+    anchored = [node for node in nodes if node.kind != "elementwise" and node not in sums]
+    totals = {math.prod(n for n, _ in fixed_rows(node) or ()) for node in anchored}
+    if len(totals) > 1:
+        return None
+    if not totals:
+        return _pure_layout(nodes, inside) if not sums else None
+    total = totals.pop()
+    rows: Shape | None = None
+    parts: dict[int, tuple[Axes, Axes]] = {}
+    for node in nodes:
+        if node in sums:
+            continue
+        axes = fixed_rows(node)
+        found = prefix(squeezed(node.shape, dense(node.shape)), total) if axes is None else (axes, ())
+        if found is None:
+            return None
+        parts[id(node)] = found
+        extents = tuple(n for n, _ in found[0])
+        rows = extents if rows is None else refined(rows, extents)
+        if rows is None:
+            return None
+    assert rows is not None
+    columns = {id(node): node.size // total for node in nodes if node not in sums}
+    for node in nodes:
+        if node in sums:
+            axis = _folded_row(node, rows, columns)
+            if axis is None:
+                return None
+            folds[id(node)] = axis
+            columns[id(node)] = columns[id(node.views[0].node)]
+            continue
+        for access in accesses(node, rows):
+            if access is None:
+                return None
+            if id(access.view.node) in inside:
+                if id(access.view.node) in folds or not conforms(access, columns[id(access.view.node)]):
+                    return None
+    return Layout(rows, columns, folds)
+
+
+def _pure_layout(nodes: Sequence[Node], inside: set[int]) -> Layout | None:
+    rows: Shape | None = None
+    for node in nodes:
+        extents = tuple(n for n in node.shape if n != 1)
+        rows = extents if rows is None else refined(rows, extents)
+        if rows is None or any(id(view.node) in inside and not view.whole for view in node.views):
+            return None
+    assert rows is not None
+    return Layout(rows, {id(node): 1 for node in nodes}, {})
+
+
+def _sums_rows(node: Node, inside: set[int]) -> bool:
+    """Return True for a sum over an axis that its operand, a node of the region, may have among its rows."""
+    operand = node.views[0] if node.views else None
+    return node.kind == "reduce" and node.name == "add" and operand is not None and id(operand.node) in inside and not operand.whole
+
+
+def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
+    """Return the row axis over which a node sums a tile of the region; None if its operand lies in another way."""
+    operand = node.views[0]
+    width = columns.get(id(operand.node))
+    if width is None or operand.offset:
+        return None
+    steps = dense((*rows, width))
+    kept = len(operand.shape) - node.folded
+    axes = squeezed(operand.shape, operand.strides)
+    inner = squeezed(operand.shape[kept:], operand.strides[kept:])
+    for axis, extent in enumerate(rows):
+        others = tuple((n, s) for at, (n, s) in enumerate(zip((*rows, width), steps, strict=True)) if at != axis and n != 1)
+        if inner == ((extent, steps[axis]),) and axes == (*others, *inner):
+            return axis
+    return None
+
+
+def accesses(node: Node, rows: Shape) -> list[Access | None]:
+    """Return how a node reads each operand in a region of these rows; None for an operand whose rows can not be split."""
+    total = math.prod(rows)
+    found: list[Access | None] = []
+    for number, view in ((i, arg) for i, arg in enumerate(node.args) if isinstance(arg, View)):
+        axes = squeezed(view.shape, view.strides)
+        if node.kind == "dot":
+            found.append(_dot_access(node, number, view, rows))
+            continue
+        parts = prefix(axes, total)
+        ok = parts is not None and refined(rows, tuple(n for n, _ in parts[0])) == rows
+        found.append(Access(node, number, "value", view, split(parts[0], rows), parts[1]) if ok and parts else None)
+    return found
+
+
+def _dot_access(node: Node, number: int, view: View, rows: Shape) -> Access | None:
+    left, right = node.views[2 * (number // 2) : 2 * (number // 2) + 2]
+    kept = len(view.shape) - node.folded
+    depth = squeezed(view.shape[kept:], view.strides[kept:])
+    if number % 2 == 0:
+        own = squeezed(view.shape[:kept], view.strides[:kept])
+        fits = refined(rows, tuple(n for n, _ in own)) == rows
+        return Access(node, number, "left", view, split(own, rows), (), depth) if fits else None
+    batch = batch_axes(node)
+    shared = squeezed(view.shape[:batch], view.strides[:batch])
+    alone = math.prod(left.shape[batch : len(left.shape) - node.folded])
+    own = (*shared, *(((alone, 0),) if alone > 1 else ()))
+    fits = refined(rows, tuple(n for n, _ in own)) == rows
+    columns = squeezed(view.shape[batch:kept], view.strides[batch:kept])
+    return Access(node, number, "right", right, split(own, rows), columns, depth) if fits else None
+
+
+def batch_axes(node: Node) -> int:
+    """Return the number of axes that both operands of a dot share."""
+    left, right = node.views[:2]
+    return len(left.shape) + len(right.shape) - 2 * node.folded - len(node.shape)
+
+
+def stores(node: Node, target: View, rows: Shape, columns: int) -> Access:
+    """Return how a node writes its result to a target in HBM."""
+    parts = prefix(squeezed(target.shape, target.strides), math.prod(rows))
+    if parts is None or columns != math.prod(n for n, _ in parts[1]) or refined(rows, [n for n, _ in parts[0]]) != rows:
+        raise AssertionError("a stored value has its target's shape")
+    return Access(node, -1, "store", target, split(parts[0], rows), parts[1])
+
+
+def conforms(access: Access, width: int) -> bool:
+    """Return True if an access reads the rows of a node of its region in place; ``width`` is that node's columns."""
+    extents = [n for n, _ in access.rows]
+    steps = [s * width for s in dense(extents)]
+    if access.role == "right" or access.view.offset or [s for _, s in access.rows] != steps:
+        return False
+    inner = (*access.columns, *access.depth)
+    if width == 1:
+        return not any(s for _, s in inner)
+    return merged([inner]) == [((width, 1),)]
+
+
+def regions(graph: Graph) -> tuple[list[Region], Graph]:
+    """Return the regions of a graph in an order in which they can run, and the graph with copies where stores need them."""
+    graph = _computed_outputs(graph)
+    return _Division(graph).result(), graph
+
+
+def _computed_outputs(graph: Graph) -> Graph:
+    """Return the graph with each output and each stored value a whole computed node, or a buffer."""
+    made: dict[int, Node] = {}
+    for node in graph.nodes():
+        args = tuple(_on(arg, made) if isinstance(arg, View) else arg for arg in node.args)
+        if node.kind == "buffer" and args:
+            assert node.target is not None
+            value = args[-1]
+            assert isinstance(value, View)
+            target = _on(node.target, made)
+            plain = value.node.kind in ("elementwise", "reduce", "dot", "scan") and value.whole
+            if not plain or value.node.dtype != node.dtype:
+                copied = elementwise("copy", [value], node.dtype, node.line)
+                copied.order = node.order
+                value = whole(copied)
+            before = args[0] if len(args) == 2 else None
+            assert before is None or isinstance(before, View)
+            fresh = stored(before, View(value.node, target.shape, dense(target.shape)), target, node.line)
+        elif args != node.args:
+            fresh = Node(node.kind, node.name, args, node.shape, node.dtype, node.line, node.folded)
+        else:
+            continue
+        fresh.order = node.order
+        made[id(node)] = fresh
+    outputs = []
+    taken: set[int] = set()
+    for view in (_on(view, made) for view in graph.outputs):
+        plain = view.whole and (view.node.kind not in ("input", "buffer") or (view.node.kind == "buffer" and bool(view.node.args)))
+        if not plain or id(view.node) in taken:
+            view = View((copied := elementwise("copy", [view])), view.shape, dense(view.shape))
+            assert copied
+        taken.add(id(view.node))
+        outputs.append(view)
+    return Graph(graph.inputs, tuple(outputs), graph.lines)
+
+
+def _on(view: View, made: dict[int, Node]) -> View:
+    found = made.get(id(view.node))
+    return view if found is None else View(found, view.shape, view.strides, view.offset)
+
+
+def _own_inputs(node: Node) -> list[View]:
+    """Return the inputs that a node reads by its rows: all but the right operands of a dot."""
+    views = node.views[::2] if node.kind == "dot" else node.views
+    return [view for view in views if view.node.kind == "input"]
+
+
+class _Division:
+    """The division of one graph, node by node, then joined where two regions share rows."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes = graph.nodes()
+        self.place = {id(node): number for number, node in enumerate(self.nodes)}
+        self.readers: dict[int, list[Node]] = {}
+        self.outputs = {id(view.node) for view in graph.outputs}
+        for node in self.nodes:
+            for view in node.views:
+                self.readers.setdefault(id(view.node), []).append(node)
+        self.regions: list[Region] = []
+        self.home: dict[int, Region] = {}
+
+    def result(self) -> list[Region]:
+        """Return the regions in an order in which they can run."""
+        for node in self.nodes:
+            if node.kind in ("elementwise", "reduce", "dot", "scan"):
+                self._add(node)
+        while self._join():
+            pass
+        return self._ordered()
+
+    def _outside(self, nodes: Sequence[Node]) -> set[int]:
+        """Return the ids of nodes that something outside of ``nodes`` reads."""
+        inside = {id(node) for node in nodes}
+        return {
+            id(node)
+            for node in nodes
+            if id(node) in self.outputs or any(id(reader) not in inside for reader in self.readers.get(id(node), ()))
+        }
+
+    def _add(self, node: Node) -> None:
+        sources = [self.home[id(view.node)] for view in node.views if id(view.node) in self.home]
+        shared = set(_own_inputs(node))
+        near = [r for r in self.regions if any(view in shared for one in r.nodes for view in _own_inputs(one))]
+        for region in dict.fromkeys((*reversed(sources), *reversed(near))):
+            joined = [*region.nodes, node]
+            found = None if len(joined) > MOST_NODES else self._fit(joined)
+            if found is not None and not self._cycle(region, node):
+                region.nodes, region.layout = joined, found
+                self.home[id(node)] = region
+                self._depend(region, [node])
+                return
+        own = layout([node], {id(node)})
+        if own is None:
+            raise AssertionError(f"no rows for {node.kind} {node.name}")
+        made = Region([node], own)
+        self.regions.append(made)
+        self.home[id(node)] = made
+        self._depend(made, [node])
+
+    def _fit(self, nodes: list[Node]) -> Layout | None:
+        found = layout(nodes, self._outside(nodes))
+        if found is None:
+            return None
+        widest = sorted(found.columns.values(), reverse=True)[:3]
+        return found if sum(widest) <= WIDEST_VALUES or len(nodes) == 1 else None
+
+    def _writers(self, view: View) -> list[Region]:
+        """Return the regions that must have run before a view can be read from HBM."""
+        node = view.node
+        if node.kind != "buffer":
+            return [self.home[id(node)]] if id(node) in self.home else []
+        found = []
+        while node.kind == "buffer" and node.args:
+            value = node.args[-1]
+            assert isinstance(value, View)
+            found.append(self.home[id(value.node)])
+            if len(node.args) == 1:
+                break
+            before = node.args[0]
+            assert isinstance(before, View)
+            node = before.node
+        return found
+
+    def _above(self, region: Region) -> set[int]:
+        """Return the ids of all regions that must run before a region."""
+        seen: set[int] = set()
+        by_id = {id(one): one for one in self.regions}
+        todo = list(region.before)
+        while todo:
+            key = todo.pop()
+            if key not in seen and key in by_id:
+                seen.add(key)
+                todo += by_id[key].before
+        return seen
+
+    def _needs(self, nodes: Sequence[Node]) -> list[Region]:
+        """Return the regions of which nodes read results, and of whose stores theirs must come after."""
+        found = [region for node in nodes for view in node.views for region in self._writers(view)]
+        for node in nodes:
+            for reader in self.readers.get(id(node), ()):
+                if reader.kind == "buffer" and len(reader.args) == 2 and reader.views[-1].node is node:
+                    found += [r for r in self._earlier(reader)]
+        return found
+
+    def _earlier(self, store: Node) -> list[Region]:
+        """Return the regions that store to a buffer, or read it, before ``store``, where the two overlap."""
+        before = store.args[0]
+        assert isinstance(before, View)
+        if before.node.kind == "buffer" and before.node.args and before.node.target is not None:
+            first = before.node.args[-1]
+            assert isinstance(first, View)
+            # A fill or pad that a later store overwrites in part comes first; disjoint stores may come in any order.
+            if first.node.name in ("fill", "copy") and id(first.node) in self.home:
+                return [self.home[id(first.node)]]
+        return []
+
+    def _depend(self, region: Region, nodes: Sequence[Node]) -> None:
+        region.before |= {id(other) for other in self._needs(nodes) if other is not region}
+
+    def _cycle(self, region: Region, node: Node) -> bool:
+        """Return True if a node in a region would have to run before and after another region."""
+        needs = [other for other in self._needs([node]) if other is not region]
+        through_hbm = any(view.node.kind == "buffer" and region in self._writers(view) for view in node.views)
+        return through_hbm or any(id(region) in self._above(other) for other in needs)
+
+    def _join(self) -> bool:
+        """Join one region with one that reads it, or one that shares its inputs, if they have the same rows."""
+        by_id = {id(region): region for region in self.regions}
+        for later in self.regions:
+            for key in later.before:
+                earlier = by_id[key]
+                if any(id(other) != key and key in self._above(by_id[other]) for other in map(id, map(by_id.get, later.before)) if other in by_id):
+                    continue
+                nodes = sorted((*earlier.nodes, *later.nodes), key=lambda node: self.place[id(node)])
+                inside = {id(node) for node in nodes}
+                if len(nodes) > MOST_NODES or any(
+                    view.node.kind == "buffer" and any(r in (earlier, later) for r in self._writers(view))
+                    for node in nodes
+                    for view in node.views
+                ):
+                    continue
+                found = self._fit(nodes)
+                if found is None or not inside:
+                    continue
+                later.nodes, later.layout = nodes, found
+                later.before = (later.before | earlier.before) - {id(earlier), id(later)}
+                self.regions.remove(earlier)
+                for node in earlier.nodes:
+                    self.home[id(node)] = later
+                for other in self.regions:
+                    if id(earlier) in other.before:
+                        other.before = (other.before - {id(earlier)}) | {id(later)}
+                return True
+        return False
+
+    def _ordered(self) -> list[Region]:
+        by_id = {id(region): region for region in self.regions}
+        done: list[Region] = []
+        seen: set[int] = set()
+
+        def visit(region: Region) -> None:
+            if id(region) in seen:
+                return
+            seen.add(id(region))
+            for key in sorted(region.before, key=lambda one: self.place[id(by_id[one].nodes[0])]):
+                visit(by_id[key])
+            done.append(region)
+
+        for region in self.regions:
+            visit(region)
+        return done

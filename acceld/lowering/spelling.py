@@ -1,0 +1,271 @@
+"""Print a kernel in an API: where a result goes, how an access and a loop are written, what an operation is called."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from acceld.lowering.graph import dense
+from acceld.lowering.statements import (
+    Affine,
+    Block,
+    Call,
+    Condition,
+    Declaration,
+    Kernel,
+    Loop,
+    Note,
+    Piece,
+    Span,
+    Statement,
+    Tile,
+    Value,
+    extents,
+)
+
+WIDTH = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """What differs between the APIs."""
+
+    imports: tuple[str, ...]
+    returns_results: bool
+    """True if an instruction returns its result; False if it takes a ``dst``."""
+
+
+SPELLINGS = {
+    "nki": Spelling(("import nki", "import nki.isa as nisa", "import nki.language as nl"), returns_results=False),
+    "nki_legacy": Spelling(
+        ("from neuronxcc import nki", "import neuronxcc.nki.isa as nisa", "import neuronxcc.nki.language as nl"),
+        returns_results=True,
+    ),
+}
+
+
+def printed(kernel: Kernel, api: str) -> str:
+    """Return the source of a kernel in an API."""
+    return _Printer(kernel, SPELLINGS[api]).text()
+
+
+class _Printer:
+    def __init__(self, kernel: Kernel, spelling: Spelling) -> None:
+        self.kernel = kernel
+        self.spelling = spelling
+        self.trips = extents(kernel.body)
+        self.sums = _accumulated(kernel.body)
+        self.lines: list[str] = []
+
+    def text(self) -> str:
+        """Return the source."""
+        kernel = self.kernel
+        arguments = ", ".join([*(tensor.name for tensor in kernel.arguments), *kernel.scalars])
+        for tensor in kernel.made:
+            shape = tensor.shape or (1,)
+            self._put(1, f"{tensor.name} = nl.ndarray({shape}, dtype=nl.{tensor.dtype}, buffer=nl.shared_hbm)")
+        self._statements(kernel.body, 1)
+        self._put(1, f"return {', '.join(tensor.name for tensor in kernel.returned)}")
+        doc = textwrap.fill(kernel.doc, WIDTH - 8) if kernel.doc else "A lowered kernel."
+        head = [f'"""{doc}"""', "", *self.spelling.imports, "", "", "@nki.jit", f"def {kernel.name}({arguments}):"]
+        return "\n".join((*head, *self.lines)) + "\n"
+
+    def _put(self, depth: int, text: str) -> None:
+        line = "    " * depth + text
+        if len(line) <= WIDTH or "(" not in text or text.startswith("#"):
+            self.lines.append(line)
+            return
+        head, inner = text.split("(", 1)
+        body, tail = inner.rsplit(")", 1)
+        self.lines.append("    " * depth + head + "(")
+        joined = "    " * (depth + 1) + body
+        if len(joined) <= WIDTH:
+            self.lines.append(joined)
+        else:
+            self.lines += ["    " * (depth + 1) + part + "," for part in _arguments(body)]
+        self.lines.append("    " * depth + ")" + tail)
+
+    def _statements(self, statements: Iterable[Statement], depth: int) -> None:
+        for statement in statements:
+            match statement:
+                case Note(text):
+                    self._put(depth, f"# {text}")
+                case Declaration(tile):
+                    self._put(depth, self._declared(tile))
+                case Loop(variable, count, ordered, body):
+                    kind = "sequential_range" if ordered else "affine_range"
+                    self._put(depth, f"for {variable} in nl.{kind}({count}):")
+                    self._statements(body, depth + 1)
+                case Call():
+                    self._put(depth, self._called(statement))
+
+    def _declared(self, tile: Tile) -> str:
+        made = "zeros" if self.spelling.returns_results and tile in self.sums else "ndarray"
+        return f"{tile.name} = nl.{made}({tile.shape}, dtype=nl.{tile.dtype}, buffer=nl.{tile.space})"
+
+    def _called(self, call: Call) -> str:
+        dst = self._value("dst", call.dst)
+        args = [f"{name}={self._value(name, value)}" for name, value in call.args]
+        if not self.spelling.returns_results:
+            return f"nisa.{call.operation}({', '.join((f'dst={dst}', *args))})"
+        if call.operation in ("dma_copy", "memset"):
+            if call.operation == "memset":
+                return f"{self._place(call.dst)} = nisa.memset({self._shape(call.dst)}, {args[0].split('=')[1]}, dtype=nl.{_dtype(call.dst)})"
+            if isinstance(call.dst, Block):
+                return f"nl.store({dst}, value={args[0].removeprefix('src=')})"
+            return f"{self._place(call.dst)} = nl.load({args[0].removeprefix('src=')})"
+        if call.operation == "nc_matmul":
+            added = "accumulate" in dict(call.args)
+            args = [arg for arg in args if not arg.startswith("accumulate")]
+            return f"{self._place(call.dst)} {'+=' if added else '='} nisa.nc_matmul({', '.join(args)})"
+        operation = call.operation
+        if operation == "activation" and "reduce_res" in dict(call.args):
+            operation = "activation_reduce"
+            args = [arg for arg in args if not arg.startswith("reduce_cmd")]
+        return f"{self._place(call.dst)} = nisa.{operation}({', '.join(args)})"
+
+    def _place(self, piece: Piece | Block) -> str:
+        text = self._value("dst", piece)
+        return text if text.endswith("]") else f"{text}[...]"
+
+    def _shape(self, piece: Piece | Block) -> str:
+        assert isinstance(piece, Piece)
+        return str(tuple(span.count for span in piece.spans if span.count is not None))
+
+    def _value(self, name: str, value: Value) -> str:
+        match value:
+            case Piece():
+                return self._piece(value)
+            case Block():
+                return self._block(value)
+            case Condition(variables):
+                return " + ".join(variables) + " > 0"
+            case str():
+                return f"nisa.reduce_cmd.{value}" if name == "reduce_cmd" else f"nl.{value}"
+            case _:
+                return repr(value)
+
+    def _piece(self, piece: Piece) -> str:
+        tile = piece.tile
+        all_of = all(
+            span.start == Affine() and span.count == extent
+            for span, extent in zip(piece.spans, tile.shape, strict=True)
+        )
+        text = tile.name if all_of else f"{tile.name}[{', '.join(_span(span) for span in piece.spans)}]"
+        return text if piece.reshaped is None else f"{text}.reshape({piece.reshaped})"
+
+    def _block(self, block: Block) -> str:
+        slices = sliced(block, self.trips)
+        if slices is not None:
+            return f"{block.tensor.name}[{', '.join(map(_span, slices))}]"
+        pattern = [list(pair) for pair in block.pattern]
+        if not self.spelling.returns_results:
+            return f"{block.tensor.name}.ap(pattern={pattern}, offset={affine(block.offset)})"
+        return f"{block.tensor.name}[{', '.join(gridded(block, self.trips))}]"
+
+
+def _arguments(text: str) -> list[str]:
+    """Divide the text of arguments at the commas that are not inside of brackets."""
+    found, depth, start = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and not depth:
+            found.append(text[start:at].strip())
+            start = at + 1
+    return [*found, text[start:].strip()]
+
+
+def _dtype(place: Piece | Block) -> str:
+    return place.tile.dtype if isinstance(place, Piece) else place.tensor.dtype
+
+
+def _accumulated(statements: Iterable[Statement]) -> set[Tile]:
+    """Return the tiles to which products are added."""
+    found: set[Tile] = set()
+    for statement in statements:
+        if isinstance(statement, Loop):
+            found |= _accumulated(statement.body)
+        elif isinstance(statement, Call) and isinstance(statement.dst, Piece) and "accumulate" in dict(statement.args):
+            found.add(statement.dst.tile)
+    return found
+
+
+def affine(value: Affine) -> str:
+    """Return the text of an affine expression."""
+    parts = [name if by == 1 else f"{by} * {name}" for name, by in value.terms]
+    if value.constant or not parts:
+        parts.append(str(value.constant))
+    return " + ".join(parts)
+
+
+def _span(span: Span) -> str:
+    if span.count is None:
+        return affine(span.start)
+    if not span.start.terms:
+        return f"{span.start.constant}:{span.start.constant + span.count}"
+    return f"nl.ds({affine(span.start)}, {span.count})"
+
+
+def sliced(block: Block, trips: Mapping[str, int]) -> list[Span] | None:
+    """Return a block as slices of its tensor's axes, or None if it is no such part."""
+    shape = block.tensor.shape or (1,)
+    strides = dense(shape)
+    starts = _axes_of(block.offset, shape, trips)
+    if starts is None:
+        return None
+    counts: dict[int, int] = {}
+    used = -1
+    for stride, count in block.pattern:
+        axis = next((a for a in range(used + 1, len(shape)) if strides[a] == stride and shape[a] > 1 and count > 1), None)
+        if count == 1 and axis is None:
+            axis = next((a for a in range(used + 1, len(shape)) if strides[a] == stride), None)
+        if axis is None:
+            return None
+        counts[axis] = count
+        used = axis
+    for axis, (start, extent) in enumerate(zip(starts, shape, strict=True)):
+        reach = start.constant + sum(by * (trips[name] - 1) for name, by in start.terms)
+        if reach + counts.get(axis, 1) > extent:
+            return None
+    return [Span(start, counts.get(axis)) for axis, start in enumerate(starts)]
+
+
+def _axes_of(offset: Affine, shape: tuple[int, ...], trips: Mapping[str, int]) -> list[Affine] | None:
+    """Divide an offset into a start on each axis, or return None if a variable runs over an axis's end."""
+    strides = dense(shape)
+    constants, rest = [], offset.constant
+    for stride in strides:
+        constants.append(rest // stride)
+        rest %= stride
+    terms: list[list[tuple[str, int]]] = [[] for _ in shape]
+    for name, by in offset.terms:
+        for axis, stride in enumerate(strides):
+            if by % stride == 0 and shape[axis] > 1 and by // stride * (trips[name] - 1) < shape[axis]:
+                terms[axis].append((name, by // stride))
+                break
+        else:
+            return None
+    return [Affine(constant, tuple(found)) for constant, found in zip(constants, terms, strict=True)]
+
+
+def gridded(block: Block, trips: Mapping[str, int]) -> list[str]:
+    """Return a block as index grids of its tensor's axes, for an API without access patterns."""
+    shape = block.tensor.shape or (1,)
+    strides = dense(shape)
+    starts = _axes_of(block.offset, shape, trips)
+    if starts is None:
+        raise ValueError(f"no index reaches offset {affine(block.offset)} of {block.tensor.name}")
+    parts: list[list[str]] = [[] if start == Affine() else [affine(start)] for start in starts]
+    rank = len(block.pattern)
+    for place, (stride, count) in enumerate(block.pattern):
+        grid = f"nl.arange({count})[{', '.join(':' if at == place else 'None' for at in range(rank))}]"
+        if stride == 0 or count == 1:
+            parts[-1].append(f"0 * {grid}")
+            continue
+        axis = next(a for a, s in enumerate(strides) if stride % s == 0 and shape[a] > 1)
+        factor = stride // strides[axis]
+        parts[axis].append(grid if factor == 1 else f"{factor} * {grid}")
+    return [" + ".join(found) or "0" for found in parts]
+
+

@@ -1,0 +1,151 @@
+"""Kernels as data: tiles, accesses that are affine in loop variables, loops, and instructions without an API's spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from acceld.lowering.graph import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """``constant`` plus each variable times its coefficient."""
+
+    constant: int = 0
+    terms: tuple[tuple[str, int], ...] = ()
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.constant + other, self.terms)
+        merged = dict(self.terms)
+        for variable, coefficient in other.terms:
+            merged[variable] = merged.get(variable, 0) + coefficient
+        return Affine(self.constant + other.constant, tuple(item for item in merged.items() if item[1]))
+
+    def __mul__(self, factor: int) -> Affine:
+        terms = tuple((variable, coefficient * factor) for variable, coefficient in self.terms) if factor else ()
+        return Affine(self.constant * factor, terms)
+
+
+ZERO = Affine()
+
+
+def variable(name: str | None) -> Affine:
+    """Return a loop variable; 0 for a loop that runs once and has none."""
+    return Affine(0, ((name, 1),)) if name else ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Memory on the chip: partitions first."""
+
+    name: str
+    shape: Shape
+    dtype: str
+    space: Literal["sbuf", "psum"] = "sbuf"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor in HBM, in the kernel's shape."""
+
+    name: str
+    shape: Shape
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """``count`` places from ``start``; an index, which drops the axis, if ``count`` is None."""
+
+    start: Affine
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a tile; ``reshaped`` is the shape in which an instruction sees all of it."""
+
+    tile: Tile
+    spans: tuple[Span, ...]
+    reshaped: Shape | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a tensor in HBM: the first element, and (stride, count) of each axis, partitions first."""
+
+    tensor: Tensor
+    offset: Affine
+    pattern: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """True from the second trip of the named loops on."""
+
+    variables: tuple[str, ...]
+
+
+Value = Piece | Block | Condition | float | int | str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An instruction. ``operation`` names it as ``nki.isa`` does; ``args`` are its keywords in order, ``dst`` apart."""
+
+    operation: str
+    dst: Piece | Block
+    args: tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A tile comes to life here."""
+
+    tile: Tile
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A comment."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class Loop:
+    """A loop with its body. ``ordered`` if a trip needs what the trip before left."""
+
+    variable: str
+    count: int
+    ordered: bool
+    body: list[Statement] = field(default_factory=list)
+
+
+Statement = Call | Declaration | Note | Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel: arguments, tensors it makes (outputs and intermediates), statements, and what it returns."""
+
+    name: str
+    doc: str
+    arguments: tuple[Tensor, ...]
+    scalars: tuple[str, ...]
+    made: tuple[Tensor, ...]
+    body: tuple[Statement, ...]
+    returned: tuple[Tensor, ...]
+
+
+def extents(statements: Iterable[Statement]) -> dict[str, int]:
+    """Return the trips of every loop by its variable."""
+    found: dict[str, int] = {}
+    for statement in statements:
+        if isinstance(statement, Loop):
+            found[statement.variable] = statement.count
+            found |= extents(statement.body)
+    return found
