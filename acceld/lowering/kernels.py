@@ -23,22 +23,22 @@ def lowered(
     doc: str = "",
     shapes: Mapping[str, Shape] | None = None,
     output_shapes: Sequence[Shape] = (),
-    scalars: Sequence[str] = (),
+    parameters: Sequence[str] = (),
 ) -> Kernel:
     """Return a kernel that computes what a graph does.
 
     ``shapes`` are the kernel's shapes of arguments that it takes in another shape than the reference, ``output_shapes``
-    those of its outputs, ``scalars`` numbers that it takes and whose values the graph has. NotLowered for what has no
-    lowering.
+    those of its outputs. ``parameters`` are all parameters in order, if it also takes numbers, whose values the graph has.
+    NotLowered for what has no lowering.
     """
     graph = simplified(vectorized(graph))
     divided, graph = regions(graph)
-    build = Builder([*(node.name for node in graph.inputs), *scalars, name, "nki", "nisa", "nl"])
+    build = Builder([*(node.name for node in graph.inputs), *parameters, name, "nki", "nisa", "nl"])
     memory, made, returned = _memory(graph, divided, build, shapes or {}, output_shapes)
     for rolled in rolled_up([(region, external(region, memory)) for region in divided], memory):
         Nest(build, memory, rolled, external(rolled.region, memory), graph.lines).write()
-    arguments = tuple(memory.tensor(node) for node in graph.inputs)
-    return Kernel(name, doc, arguments, tuple(scalars), made, tuple(build.blocks[0]), returned)
+    named = tuple(parameters) or tuple(node.name for node in graph.inputs)
+    return Kernel(name, doc, named, made, tuple(build.blocks[0]), returned)
 
 
 def _names(graph: Graph) -> dict[int, str]:

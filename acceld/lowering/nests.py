@@ -280,7 +280,7 @@ class Nest:
             if reach.access.role == "value" and not reach.scalar and not reach.strides[self.partition]
         ]
         row_bytes = sum(self.width[id(node)] * BYTES[node.dtype] for node in self.nodes if id(node) in self.kept)
-        deep = {id(node): math.prod(n for n, _ in self._depths(node)) * 4 for node in self.nodes if node.kind == "dot"}
+        deep = {id(node): sum(math.prod(view.shape[len(view.shape) - node.folded :]) for view in node.views[::2]) * 4 for node in self.nodes if node.kind == "dot"}
         row_bytes += 2 * sum(deep.values())
         budget = SBUF - row_bytes - sum(self.reach[n].width * 4 for n in self.vectors) - 24 * 1024
         sizes = {n: blocks * self.reach[n].width * BYTES[self.reach[n].dtype] for n, (_, blocks) in left.items()}
@@ -297,18 +297,6 @@ class Nest:
             spare -= max(blocks for n, (_, blocks) in left.items() if n in streamed) * BANK * 4 * 2
             fits = max(1, spare // max(row_bytes, 1))
             self.together = max(d for d in (1, 2, 4, 8, 16) if d == 1 or (d <= fits and tiles % d == 0))
-
-    def _depths(self, node: Node) -> Axes:
-        """Return the contracted axes of a dot, refined to those of all its operands."""
-        first, *others = [self._dot_depth(node, number) for number in range(len(node.views))]
-        extents: tuple[int, ...] | None = tuple(n for n, _ in first)
-        for other in others:
-            assert extents is not None
-            extents = refined(extents, [n for n, _ in other])
-            if extents is None:
-                raise NotLowered("a product whose operands divide the contracted axes differently is not lowered", node.line)
-        assert extents is not None
-        return tuple((n, 0) for n in extents)
 
     def _dot_depth(self, node: Node, number: int) -> Axes:
         view = node.views[number]

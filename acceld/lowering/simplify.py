@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from acceld.lowering.graph import Graph, Node, Operand, View, dense, elementwise, whole
+from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, whole
 
+Rule = Callable[[Node, set[int]], View | None]
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"}
 
 
 def simplified(graph: Graph) -> Graph:
     """Return the graph with every rule of this module applied, and equal nodes made one."""
+    return _swept(_swept(graph, RULES), LAST)
+
+
+def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
     uses = Counter(id(view.node) for node in graph.nodes() for view in node.views)
     uses.update(id(view.node) for view in graph.outputs)
     once: set[int] = set()
@@ -25,7 +30,7 @@ def simplified(graph: Graph) -> Graph:
             continue
         copy = replace(node, args=tuple(_moved(arg, made) for arg in node.args), target=_held(node, made))
         copy.order = node.order
-        found = _cheaper(copy, once)
+        found = _cheaper(copy, once, rules)
         key = _identity(found.node) if found.whole else None
         if key is not None:
             earlier = known.setdefault(key, found).node
@@ -85,9 +90,9 @@ def _identity(node: Node) -> object:
     return (node.kind, node.name, args, node.shape, node.dtype, node.folded)
 
 
-def _cheaper(node: Node, once: set[int]) -> View:
+def _cheaper(node: Node, once: set[int], rules: Mapping[str, tuple[Rule, ...]] | None = None) -> View:
     """Return a value equal to the node's, made by the first rule that applies."""
-    for rule in RULES.get(node.kind, ()):
+    for rule in (RULES if rules is None else rules).get(node.kind, ()):
         found = rule(node, once)
         if found is not None:
             return found
@@ -223,10 +228,107 @@ def _wide(node: Node, once: set[int]) -> View | None:
     return _cheaper(made, once)
 
 
+def _gathered(node: Node, once: set[int]) -> View | None:
+    """A product reads what a copy was made of, where its axes can be divided so that the strides stay affine."""
+    if len(node.args) != 2:
+        return None
+    batch = len(node.views[0].shape) + len(node.views[1].shape) - 2 * node.folded - len(node.shape)
+    args: list[View] = []
+    for view in node.views:
+        inner = view.node
+        source = inner.args[0] if inner.kind == "elementwise" and inner.name == "copy" else None
+        opened = None
+        if isinstance(source, View) and source.dtype == inner.dtype and source.node.kind == "input":
+            kept = len(view.shape) - node.folded
+            opened = _opened(view, source, range(batch, kept))
+        args.append(opened or view)
+    if tuple(args) == node.args:
+        return None
+    made = contraction(args[0], args[1], batch, node.folded, node.dtype, node.line)
+    made.order = node.order
+    return whole(made).reshaped(node.shape)
+
+
+def _opened(view: View, source: View, axes: range) -> View | None:
+    """Return what a view of a copy reads in the copy's source. ``axes`` may be divided; None if that does not serve."""
+    strides = dense(source.shape)
+    shape: list[int] = []
+    steps: list[int] = []
+    for place, (extent, by) in enumerate(zip(view.shape, view.strides, strict=True)):
+        parts: list[tuple[int, int]] = []
+        rest, stride = extent, by
+        axis = len(strides)
+        while rest > 1 and by:
+            axis = next((a for a, (s, n) in enumerate(zip(strides, source.shape, strict=True)) if s == stride and n > 1), -1)
+            if axis < 0:
+                return None
+            part = min(rest, source.shape[axis])
+            if rest % part or (part < rest and (part < source.shape[axis] or place not in axes)):
+                return None
+            parts.insert(0, (part, source.strides[axis]))
+            rest //= part
+            stride *= part
+        shape += [n for n, _ in parts] or [extent]
+        steps += [s for _, s in parts] or [0]
+    offset, left = source.offset, view.offset
+    for stride, step in zip(strides, source.strides, strict=True):
+        offset += left // stride * step
+        left %= stride
+    return View(source.node, tuple(shape), tuple(steps), offset)
+
+
+def _summed(node: Node, once: set[int]) -> View | None:
+    """A sum of two products is one product of more terms: PSUM adds them."""
+    if node.name != "add" or len(node.views) != 2 or node.dtype != "float32":
+        return None
+    first, second = (view.node for view in node.views)
+    alike = first.shape == second.shape and first.folded == second.folded and first is not second
+    dots = all(one.kind == "dot" and id(one) in once and one.dtype == "float32" for one in (first, second))
+    if not (dots and alike and all(view.whole for view in node.views)):
+        return None
+    made = Node("dot", "dot", first.args + second.args, first.shape, node.dtype, node.line, first.folded)
+    made.order = node.order
+    return whole(made).reshaped(node.shape)
+
+
+def _rolled_terms(node: Node, once: set[int]) -> View | None:
+    """Terms of a product that differ by steps only are one term with more contracted axes: the taps of a convolution."""
+    lefts, rights = node.views[::2], node.views[1::2]
+    terms = len(lefts)
+    alike = {(id(one.node), one.shape, one.strides, id(other.node), other.shape, other.strides) for one, other in zip(lefts, rights, strict=True)}
+    if terms < 3 or len(alike) != 1:
+        return None
+    for inner in (1, *(d for d in range(2, terms) if terms % d == 0)):
+        steps = [_steps_of([view.offset for view in side], inner) for side in (lefts, rights)]
+        if None in steps:
+            continue
+        counts = (terms // inner, inner) if inner > 1 else (terms,)
+        batch = len(lefts[0].shape) + len(rights[0].shape) - 2 * node.folded - len(node.shape)
+        args = []
+        for view, step in zip((lefts[0], rights[0]), steps, strict=True):
+            assert step is not None
+            kept = len(view.shape) - node.folded
+            shape = (*view.shape[:kept], *counts, *view.shape[kept:])
+            args.append(View(view.node, shape, (*view.strides[:kept], *step[: len(counts)], *view.strides[kept:]), view.offset))
+        made = contraction(args[0], args[1], batch, node.folded + len(counts), node.dtype, node.line)
+        made.order = node.order
+        return whole(made)
+    return None
+
+
+def _steps_of(offsets: list[int], inner: int) -> tuple[int, int] | None:
+    """Return the steps (outer, inner) of offsets that count like two nested loops, or None."""
+    outer_step = offsets[inner] - offsets[0] if len(offsets) > inner else 0
+    inner_step = offsets[1] - offsets[0] if inner > 1 else 0
+    every = (offsets[0] + outer_step * (i // inner) + inner_step * (i % inner) for i in range(len(offsets)))
+    return (outer_step, inner_step) if offsets == list(every) else None
+
+
 def _scaled_product(node: Node, once: set[int]) -> View | None:
     """Scale the results of a product instead of its left operand's rows, where there are fewer results."""
-    left, right = node.args
-    assert isinstance(left, View) and isinstance(right, View)
+    if len(node.args) != 2:
+        return None
+    left, right = node.views
     inner = left.node
     if inner.kind != "elementwise" or inner.name != "mul" or id(inner) not in once or not left.whole or node.folded != 1:
         return None
@@ -244,11 +346,13 @@ def _scaled_product(node: Node, once: set[int]) -> View | None:
     return None
 
 
-Rule = Callable[[Node, set[int]], View | None]
 RULES: dict[str, tuple[Rule, ...]] = {
-    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _divided),
+    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _divided, _summed),
     "reduce": (_narrow, _scaled_sum),
-    "dot": (_wide, _scaled_product),
+    "dot": (_wide, _gathered, _scaled_product),
 }
 """What is tried on each kind of node, in order."""
+
+LAST: dict[str, tuple[Rule, ...]] = {"dot": (_rolled_terms,)}
+"""What is tried on the result: terms can be counted when all sums are products."""
 

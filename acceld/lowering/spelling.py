@@ -61,14 +61,13 @@ class _Printer:
     def text(self) -> str:
         """Return the source."""
         kernel = self.kernel
-        arguments = ", ".join([*(tensor.name for tensor in kernel.arguments), *kernel.scalars])
         for tensor in kernel.made:
             shape = tensor.shape or (1,)
             self._put(1, f"{tensor.name} = nl.ndarray({shape}, dtype=nl.{tensor.dtype}, buffer=nl.shared_hbm)")
         self._statements(kernel.body, 1)
         self._put(1, f"return {', '.join(tensor.name for tensor in kernel.returned)}")
         doc = textwrap.fill(kernel.doc, WIDTH - 8) if kernel.doc else "A lowered kernel."
-        head = [f'"""{doc}"""', "", *self.spelling.imports, "", "", "@nki.jit", f"def {kernel.name}({arguments}):"]
+        head = [f'"""{doc}"""', "", *self.spelling.imports, "", "", "@nki.jit", f"def {kernel.name}({', '.join(kernel.parameters)}):"]
         return "\n".join((*head, *self.lines)) + "\n"
 
     def _put(self, depth: int, text: str) -> None:

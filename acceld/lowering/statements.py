@@ -130,12 +130,11 @@ Statement = Call | Declaration | Note | Loop
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel: arguments, tensors it makes (outputs and intermediates), statements, and what it returns."""
+    """A kernel: parameters in order, tensors it makes (outputs and intermediates), statements, and what it returns."""
 
     name: str
     doc: str
-    arguments: tuple[Tensor, ...]
-    scalars: tuple[str, ...]
+    parameters: tuple[str, ...]
     made: tuple[Tensor, ...]
     body: tuple[Statement, ...]
     returned: tuple[Tensor, ...]
