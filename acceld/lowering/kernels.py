@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from acceld.lowering.graph import Graph, Node, Shape, View, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Builder, Memory, Nest, Rolled
-from acceld.lowering.regions import Access, Region, accesses, conforms, regions, stores
+from acceld.lowering.regions import Access, Region, accesses, in_place, regions, stores
 from acceld.lowering.simplify import simplified
 from acceld.lowering.statements import Kernel, Tensor
 
@@ -100,7 +100,7 @@ def _memory(
                 assert access is not None
                 source = access.view.node
                 if source.kind not in ("input", "buffer") and not (
-                    id(source) in inside and conforms(access, region.layout.columns[id(source)])
+                    id(source) in inside and in_place(access, region.layout.columns[id(source)])
                 ) and id(source) not in tensors:
                     give(source, "held", source.shape)
     return Memory(tensors, targets, _names(graph)), tuple(made), tuple(returned)

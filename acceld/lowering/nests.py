@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from acceld.lowering.graph import Node, NotLowered, View
 from acceld.lowering.instructions import Operand, Selected, Selection
-from acceld.lowering.regions import Access, Axes, Region, merged, refined, split
+from acceld.lowering.regions import Access, Axes, Region, accesses as accesses_of, conforms, merged, refined, split
 from acceld.lowering.statements import (
     ZERO,
     Affine,
@@ -22,6 +22,7 @@ from acceld.lowering.statements import (
     Piece,
     Span,
     Statement,
+    Strided,
     Tensor,
     Tile,
     Value,
@@ -222,6 +223,7 @@ class Nest:
                 whole_rows = node.kind == "dot" or (view.node.kind == "dot" and self.width[id(view.node)] == 1)
                 if node.kind == "reduce" and id(node) not in self.folds:
                     whole_rows = True
+                whole_rows |= self._part_of(node, view) is not None
                 level = max(level, below + (1 if whole_rows else 0))
             if node.kind == "reduce" and id(node) not in self.folds:
                 level = max(level, 1)
@@ -233,6 +235,13 @@ class Nest:
             for number, view in enumerate(node.args):
                 if isinstance(view, View) and id(view.node) in self.inside and self._needs_tile(node, number, view.node):
                     self.kept.add(id(view.node))
+
+    def _part_of(self, node: Node, view: View) -> Access | None:
+        """Return how an element-wise node reads a part of each row of another; None if it reads all in place."""
+        if node.kind != "elementwise" or id(view.node) not in self.inside or self.region.pure:
+            return None
+        found = next(a for a in accesses_of(node, self.region.layout.rows) if a is not None and a.view is view)
+        return None if conforms(found, self.width[id(view.node)]) else found
 
     def _over(self, node: Node) -> int:
         view = node.views[0]
@@ -496,6 +505,8 @@ class Nest:
         self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
         here = [n for n, r in enumerate(self.reach) if r.access.node in nodes and r.access.role != "left" and not r.scalar and r.width == width]
         limit = BANK if dots else max(BANK, CHUNK_BYTES // 4)
+        if any(self._part_of(node, view) is not None for node in nodes for view in node.views):
+            limit = max(limit, width)
         reduces = [node for node in nodes if id(node) in self.attached]
         plans = list(self._chunks(here, width, limit))
         count = sum(math.prod(outer) for outer, *_ in plans)
@@ -635,10 +646,15 @@ class Nest:
             args[name] = data[value.number] if isinstance(value, Operand) else value
         if fused is not None:
             args |= {"reduce_op": "add", "reduce_res": self._part_piece(fused), "reduce_cmd": "reset_reduce"}
+        shape = next((tuple(n for _, n in d.pattern) for d in data if isinstance(d, Strided) and len(d.pattern) > 1), None)
+        placed = dst
+        if shape is not None:
+            args = {name: _as(value, self.part, shape) for name, value in args.items()}
+            placed = _reshaped(dst, (self.part, *shape))
         if selected.operation == "where":
             self._where(dst, data)
         else:
-            self.build.call(selected.operation, dst, **args)
+            self.build.call(selected.operation, placed, **args)
         self._store(node, dst)
 
     def _where(self, dst: Piece, data: list[Value]) -> None:
@@ -693,7 +709,7 @@ class Nest:
             yield
         self.row = held
 
-    def operand(self, node: Node, place: int) -> Piece:
+    def operand(self, node: Node, place: int) -> Piece | Strided:
         """Return a node's operand as a piece on the chip, loaded if it is not there."""
         view = node.args[place]
         assert isinstance(view, View)
@@ -703,6 +719,11 @@ class Nest:
                 return self._piece(self.tiles[id(source)], ZERO, 1, self.row)
             if id(source) in self.local:
                 return self.local[id(source)]
+            part = self._part_of(node, view)
+            if part is not None:
+                held = self.tiles[id(source)]
+                first = variable(self.row) * self.width[id(source)] if self.block > 1 else ZERO
+                return Strided(held, self.part, first + view.offset, tuple((s, n) for n, s in part.columns) or ((1, 1),))
             return self._piece(self.tiles[id(source)], self.chunk.position, self.chunk.size, self.row)
         n = self.by_key[(id(node), place, "value")]
         if n in self.broadcast:
@@ -1078,6 +1099,12 @@ def _divided(axes: Axes, at: int, part: int) -> Axes:
 
 def _reshaped(piece: Piece, shape: tuple[int, ...]) -> Piece:
     return Piece(piece.tile, piece.spans, shape)
+
+
+def _as(value: Value, part: int, shape: tuple[int, ...]) -> Value:
+    """Return a tile of this chunk in the shape of the parts that it is combined with."""
+    wide = isinstance(value, Piece) and (value.spans[-1].count or 1) > 1
+    return _reshaped(value, (part, *shape)) if wide and isinstance(value, Piece) else value
 
 
 def _shifted(piece: Piece, start: Affine, size: int) -> Piece:

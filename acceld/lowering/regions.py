@@ -187,7 +187,8 @@ def layout(nodes: Sequence[Node], read_outside: set[int]) -> Layout | None:
             if access is None:
                 return None
             if id(access.view.node) in inside:
-                if id(access.view.node) in folds or not conforms(access, columns[id(access.view.node)]):
+                width = columns[id(access.view.node)]
+                if id(access.view.node) in folds or not in_place(access, width):
                     return None
     return Layout(rows, columns, folds)
 
@@ -282,6 +283,20 @@ def conforms(access: Access, width: int) -> bool:
     if width == 1:
         return not any(s for _, s in inner)
     return merged([inner]) == [((width, 1),)]
+
+
+def within_rows(access: Access, width: int) -> bool:
+    """Return True if an element-wise node reads a part of each row of a node of its region."""
+    if access.role != "value" or access.node.kind != "elementwise" or width == 1:
+        return False
+    steps = [s * width for s in dense([n for n, _ in access.rows])]
+    reach = access.view.offset + sum((n - 1) * s for n, s in access.columns)
+    return [s for _, s in access.rows] == steps and access.view.offset < width and reach < width and len(access.columns) <= 3
+
+
+def in_place(access: Access, width: int) -> bool:
+    """Return True if an access reads rows of a node of its region where they are."""
+    return conforms(access, width) or within_rows(access, width)
 
 
 def regions(graph: Graph) -> tuple[list[Region], Graph]:

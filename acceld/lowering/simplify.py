@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -10,6 +11,8 @@ from dataclasses import replace
 from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, whole
 
 Rule = Callable[[Node, set[int]], View | None]
+MOST_FOLDED = 9
+"""Elements of a window that is folded step by step."""
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"}
 
 
@@ -211,6 +214,23 @@ def _scaled_sum(node: Node, once: set[int]) -> View | None:
     return whole(_derived(node, "mul", [whole(total), inner.args[1]]))
 
 
+def _small_fold(node: Node, once: set[int]) -> View | None:
+    """A fold over a few elements that do not lie together is a chain of element-wise steps: pooling."""
+    operand = node.views[0]
+    kept = len(operand.shape) - node.folded
+    every = list(itertools.product(*(range(n) for n in operand.shape[kept:])))
+    if operand.whole or operand.node.kind == "input" or not 1 < len(every) <= MOST_FOLDED:
+        return None
+    parts = [
+        View(operand.node, node.shape, operand.strides[:kept], operand.offset + sum(i * s for i, s in zip(at, operand.strides[kept:], strict=True)))
+        for at in every
+    ]
+    total: View = parts[0]
+    for part in parts[1:]:
+        total = whole(_derived(node, node.name, [total, part]))
+    return total
+
+
 def _through(view: View, argument: View) -> View | None:
     """Return the part of ``argument`` that a view of an element-wise result reads, or None if it is not affine."""
     base = {id(view.node): argument}
@@ -348,7 +368,7 @@ def _scaled_product(node: Node, once: set[int]) -> View | None:
 
 RULES: dict[str, tuple[Rule, ...]] = {
     "elementwise": (_copied, _constant, _narrow, _neutral, _power, _divided, _summed),
-    "reduce": (_narrow, _scaled_sum),
+    "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _gathered, _scaled_product),
 }
 """What is tried on each kind of node, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from acceld.lowering.statements import (
     Piece,
     Span,
     Statement,
+    Strided,
     Tile,
     Value,
     extents,
@@ -138,6 +140,8 @@ class _Printer:
                 return self._piece(value)
             case Block():
                 return self._block(value)
+            case Strided():
+                return self._strided(value)
             case Condition(variables):
                 return " + ".join(variables) + " > 0"
             case str():
@@ -153,6 +157,17 @@ class _Printer:
         )
         text = tile.name if all_of else f"{tile.name}[{', '.join(_span(span) for span in piece.spans)}]"
         return text if piece.reshaped is None else f"{text}.reshape({piece.reshaped})"
+
+    def _strided(self, part: Strided) -> str:
+        tile = part.tile
+        elements = math.prod(tile.shape[1:])
+        if not self.spelling.returns_results:
+            pattern = [[elements, part.partitions], *([stride, count] for stride, count in part.pattern)]
+            return f"{tile.name}.ap(pattern={pattern}, offset={affine(part.offset)})"
+        rank = 1 + len(part.pattern)
+        grids = [_grid(count, place, rank) for place, count in enumerate((part.partitions, *(n for _, n in part.pattern)))]
+        inner = " + ".join(f"{s} * {grid}" for (s, _), grid in zip(part.pattern, grids[1:], strict=True))
+        return f"{tile.name}[{grids[0]}, {affine(part.offset)} + {inner}]"
 
     def _block(self, block: Block) -> str:
         slices = sliced(block, self.trips)
@@ -196,6 +211,10 @@ def affine(value: Affine) -> str:
     if value.constant or not parts:
         parts.append(str(value.constant))
     return " + ".join(parts)
+
+
+def _grid(count: int, place: int, rank: int) -> str:
+    return f"nl.arange({count})[{', '.join(':' if at == place else 'None' for at in range(rank))}]"
 
 
 def _span(span: Span) -> str:
@@ -258,7 +277,7 @@ def gridded(block: Block, trips: Mapping[str, int]) -> list[str]:
     parts: list[list[str]] = [[] if start == Affine() else [affine(start)] for start in starts]
     rank = len(block.pattern)
     for place, (stride, count) in enumerate(block.pattern):
-        grid = f"nl.arange({count})[{', '.join(':' if at == place else 'None' for at in range(rank))}]"
+        grid = _grid(count, place, rank)
         if stride == 0 or count == 1:
             parts[-1].append(f"0 * {grid}")
             continue

@@ -83,13 +83,23 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Strided:
+    """Elements of each partition of a tile that lie apart: the first one, and (stride, count) of each axis."""
+
+    tile: Tile
+    partitions: int
+    offset: Affine
+    pattern: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
     """True from the second trip of the named loops on."""
 
     variables: tuple[str, ...]
 
 
-Value = Piece | Block | Condition | float | int | str | bool
+Value = Piece | Strided | Block | Condition | float | int | str | bool
 
 
 @dataclass(frozen=True, slots=True)
