@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from acceld.lowering.graph import Node, NotLowered, View
+from acceld.lowering.graph import Node, NotLowered, View, dense
 from acceld.lowering.instructions import Operand, Selected, Selection
 from acceld.lowering.regions import Access, Axes, Region, accesses as accesses_of, conforms, merged, refined, split
 from acceld.lowering.statements import (
@@ -274,8 +274,16 @@ class Nest:
             for reach in self.reach:
                 reach.strides.append(0)
         others = [a for a in range(len(self.extents)) if a != self.partition]
-        self.inner_axes = [a for a in others if a in folded]
-        outer = [a for a in others if a not in folded]
+        lefts = [reach for reach in self.reach if reach.access.role == "left"]
+        shared = {
+            a
+            for a in others
+            if lefts and not any(reach.strides[a] for reach in lefts) and any(reach.strides[a] for reach in rights)
+        }
+        if any(id(node.views[2 * pair].node) in self.inside for node in self.nodes if node.kind == "dot" for pair in range(len(node.views) // 2)):
+            shared = set()
+        self.inner_axes = [a for a in others if a in folded or a in shared]
+        outer = [a for a in others if a not in self.inner_axes]
         self.outer_axes = sorted(outer, key=lambda a: (not any(reach.strides[a] for reach in rights), a))
         rows = self.extents[self.partition]
         self.rows = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
@@ -348,10 +356,10 @@ class Nest:
     def _around(self, level: int) -> None:
         """Open the loops around the rows, and load at each what depends on no loop inside of it."""
         for n in sorted(self.resident):
-            if self._home(n) == level:
+            if self._home(n) == level and not self._inside(n):
                 self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
         for n in self.vectors:
-            if self._home(n) == level and not any(self.reach[n].strides[a] for a in self.inner_axes):
+            if self._home(n) == level and not self._inside(n):
                 self.broadcast[n] = self._load_vector(n)
         if level == len(self.outer_axes):
             self._row_loops()
@@ -361,6 +369,10 @@ class Nest:
             self.values[axis] = variable(name)
             self._around(level + 1)
         self.values[axis] = ZERO
+
+    def _inside(self, n: int) -> bool:
+        """Return True if an access depends on a loop inside of a row tile."""
+        return any(self.reach[n].strides[a] for a in self.inner_axes)
 
     def _home(self, n: int) -> int:
         """Return the number of outer loops that an access depends on."""
@@ -387,6 +399,9 @@ class Nest:
         for tile in sums.values():
             self.build.call("memset", full(tile), value=0.0)
         self.tiles |= sums
+        if self.inner_axes and not self.folds:
+            self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
+            self._turn_lefts([node for node in self.nodes if node.kind == "dot"])
         with self._inner(0):
             for node in self.nodes:
                 if id(node) in self.kept and id(node) not in self.folds:
@@ -404,12 +419,15 @@ class Nest:
         """Open the loops over rows that a sum folds."""
         if place == len(self.inner_axes):
             for n in self.vectors:
-                if any(self.reach[n].strides[a] for a in self.inner_axes):
+                if self._inside(n):
                     self.broadcast[n] = self._load_vector(n)
+            for n in sorted(self.resident):
+                if self._inside(n):
+                    self.rights[n] = self._load_right(n, ZERO, self.reach[n].width, None)
             yield
             return
         axis = self.inner_axes[place]
-        with self.build.loop("step", self.extents[axis], ordered=True) as name:
+        with self.build.loop("step", self.extents[axis], ordered=bool(self.folds)) as name:
             self.values[axis] = variable(name)
             with self._inner(place + 1):
                 yield
@@ -757,7 +775,7 @@ class Nest:
         key = self._key(n)
         if key not in self.rows_loaded:
             reach = self.reach[n]
-            axes = merged([(*reach.columns, *reach.depth)])[0]
+            axes = _together(merged([(*reach.columns, *reach.depth)])[0])
             width = math.prod(e for e, _ in axes)
             with self._before_group():
                 tile = self.build.tile(self._source_name(n), self._dims(width), reach.dtype)
@@ -824,6 +842,12 @@ class Nest:
         _, depth = self._depth_pairs(access.node, access.number // 2)
         part, blocks = self._depth(n)
         columns = merged([inner if inner is not None else reach.columns])[0] or ((1, 1),)
+        window = self._window(n) if inner is None else None
+        taps = [axis for axis in depth[:-1] if window is not None and axis[1] < window]
+        if window is not None:
+            blocks //= math.prod(e for e, _ in taps)
+            depth = tuple(axis for axis in depth if axis not in taps)
+            columns, size = ((window, 1),), window
         tile = self.build.tile(self._source_name(n), (part, blocks, size), reach.dtype)
         base = Affine(access.view.offset) + further
         for axis, stride in enumerate(reach.strides):
@@ -851,6 +875,16 @@ class Nest:
                         dst = Piece(tile, dst.spans, (rows, *(e for e, _ in columns)))
                     self.build.call("dma_copy", dst, src=Block(tensor, base + outside + at * step, pattern))
         return tile
+
+    def _window(self, n: int) -> int | None:
+        """Return how many neighboring elements hold all columns of a right operand for all taps, if taps share them."""
+        reach = self.reach[n]
+        _, depth = self._depth_pairs(reach.access.node, reach.access.number // 2)
+        walked = [axis for axis in (*reach.columns, *depth[:-1]) if axis[1] < depth[-1][1]]
+        hull = 1 + sum((e - 1) * s for e, s in walked)
+        taps = [axis for axis in depth[:-1] if axis in walked]
+        single = taps and min((s for _, s in reach.columns), default=0) >= 1 and depth[-1][1] >= hull
+        return hull if single and hull < math.prod(e for e, _ in walked) else None
 
     def _turned_right(self, tile: Tile, where: Span, tensor: Tensor, offset: Affine, axis: tuple[int, int], rows: int) -> None:
         """Load a right operand whose contraction lies together in HBM: columns on the partitions, then turned."""
@@ -897,6 +931,7 @@ class Nest:
             shape = (part, blocks, self.part) if self.block == 1 else (part, self.block, blocks, self.part)
             n = self.by_key.get((id(node), 2 * pair, "left"))
             source = None if n is None or self._direct(n) else self._whole_rows(n)
+            lies = n is not None and len(_together((*self.reach[n].columns, *self.reach[n].depth))) == 1
             tile = self.build.tile("turned", shape, node.views[2 * pair].dtype)
             self.turned[key] = tile
             with self.build.loop("r", self.block) as row:
@@ -904,7 +939,7 @@ class Nest:
                     self._load_left(n, tile, axes, part, row)
                 else:
                     view = node.views[2 * pair]
-                    self._turn_tile(source or self.tiles[id(view.node)], tile, axes, part, row)
+                    self._turn_tile(source or self.tiles[id(view.node)], tile, axes if lies else _dense_axes(axes), part, row)
 
     def _load_left(self, n: int, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
         reach = self.reach[n]
@@ -931,22 +966,37 @@ class Nest:
 
     def _turn_tile(self, source: Tile, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
         """Turn rows that are on the chip, some transposes for each copy out of PSUM."""
-        extent = math.prod(e for e, _ in axes)
-        if len(axes) > 1 and part * -(-axes[-1][0] // part) != axes[-1][0]:
-            raise NotLowered("a contraction over several axes of a value on the chip is not lowered", self.nodes[0].line)
-        for count, first, size in _blocks(extent, part):
-            together = next(t for t in (TURNED_TOGETHER, 2, 1) if count % t == 0 and t * self.part * 4 <= 4 * BANK)
-            with self.build.loop("step", count // together) as name:
-                across = self.build.tile("across", (size, together, self.part) if together > 1 else (size, self.part), tile.dtype, psum=True)
-                for one in range(together):
-                    at = variable(name) * (size * together) + (first + one * size)
-                    dst = full(across) if together == 1 else Piece(across, (Span(ZERO, size), Span(Affine(one), None), Span(ZERO, self.part)))
-                    self.build.call("nc_transpose", dst, data=self._piece(source, at, size, row))
-                start = variable(name) * together + first // part
-                spans = [Span(ZERO, size), Span(start, together if together > 1 else None), Span(ZERO, self.part)]
-                if len(tile.shape) == 4:
-                    spans.insert(1, Span(variable(row), None))
-                self.build.call("tensor_copy", Piece(tile, tuple(spans)), src=full(across))
+        names: list[str | None] = []
+        extent, step = axes[-1]
+        per = -(-extent // part)
+        with self._nested_steps([e for e, _ in axes[:-1]], names):
+            tap, block = ZERO, ZERO
+            for place, ((_, stride), name) in enumerate(zip(axes[:-1], names, strict=True)):
+                tap += variable(name) * stride
+                block += variable(name) * (math.prod(e for e, _ in axes[place + 1 : -1]) * per)
+            for count, first, size in _blocks(extent, part):
+                together = next(t for t in (TURNED_TOGETHER, 2, 1) if count % t == 0 and t * self.part * 4 <= 4 * BANK)
+                with self.build.loop("step", count // together) as name:
+                    shape = (size, together, self.part) if together > 1 else (size, self.part)
+                    across = self.build.tile("across", shape, tile.dtype, psum=True)
+                    for one in range(together):
+                        at = variable(name) * (size * together) + (first + one * size)
+                        dst = full(across)
+                        if together > 1:
+                            dst = Piece(across, (Span(ZERO, size), Span(Affine(one), None), Span(ZERO, self.part)))
+                        self.build.call("nc_transpose", dst, data=self._apart(source, tap + at * step, size, step, row))
+                    start = block + variable(name) * together + first // part
+                    spans = [Span(ZERO, size), Span(start, together if together > 1 else None), Span(ZERO, self.part)]
+                    if len(tile.shape) == 4:
+                        spans.insert(1, Span(variable(row), None))
+                    self.build.call("tensor_copy", Piece(tile, tuple(spans)), src=full(across))
+
+    def _apart(self, tile: Tile, start: Affine, size: int, step: int, row: str | None) -> Piece | Strided:
+        """Return columns of a tile that lie ``step`` apart."""
+        if step == 1 or size == 1:
+            return self._piece(tile, start, size, row)
+        first = variable(row) * tile.shape[-1] if len(tile.shape) == 3 else ZERO
+        return Strided(tile, self.part, first + start, ((step, size),))
 
     def _product(self, node: Node, rights: dict[int, Tile]) -> None:
         """Write the products of one chunk, added in PSUM, and what brings them out if a tile in SBUF is needed."""
@@ -970,7 +1020,9 @@ class Nest:
                         where = block + variable(name) + first // part
                         start = self.chunk.position if n in self.resident else ZERO
                         stationary = self._left_piece(left, rows, where, self.row)
-                        moving = Piece(right, (Span(ZERO, rows), Span(where, None), Span(start, self.chunk.size)))
+                        moving: Value = Piece(right, (Span(ZERO, rows), Span(where, None), Span(start, self.chunk.size)))
+                        if n in self.resident and (window := self._window(n)) is not None:
+                            moving = self._windowed(n, right, window, rows, names, variable(name) + first // part)
                         started = [one for one in (*names, name) if one]
                         args: dict[str, Value] = {"stationary": stationary, "moving": moving}
                         if begun or number:
@@ -986,6 +1038,15 @@ class Nest:
             dst = self._moved(node)
             self.build.call("tensor_copy", dst, src=full(psum))
             self._store(node, dst)
+
+    def _windowed(self, n: int, right: Tile, window: int, rows: int, names: Sequence[str | None], block: Affine) -> Strided:
+        """Return the columns of one tap out of the elements that all taps share."""
+        reach = self.reach[n]
+        _, depth = self._depth_pairs(reach.access.node, reach.access.number // 2)
+        offset = block * window
+        for (_, stride), name in zip(depth[:-1], names, strict=True):
+            offset += variable(name) * stride
+        return Strided(right, rows, offset + self.chunk.offsets[n], tuple((s, e) for e, s in self.chunk.inner[n]))
 
     def _moved(self, node: Node) -> Piece:
         if id(node) in self.tiles:
@@ -1095,6 +1156,18 @@ def _divided(axes: Axes, at: int, part: int) -> Axes:
     """Split one axis into trips and a part."""
     extent, stride = axes[at]
     return (*axes[:at], (extent // part, stride * part), (part, stride), *axes[at + 1 :])
+
+
+def _together(axes: Axes) -> Axes:
+    """Return axes as one if they cover elements that lie together, in whatever order; else as they are."""
+    ordered = merged([tuple(sorted(axes, key=lambda axis: -axis[1]))])[0]
+    return ordered if len(ordered) == 1 and ordered[0][1] == 1 else axes
+
+
+def _dense_axes(axes: Axes) -> Axes:
+    """Return the same extents, as they lie in a tile that holds them in order."""
+    steps = dense([n for n, _ in axes])
+    return tuple((n, s) for (n, _), s in zip(axes, steps, strict=True))
 
 
 def _reshaped(piece: Piece, shape: tuple[int, ...]) -> Piece:
