@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from acceld.lowering.graph import Graph, Node, Shape, View, whole
 from acceld.lowering.loops import vectorized
-from acceld.lowering.nests import Builder, Memory, Nest, Rolled
+from acceld.lowering.nests import PARTITIONS, Builder, Memory, Nest, Rolled
 from acceld.lowering.regions import Access, Region, accesses, in_place, regions, stores
 from acceld.lowering.simplify import simplified
+from acceld.lowering.spelling import SPELLINGS
 from acceld.lowering.statements import Kernel, Tensor
 
 _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*)\s*[-+*/@]?=(?!=)")
@@ -18,6 +19,7 @@ _ASSIGNED = re.compile(r"^\s*([A-Za-z_]\w*)\s*[-+*/@]?=(?!=)")
 
 def lowered(
     graph: Graph,
+    api: str,
     *,
     name: str = "kernel",
     doc: str = "",
@@ -25,7 +27,7 @@ def lowered(
     output_shapes: Sequence[Shape] = (),
     parameters: Sequence[str] = (),
 ) -> Kernel:
-    """Return a kernel that computes what a graph does.
+    """Return a kernel of an API that computes what a graph does.
 
     ``shapes`` are the kernel's shapes of arguments that it takes in another shape than the reference, ``output_shapes``
     those of its outputs. ``parameters`` are all parameters in order, if it also takes numbers, whose values the graph has.
@@ -36,7 +38,13 @@ def lowered(
     build = Builder([*(node.name for node in graph.inputs), *parameters, name, "nki", "nisa", "nl"])
     memory, made, returned = _memory(graph, divided, build, shapes or {}, output_shapes)
     for rolled in rolled_up([(region, external(region, memory)) for region in divided], memory):
-        Nest(build, memory, rolled, external(rolled.region, memory), graph.lines).write()
+        reach = external(rolled.region, memory)
+        nest = Nest(build, memory, rolled, reach, graph.lines, sliced=True)
+        if nest.rows < PARTITIONS and SPELLINGS[api].has_patterns:
+            # Access patterns can fill partitions with parts of rows; slices can not.
+            wider = Nest(build, memory, rolled, reach, graph.lines, sliced=False)
+            nest = wider if wider.rows > nest.rows else nest
+        nest.write()
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)
     return Kernel(name, doc, named, made, tuple(build.blocks[0]), returned)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from acceld.lowering.graph import Node, NotLowered, View, dense
+from acceld.lowering.graph import Node, NotLowered, Shape, View, dense
 from acceld.lowering.instructions import Operand, Selected, Selection
 from acceld.lowering.regions import Access, Axes, Region, accesses as accesses_of, conforms, merged, refined, split
 from acceld.lowering.statements import (
@@ -152,13 +152,14 @@ def full(tile: Tile) -> Piece:
 class Nest:
     """One region, or several equal ones, as statements of a builder."""
 
-    def __init__(self, build: Builder, memory: Memory, rolled: Rolled, accesses: Sequence[Access], lines: Sequence[str]) -> None:
+    def __init__(self, build: Builder, memory: Memory, rolled: Rolled, accesses: Sequence[Access], lines: Sequence[str], sliced: bool) -> None:
         self.build, self.memory, self.rolled, self.lines = build, memory, rolled, lines
         self.region = rolled.region
         self.nodes = self.region.nodes
         self.inside = {id(node) for node in self.nodes}
         self.width = dict(self.region.layout.columns)
         self.folds = self.region.layout.folds
+        self.sliced = sliced
         self._rows(accesses)
         self.selection = Selection(self)
         self.by_key = {(id(r.access.node), r.access.number, r.access.role): n for n, r in enumerate(self.reach)}
@@ -174,7 +175,8 @@ class Nest:
         rows = [access.rows for access in accesses]
         extents = list(self.region.layout.rows)
         if not self.folds:
-            rows = merged(rows)
+            shapes = [self.memory.tensor(access.view.node).shape for access in accesses]
+            rows = in_slices(rows, shapes) if self.sliced else merged(rows)
             extents = [n for n, _ in rows[0]] if rows else extents
         columns = [access.columns for access in accesses]
         if self.region.pure:
@@ -198,17 +200,11 @@ class Nest:
         live = max(3, len(self.nodes) // 2 + accesses)
         limit = max(64, min(2048, SBUF // (8 * live)))
         last = extents[-1]
-        others = math.prod(extents[:-1])
-
         def worth(columns: int) -> tuple[int, int]:
-            rows = last // columns if len(extents) == 1 or last != columns else extents[-2]
-            part = largest_divisor(rows, PARTITIONS)
-            if len(extents) > 1 and columns != last:
-                part = max(part, largest_divisor(extents[-2], PARTITIONS))
-            return min(part, PARTITIONS) * min(columns, 512), columns
+            part = max(largest_divisor(rows, PARTITIONS) for rows in (*extents[:-1], last // columns))
+            return part * min(columns, 512), columns
 
-        choices = [d for d in range(1, min(last, limit) + 1) if last % d == 0]
-        return max(choices, key=worth) if others else 1
+        return max((d for d in range(1, min(last, limit) + 1) if last % d == 0), key=worth)
 
     def _levels(self) -> None:
         """Give each node the level at which it can run: a fold of columns and a left operand need whole rows of a level before."""
@@ -307,7 +303,13 @@ class Nest:
                 self.resident.add(n)
                 budget -= sizes[n]
         streamed = [n for n in left if n not in self.resident]
-        tiles = self.extents[self.partition] // self.rows
+        self.shared_axis = self.partition
+        if self.extents[self.partition] == self.rows:
+            rights = [self.reach[n] for n in left]
+            alike = [a for a in self.outer_axes if not any(reach.strides[a] for reach in rights)]
+            self.shared_axis = alike[-1] if alike else self.partition
+        along = self.extents[self.shared_axis]
+        tiles = along // self.rows if self.shared_axis == self.partition else along
         self.together = 1
         if streamed and not self.inner_axes:
             spare = SBUF - 24 * 1024 - sum(sizes[n] for n in self.resident)
@@ -365,8 +367,9 @@ class Nest:
             self._row_loops()
             return
         axis = self.outer_axes[level]
-        with self.build.loop("group", self.extents[axis]) as name:
-            self.values[axis] = variable(name)
+        together = self.together if axis == self.shared_axis else 1
+        with self.build.loop("group" if together == 1 else "block", self.extents[axis] // together) as name:
+            self.values[axis] = variable(name) * together
             self._around(level + 1)
         self.values[axis] = ZERO
 
@@ -381,8 +384,9 @@ class Nest:
     def _row_loops(self) -> None:
         extent = self.extents[self.partition]
         tiles = extent // self.rows
-        with self.build.loop("block" if self.together > 1 else "row", tiles // self.together) as name:
-            self.first = variable(name) * (self.rows * self.together)
+        within = self.together if self.shared_axis == self.partition else 1
+        with self.build.loop("block" if within > 1 else "row", tiles // within) as name:
+            self.first = variable(name) * (self.rows * within)
             self._tile(self.rows, self.together)
         if extent % self.rows:
             self.first = Affine(tiles * self.rows)
@@ -790,10 +794,11 @@ class Nest:
         offset = Affine(reach.access.view.offset)
         for axis, stride in enumerate(reach.strides):
             if axis == self.partition:
-                offset += self.first * stride + variable(row) * (self.rows * stride)
+                offset += self.first * stride
             else:
                 offset += self.values[axis] * stride
-        return offset
+        apart = reach.strides[self.shared_axis] * (self.rows if self.shared_axis == self.partition else 1)
+        return offset + variable(row) * apart
 
     def _fetch(self, dst: Piece, n: int, further: Affine, axes: Axes, row: str | None) -> None:
         """Load rows of an access into a piece of a tile."""
@@ -842,7 +847,7 @@ class Nest:
         _, depth = self._depth_pairs(access.node, access.number // 2)
         part, blocks = self._depth(n)
         columns = merged([inner if inner is not None else reach.columns])[0] or ((1, 1),)
-        window = self._window(n) if inner is None else None
+        window = self._window(n, reach.columns if inner is None else inner)
         taps = [axis for axis in depth[:-1] if window is not None and axis[1] < window]
         if window is not None:
             blocks //= math.prod(e for e, _ in taps)
@@ -876,14 +881,14 @@ class Nest:
                     self.build.call("dma_copy", dst, src=Block(tensor, base + outside + at * step, pattern))
         return tile
 
-    def _window(self, n: int) -> int | None:
+    def _window(self, n: int, columns: Axes) -> int | None:
         """Return how many neighboring elements hold all columns of a right operand for all taps, if taps share them."""
         reach = self.reach[n]
         _, depth = self._depth_pairs(reach.access.node, reach.access.number // 2)
-        walked = [axis for axis in (*reach.columns, *depth[:-1]) if axis[1] < depth[-1][1]]
+        walked = [axis for axis in (*columns, *depth[:-1]) if axis[1] < depth[-1][1]]
         hull = 1 + sum((e - 1) * s for e, s in walked)
         taps = [axis for axis in depth[:-1] if axis in walked]
-        single = taps and min((s for _, s in reach.columns), default=0) >= 1 and depth[-1][1] >= hull
+        single = taps and min((s for _, s in columns), default=0) >= 1 and depth[-1][1] >= hull
         return hull if single and hull < math.prod(e for e, _ in walked) else None
 
     def _turned_right(self, tile: Tile, where: Span, tensor: Tensor, offset: Affine, axis: tuple[int, int], rows: int) -> None:
@@ -1021,7 +1026,8 @@ class Nest:
                         start = self.chunk.position if n in self.resident else ZERO
                         stationary = self._left_piece(left, rows, where, self.row)
                         moving: Value = Piece(right, (Span(ZERO, rows), Span(where, None), Span(start, self.chunk.size)))
-                        if n in self.resident and (window := self._window(n)) is not None:
+                        walked = self.reach[n].columns if n in self.resident else self.chunk.inner[n]
+                        if (window := self._window(n, walked)) is not None:
                             moving = self._windowed(n, right, window, rows, names, variable(name) + first // part)
                         started = [one for one in (*names, name) if one]
                         args: dict[str, Value] = {"stationary": stationary, "moving": moving}
@@ -1046,7 +1052,9 @@ class Nest:
         offset = block * window
         for (_, stride), name in zip(depth[:-1], names, strict=True):
             offset += variable(name) * stride
-        return Strided(right, rows, offset + self.chunk.offsets[n], tuple((s, e) for e, s in self.chunk.inner[n]))
+        if n in self.resident:
+            offset += self.chunk.offsets[n]
+        return Strided(right, rows, offset, tuple((s, e) for e, s in self.chunk.inner[n]))
 
     def _moved(self, node: Node) -> Piece:
         if id(node) in self.tiles:
@@ -1122,6 +1130,42 @@ _PLAIN = {
     "add": "sum_tile", "dot": "result", "max": "greatest", "min": "least", "mul": "scaled", "sub": "difference",
     "recip": "inverse", "linear": "state", "copy": "copied", "neg": "negative",
 }
+
+
+def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
+    """Return row axes divided, and merged, so that each walks along one axis of every tensor: then slices can name them."""
+    extents: Shape | None = tuple(n for n, _ in rows[0]) if rows else ()
+    for axes, shape in zip(rows, shapes, strict=True):
+        parts: list[int] = []
+        for extent, stride in axes:
+            within: list[int] = []
+            while (room := _room(stride, shape)) > 1 and extent > room and extent % room == 0:
+                within.insert(0, room)
+                extent, stride = extent // room, stride * room
+            parts += [extent, *within]
+        assert extents is not None
+        extents = refined(extents, parts) or extents
+    found = [list(split(axes, extents)) for axes in rows]
+    at = 0
+    while at + 1 < len(extents):
+        together = extents[at] * extents[at + 1]
+        alike = all(one[at][1] == one[at + 1][1] * one[at + 1][0] for one in found)
+        inside = all(together <= (_room(one[at + 1][1], shape) or together) for one, shape in zip(found, shapes, strict=True))
+        if not (alike and inside):
+            at += 1
+            continue
+        for one in found:
+            one[at : at + 2] = [(together, one[at + 1][1])]
+        extents = (*extents[:at], together, *extents[at + 2 :])
+    return [tuple(one) for one in found]
+
+
+def _room(stride: int, shape: Shape) -> int:
+    """Return how many steps of ``stride`` an axis of a tensor has room for; 0 for no stride."""
+    for extent, step in zip(shape, dense(shape), strict=True):
+        if stride and stride >= step and stride % step == 0:
+            return max(1, extent * step // stride)
+    return 0
 
 
 def largest_divisor(number: int, limit: int, least: int = 1) -> int:

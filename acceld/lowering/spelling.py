@@ -37,12 +37,16 @@ class Spelling:
     returns_results: bool
     """True if an instruction returns its result; False if it takes a ``dst``."""
 
+    has_patterns: bool
+    """True if an access can be a pattern of strides; False if it is an index of each axis."""
+
 
 SPELLINGS = {
-    "nki": Spelling(("import nki", "import nki.isa as nisa", "import nki.language as nl"), returns_results=False),
+    "nki": Spelling(("import nki", "import nki.isa as nisa", "import nki.language as nl"), returns_results=False, has_patterns=True),
     "nki_legacy": Spelling(
         ("from neuronxcc import nki", "import neuronxcc.nki.isa as nisa", "import neuronxcc.nki.language as nl"),
         returns_results=True,
+        has_patterns=False,
     ),
 }
 
@@ -113,9 +117,7 @@ class _Printer:
         if call.operation in ("dma_copy", "memset"):
             if call.operation == "memset":
                 return f"{self._place(call.dst)} = nisa.memset({self._shape(call.dst)}, {args[0].split('=')[1]}, dtype=nl.{_dtype(call.dst)})"
-            if isinstance(call.dst, Block):
-                return f"nl.store({dst}, value={args[0].removeprefix('src=')})"
-            return f"{self._place(call.dst)} = nl.load({args[0].removeprefix('src=')})"
+            return self._transfer(call)
         if call.operation == "nc_matmul":
             added = "accumulate" in dict(call.args)
             args = [arg for arg in args if not arg.startswith("accumulate")]
@@ -125,6 +127,24 @@ class _Printer:
             operation = "activation_reduce"
             args = [arg for arg in args if not arg.startswith("reduce_cmd")]
         return f"{self._place(call.dst)} = nisa.{operation}({', '.join(args)})"
+
+    def _transfer(self, call: Call) -> str:
+        """Return a load or a store. Where slices can not name the elements in HBM, both sides are index grids."""
+        source = dict(call.args)["src"]
+        block, piece = (call.dst, source) if isinstance(call.dst, Block) else (source, call.dst)
+        assert isinstance(block, Block) and isinstance(piece, Piece)
+        slices = sliced(block, self.trips)
+        plain = slices is not None and sum(span.count is not None for span in slices) == 2
+        if plain:
+            tile, memory = self._piece(Piece(piece.tile, piece.spans)), self._block(block)
+            tile = tile if tile.endswith("]") else f"{tile}[...]"
+        else:
+            walked = walks(block)
+            memory = f"{block.tensor.name}[{', '.join(gridded(block, walked, self.trips))}]"
+            tile = _gridded_piece(piece, [count for _, count in walked])
+        if isinstance(call.dst, Block):
+            return f"nl.store({memory}, value={tile.removesuffix('[...]')})"
+        return f"{tile} = nl.load({memory})"
 
     def _place(self, piece: Piece | Block) -> str:
         text = self._value("dst", piece)
@@ -176,7 +196,7 @@ class _Printer:
         pattern = [list(pair) for pair in block.pattern]
         if not self.spelling.returns_results:
             return f"{block.tensor.name}.ap(pattern={pattern}, offset={affine(block.offset)})"
-        return f"{block.tensor.name}[{', '.join(gridded(block, self.trips))}]"
+        return f"{block.tensor.name}[{', '.join(gridded(block, block.pattern, self.trips))}]"
 
 
 def _arguments(text: str) -> list[str]:
@@ -267,7 +287,37 @@ def _axes_of(offset: Affine, shape: tuple[int, ...], trips: Mapping[str, int]) -
     return [Affine(constant, tuple(found)) for constant, found in zip(constants, terms, strict=True)]
 
 
-def gridded(block: Block, trips: Mapping[str, int]) -> list[str]:
+def walks(block: Block) -> list[tuple[int, int]]:
+    """Return the pattern of a block with each axis inside one axis of its tensor."""
+    shape = block.tensor.shape or (1,)
+    strides = dense(shape)
+    found: list[tuple[int, int]] = []
+    for place, (stride, count) in enumerate(block.pattern):
+        parts: list[tuple[int, int]] = []
+        while count > 1 and stride and place:
+            axis = next(a for a, s in enumerate(strides) if stride % s == 0 and stride >= s and shape[a] > 1)
+            room = shape[axis] * strides[axis] // stride
+            if count <= room or count % room:
+                break
+            parts.insert(0, (stride, room))
+            stride, count = stride * room, count // room
+        found += [(stride, count), *parts]
+    return found
+
+
+def _gridded_piece(piece: Piece, counts: list[int]) -> str:
+    """Return a part of a tile as index grids: partitions, then columns in the shape of ``counts``."""
+    rank = len(counts)
+    *fixed, columns = piece.spans[1:]
+    steps = dense(counts[1:])
+    inner = [affine(columns.start)] if columns.start != Affine() else []
+    for place, (count, step) in enumerate(zip(counts[1:], steps, strict=True), 1):
+        grid = _grid(count, place, rank)
+        inner.append(grid if step == 1 else f"{step} * {grid}")
+    return f"{piece.tile.name}[{', '.join((_grid(counts[0], 0, rank), *(affine(span.start) for span in fixed), ' + '.join(inner)))}]"
+
+
+def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str, int]) -> list[str]:
     """Return a block as index grids of its tensor's axes, for an API without access patterns."""
     shape = block.tensor.shape or (1,)
     strides = dense(shape)
@@ -275,8 +325,9 @@ def gridded(block: Block, trips: Mapping[str, int]) -> list[str]:
     if starts is None:
         raise ValueError(f"no index reaches offset {affine(block.offset)} of {block.tensor.name}")
     parts: list[list[str]] = [[] if start == Affine() else [affine(start)] for start in starts]
-    rank = len(block.pattern)
-    for place, (stride, count) in enumerate(block.pattern):
+    walked = list(pattern)
+    rank = len(walked)
+    for place, (stride, count) in enumerate(walked):
         grid = _grid(count, place, rank)
         if stride == 0 or count == 1:
             parts[-1].append(f"0 * {grid}")
