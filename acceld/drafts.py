@@ -141,6 +141,41 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
     return ReferenceFacts(tuple(arguments), tuple(outputs), raw["drawn"])
 
 
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Kernels that were made from a reference, by API; why there is none for an API; the reference's work."""
+
+    kernels: Mapping[str, str]
+    refused: Mapping[str, str]
+    work: Mapping[str, int]
+
+
+def lowered_kernels(path: Path, facts: ReferenceFacts) -> Lowered:
+    """Lower a reference to kernels in a child process. What can not be lowered is named in the answer, not raised.
+
+    :raises WorkloadError: the reference can not be called.
+    """
+    request = {
+        "arguments": [
+            {"name": a.name, "shape": a.shape, "dtype": a.dtype, "value": a.value, "kernel_shape": a.kernel_shape}
+            for a in facts.arguments
+        ],
+        "output_shapes": [output.kernel_shape or output.shape for output in facts.outputs],
+    }
+    words = [sys.executable, "-P", "-m", "acceld.lowering.child", str(path.resolve())]
+    try:
+        done = subprocess.run(
+            words, input=json.dumps(request), capture_output=True, text=True, timeout=REFERENCE_DEADLINE_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise WorkloadError(f"{path}: lowering it takes more than {REFERENCE_DEADLINE_S} s") from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise WorkloadError(f"{path}: lowering it failed: {lines[-1] if lines else 'it ended without a message'}")
+    raw = json.loads(done.stdout.splitlines()[-1])
+    return Lowered(raw["kernels"], raw["refused"], raw.get("work", {}))
+
+
 def workload_toml(
     name: str,
     arguments: Sequence[DraftArgument],
@@ -154,9 +189,10 @@ def workload_toml(
     mutates: Sequence[str] = (),
     sample: str = "",
     drawn: bool = False,
+    work: Mapping[str, int] | None = None,
 ) -> str:
     """Return the commented text of workload.toml. ``drawn``: there is no ``get_inputs``, so arrays are drawn from the
-    shapes.
+    shapes. ``work``: the operator's own work, if it is known.
     """
     tolerance = 2e-5 if all(a.dtype in ("", "float32") for a in arguments) else 2e-2
     lines = [
@@ -189,12 +225,18 @@ def workload_toml(
     lines += ["", "[distributions]                   # inputs besides its own that candidates are checked on"]
     lines += [f'{name} = "declared"' for name in DISTRIBUTIONS if name not in ("own", "special")]
     lines.append('special = { refused = "the reference has not been tried on special values" }')
+    if work:
+        lines += ["", "[work]                            # of the operator itself: what the reference computes and moves"]
+        lines += [f'{name} = "{amount}"' for name, amount in work.items()]
+    else:
+        lines += [
+            "",
+            "# [work]                          # of the operator itself; percent of peak needs it",
+            '# vector_flops = "0"',
+            '# matmul_flops = "2*M*N*K"',
+            '# hbm_bytes = "4*(M*K + K*N + M*N)"',
+        ]
     lines += [
-        "",
-        "# [work]                          # of the operator itself; percent of peak needs it",
-        '# vector_flops = "0"',
-        '# matmul_flops = "2*M*N*K"',
-        '# hbm_bytes = "4*(M*K + K*N + M*N)"',
         "",
         "[baselines]",
         *(f'{api} = "{file}"' for api, file in baselines.items()),

@@ -69,6 +69,24 @@ def api_of_text(text: str) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
+def is_reference(path: Path) -> bool:
+    """Return True for a Python file that defines ``forward`` and imports no package for kernels: a numpy reference."""
+    if path.suffix != ".py" or not path.is_file():
+        return False
+    try:
+        tree = parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):  # loading it as a kernel reports what is wrong with it
+        return False
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    imports = any(isinstance(node, ast.Import | ast.ImportFrom) and _roots(node) & PACKAGES.keys() for node in ast.walk(tree))
+    return "forward" in defined and not imports
+
+
+def _roots(node: ast.Import | ast.ImportFrom) -> set[str]:
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    return {name.partition(".")[0] for name in names}
+
+
 def read(path: Path) -> str:
     """Return the file's text. UsageError if there is none."""
     try:

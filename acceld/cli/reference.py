@@ -1,4 +1,4 @@
-"""Make workload folders for references without a kernel, which ``optimize --from-reference REF.py`` uses."""
+"""Make workload folders from references alone: their first kernels are lowered from them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from acceld import drafts
+from acceld.cli.output import say
 from acceld.drafts import DraftArgument
 from acceld.errors import UsageError, WorkloadError
+from acceld.workloads import BASELINE_FILES
 
 
 def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) -> Path:
     """Return a workload folder under ``place`` for the reference in ``path``. Equal references and arguments share a
-    folder.
+    folder. Its baselines are the lowered kernels; there is none for an API for which the reference can not be lowered.
 
     :raises UsageError: there is no such file, or the folder can not be written.
     :raises WorkloadError: the reference does not run.
@@ -30,14 +32,19 @@ def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) 
     facts = drafts.reference_facts(path, given)
     if given and [a.name for a in given] != [a.name for a in facts.arguments]:
         raise WorkloadError(f"{path}: it takes {len(facts.arguments)} arguments, and {len(given)} were described")
+    lowered = drafts.lowered_kernels(path, facts)
+    for api, why in lowered.refused.items():
+        say(f"no {api} kernel was lowered from {path}: {why}")
+    files = {BASELINE_FILES[api]: kernel for api, kernel in lowered.kernels.items()}
     toml = drafts.workload_toml(
         path.stem,
         facts.arguments,
         facts.outputs,
-        baselines={},
+        baselines={api: BASELINE_FILES[api] for api in lowered.kernels},
         reference="reference.py",
         entry="kernel",
         drawn=facts.drawn,
+        work=lowered.work,
     )
     fresh = folder.with_name(f".{folder.name}.acceld")
     try:
@@ -45,6 +52,8 @@ def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) 
         fresh.mkdir(parents=True)
         (fresh / "reference.py").write_bytes(text)
         (fresh / "workload.toml").write_text(toml, encoding="utf-8")
+        for name, kernel in files.items():
+            (fresh / name).write_text(kernel, encoding="utf-8")
         fresh.rename(folder)
     except OSError as error:
         raise UsageError(f"can not write {folder}: {error.strerror}") from error

@@ -15,7 +15,7 @@ from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.errors import BudgetError, DaemonError, UsageError
 from acceld.home import Home, find_home
-from acceld.kernel_files import api_of_file
+from acceld.kernel_files import api_of_file, is_reference
 from acceld.model import (
     PRESETS,
     PROPOSERS,
@@ -38,14 +38,14 @@ BACKEND_START_S = 900.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
-        "target", metavar="WORKLOAD|KERNEL.py", nargs="?", help="a workload, or a kernel file with --workload"
+        "target", metavar="WORKLOAD|REF.py|KERNEL.py", nargs="?", help="a workload, a numpy reference, or a kernel file"
     )
     parser.add_argument(
         "--from-reference",
         nargs="?",
         const="",
         metavar="REF.py",
-        help="have models write the first kernel: from this numpy reference, or from the workload's",
+        help="start from a numpy reference: models write the first kernel, or it is lowered for rules",
     )
     parser.add_argument(
         "--arg",
@@ -158,10 +158,13 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     where = choose(default, backend=arguments.backend, api=asked, chip=arguments.chip)
     root, name = _target(arguments, where.api)
     found = workload(name, workload_folders(settings))
-    if arguments.from_reference is not None:
-        if not PROPOSERS[settings.search.proposer].writes_first:
-            raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
-    else:
+    writes_first = arguments.from_reference is not None and PROPOSERS[settings.search.proposer].writes_first
+    if not writes_first:
+        if root is None and not found.baselines:
+            raise UsageError(
+                f"workload {found.name} has no kernel to begin with, and its reference could not be lowered to one",
+                hint="--proposer llm lets models write the first kernel",
+            )
         api = asked if root is None else root.api
         offered = found.baselines if root is None else ()
         where = choose(
@@ -175,7 +178,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
         backend=where.backend,
         proposer=settings.search.proposer,
         preset=settings.search.preset,
-        search=parameters(arguments, resolved),
+        search=parameters(arguments, resolved, writes_first=writes_first),
         root=root,
         name=arguments.name,
     )
@@ -184,9 +187,16 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
 
 def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str]:
     if arguments.from_reference:
-        return None, _reference(arguments)
+        if arguments.target or arguments.workload:
+            raise UsageError(
+                "a reference file is given as --from-reference REF.py alone",
+                hint="acceld optimize --from-reference REF.py",
+            )
+        return None, _reference(arguments, Path(arguments.from_reference))
+    if arguments.target and not arguments.workload and is_reference(Path(arguments.target)):
+        return None, _reference(arguments, Path(arguments.target))
     if arguments.arg or arguments.scalar:
-        raise UsageError("--arg and --scalar describe the arguments of a reference", hint="--from-reference REF.py")
+        raise UsageError("--arg and --scalar describe the arguments of a reference", hint="acceld optimize REF.py --arg ...")
     if arguments.target is None:
         raise UsageError("what is to be optimized?", hint="a workload (acceld workloads lists them) or a kernel file")
     path = Path(arguments.target)
@@ -205,29 +215,27 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
     )
 
 
-def _reference(arguments: argparse.Namespace) -> str:
-    """Return the workload whose reference the first kernel is written from."""
+def _reference(arguments: argparse.Namespace, path: Path) -> str:
+    """Return the workload of a reference; its first kernels are lowered from it."""
     from acceld import drafts
     from acceld.cli.reference import reference_workload
 
-    if arguments.target or arguments.workload:
-        raise UsageError(
-            "a reference file is given as --from-reference REF.py alone", hint="acceld optimize --from-reference REF.py"
-        )
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
     place = find_home(arguments.home).path / "workloads"
-    return str(reference_workload(Path(arguments.from_reference), given, place))
+    return str(reference_workload(path, given, place))
 
 
-def parameters(arguments: argparse.Namespace, resolved: config.Resolved) -> SearchParameters:
+def parameters(
+    arguments: argparse.Namespace, resolved: config.Resolved, *, writes_first: bool = False
+) -> SearchParameters:
     """Return the search parameters: the values of the preset, overridden by the configuration, then by flags."""
     from acceld.daemon.specs import configured_search
 
     settings = resolved.config.search
     given = {name: value for name in SEARCH_OPTIONS if (value := getattr(arguments, name, None)) is not None}
     given.pop("screen", None)  # ``--screen`` belongs to the device, and is in the configuration already
-    given["from_reference"] = arguments.from_reference is not None
+    given["from_reference"] = writes_first
     return configured_search(given, resolved.config, resolved.origins, settings.preset, settings.proposer)
 
 
