@@ -231,6 +231,7 @@ class Nest:
             for number, view in enumerate(node.args):
                 if isinstance(view, View) and id(view.node) in self.inside and self._needs_tile(node, number, view.node):
                     self.kept.add(id(view.node))
+        self._fit()
 
     def _part_of(self, node: Node, view: View) -> Access | None:
         """Return how an element-wise node reads a part of each row of another; None if it reads all in place."""
@@ -238,6 +239,47 @@ class Nest:
             return None
         found = next(a for a in accesses_of(node, self.region.layout.rows) if a is not None and a.view is view)
         return None if conforms(found, self.width[id(view.node)]) else found
+
+    def _fit(self) -> None:
+        """Compute values again, instead of keeping whole rows of them, until what is kept fits a partition."""
+        self.again: set[int] = set()
+
+        def kept_bytes() -> int:
+            return sum(self.width[id(n)] * BYTES[n.dtype] for n in self.nodes if id(n) in self.kept)
+
+        for node in sorted(self.nodes, key=lambda n: -self.width[id(n)]):
+            if kept_bytes() <= SBUF - 2 * CHUNK_BYTES:
+                return
+            readers = [one for one in self.nodes if any(view.node is node for view in one.views)]
+            cheap = node.kind == "elementwise" and all(
+                one.kind in ("elementwise", "reduce") and all(self._part_of(one, view) is None for view in one.views if view.node is node)
+                for one in readers
+            )
+            if id(node) in self.kept and cheap:
+                self.kept.remove(id(node))
+                self.again.add(id(node))
+        if kept_bytes() > SBUF:
+            line = max(node.line for node in self.nodes)
+            raise NotLowered(f"rows of {kept_bytes() // 1024} KiB, of which a partition holds {SBUF // 1024}, are not lowered", line)
+
+    def _with_sources(self, nodes: list[Node], level: int, width: int) -> list[Node]:
+        """Return the nodes of a group, and those of earlier groups whose values it computes again."""
+        found = {id(node) for node in nodes}
+        todo = list(nodes)
+        while todo:
+            for view in todo.pop().views:
+                source = view.node
+                apart = id(source) in self.inside and (self.level[id(source)], self.width[id(source)]) != (level, width)
+                if apart and self.width[id(source)] > 1 and id(source) not in self.kept and id(source) not in found:
+                    found.add(id(source))
+                    todo.append(source)
+        return [node for node in self.nodes if id(node) in found]
+
+    def _only_again(self, node: Node) -> bool:
+        """Return True if all readers of a node are in later groups, which compute it again."""
+        here = (self.level[id(node)], self.width[id(node)])
+        readers = [one for one in self.nodes if any(view.node is node for view in one.views)]
+        return id(node) in self.again and bool(readers) and not self.stores_of(node) and all(self._group_of(one) != here for one in readers)
 
     def _over(self, node: Node) -> int:
         view = node.views[0]
@@ -457,6 +499,8 @@ class Nest:
             elif access.role == "left" and not self._direct(n):
                 groups.setdefault(self._key(n), set()).update({("left", id(access.node)), "left"})
         self.shared = {key for key, found in groups.items() if len(found) > 1}
+        if self.again:
+            self.shared = {key for key in self.shared if any(group == "left" for group in groups[key])}
 
     def _group_of(self, node: Node) -> tuple[int, int]:
         return self.attached.get(id(node), (self.level[id(node)], self.width[id(node)]))
@@ -475,7 +519,7 @@ class Nest:
                 continue
             if id(node) in self.attached:
                 continue
-            if self.level[id(node)] == level:
+            if self.level[id(node)] == level and not self._only_again(node):
                 groups.setdefault(self.width[id(node)], []).append(node)
         for node in self.nodes:
             if id(node) in self.attached and self.attached[id(node)][0] == level:
@@ -490,7 +534,7 @@ class Nest:
             with self.build.loop("r", self.block) as row:
                 self._scalars(scalars, selected, row)
         for width, nodes in sorted(groups.items(), key=lambda item: any(n.kind == "dot" for n in item[1])):
-            self._group(sorted(nodes, key=self.nodes.index), width)
+            self._group(self._with_sources(nodes, level, width) if self.again else sorted(nodes, key=self.nodes.index), width)
 
     def _scalars(self, nodes: Sequence[Node], selected: dict[int, Selected], row: str | None) -> None:
         """Write the nodes that have one number a row."""
@@ -744,8 +788,9 @@ class Nest:
             part = self._part_of(node, view)
             if part is not None:
                 held = self.tiles[id(source)]
-                first = variable(self.row) * self.width[id(source)] if self.block > 1 else ZERO
-                return Strided(held, self.part, first + view.offset, tuple((s, n) for n, s in part.columns) or ((1, 1),))
+                between = (variable(self.row),) if self.block > 1 else ()
+                walked = tuple((s, n) for n, s in part.columns) or ((1, 1),)
+                return Strided(held, self.part, Affine(view.offset), walked, between)
             return self._piece(self.tiles[id(source)], self.chunk.position, self.chunk.size, self.row)
         n = self.by_key[(id(node), place, "value")]
         if n in self.broadcast:
@@ -1000,8 +1045,8 @@ class Nest:
         """Return columns of a tile that lie ``step`` apart."""
         if step == 1 or size == 1:
             return self._piece(tile, start, size, row)
-        first = variable(row) * tile.shape[-1] if len(tile.shape) == 3 else ZERO
-        return Strided(tile, self.part, first + start, ((step, size),))
+        between = (variable(row),) if len(tile.shape) == 3 else ()
+        return Strided(tile, self.part, start, ((step, size),), between)
 
     def _product(self, node: Node, rights: dict[int, Tile]) -> None:
         """Write the products of one chunk, added in PSUM, and what brings them out if a tile in SBUF is needed."""
@@ -1027,8 +1072,8 @@ class Nest:
                         stationary = self._left_piece(left, rows, where, self.row)
                         moving: Value = Piece(right, (Span(ZERO, rows), Span(where, None), Span(start, self.chunk.size)))
                         walked = self.reach[n].columns if n in self.resident else self.chunk.inner[n]
-                        if (window := self._window(n, walked)) is not None:
-                            moving = self._windowed(n, right, window, rows, names, variable(name) + first // part)
+                        if self._window(n, walked) is not None:
+                            moving = self._windowed(n, right, rows, names, variable(name) + first // part)
                         started = [one for one in (*names, name) if one]
                         args: dict[str, Value] = {"stationary": stationary, "moving": moving}
                         if begun or number:
@@ -1045,16 +1090,16 @@ class Nest:
             self.build.call("tensor_copy", dst, src=full(psum))
             self._store(node, dst)
 
-    def _windowed(self, n: int, right: Tile, window: int, rows: int, names: Sequence[str | None], block: Affine) -> Strided:
+    def _windowed(self, n: int, right: Tile, rows: int, names: Sequence[str | None], block: Affine) -> Strided:
         """Return the columns of one tap out of the elements that all taps share."""
         reach = self.reach[n]
         _, depth = self._depth_pairs(reach.access.node, reach.access.number // 2)
-        offset = block * window
+        offset = ZERO
         for (_, stride), name in zip(depth[:-1], names, strict=True):
             offset += variable(name) * stride
         if n in self.resident:
             offset += self.chunk.offsets[n]
-        return Strided(right, rows, offset, tuple((s, e) for e, s in self.chunk.inner[n]))
+        return Strided(right, rows, offset, tuple((s, e) for e, s in self.chunk.inner[n]), (block,))
 
     def _moved(self, node: Node) -> Piece:
         if id(node) in self.tiles:
@@ -1128,7 +1173,7 @@ class Nest:
 _FOLD = {"add": "add", "max": "maximum", "min": "minimum", "mul": "multiply"}
 _PLAIN = {
     "add": "sum_tile", "dot": "result", "max": "greatest", "min": "least", "mul": "scaled", "sub": "difference",
-    "recip": "inverse", "linear": "state", "copy": "copied", "neg": "negative",
+    "recip": "inverse", "abs": "magnitude", "exp": "weight", "linear": "state", "copy": "copied", "neg": "negative",
 }
 
 

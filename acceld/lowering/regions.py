@@ -14,7 +14,8 @@ from typing import Literal
 from acceld.lowering.graph import Graph, Node, Shape, View, dense, elementwise, stored, whole
 
 WIDEST_VALUES = 40 * 1024
-"""Elements a row that the three widest values of a region may have together: 160 of the 192 KiB of a partition, in float32."""
+"""Elements a row that the three widest values of a region with products may have together: 160 of the 192 KiB of a partition,
+in float32. Without products, wide values are computed again instead of kept."""
 MOST_NODES = 40
 
 Axes = tuple[tuple[int, int], ...]
@@ -410,7 +411,8 @@ class _Division:
         if found is None:
             return None
         widest = sorted(found.columns.values(), reverse=True)[:3]
-        return found if sum(widest) <= WIDEST_VALUES or len(nodes) == 1 else None
+        products = any(node.kind == "dot" for node in nodes)
+        return found if not products or sum(widest) <= WIDEST_VALUES or len(nodes) == 1 else None
 
     def _writers(self, view: View) -> list[Region]:
         """Return the regions that must have run before a view can be read from HBM."""

@@ -121,7 +121,14 @@ class _Printer:
         if call.operation == "nc_matmul":
             added = "accumulate" in dict(call.args)
             args = [arg for arg in args if not arg.startswith("accumulate")]
-            return f"{self._place(call.dst)} {'+=' if added else '='} nisa.nc_matmul({', '.join(args)})"
+            moving = dict(call.args)["moving"]
+            place = self._place(call.dst)
+            if isinstance(moving, Strided) and isinstance(call.dst, Piece):
+                counts = [call.dst.tile.shape[0], *(count for _, count in moving.pattern)]
+                place = _gridded_piece(call.dst, counts)
+            return f"{place} {'+=' if added else '='} nisa.nc_matmul({', '.join(args)})"
+        if call.operation == "tensor_copy_predicated":
+            return f"nisa.tensor_copy_predicated({', '.join((f'dst={dst}', *args))})"
         operation = call.operation
         if operation == "activation" and "reduce_res" in dict(call.args):
             operation = "activation_reduce"
@@ -171,6 +178,8 @@ class _Printer:
 
     def _piece(self, piece: Piece) -> str:
         tile = piece.tile
+        if piece.reshaped is not None and not self.spelling.has_patterns:
+            return _gridded_piece(piece, list(piece.reshaped))
         all_of = all(
             span.start == Affine() and span.count == extent
             for span, extent in zip(piece.spans, tile.shape, strict=True)
@@ -183,11 +192,14 @@ class _Printer:
         elements = math.prod(tile.shape[1:])
         if not self.spelling.returns_results:
             pattern = [[elements, part.partitions], *([stride, count] for stride, count in part.pattern)]
-            return f"{tile.name}.ap(pattern={pattern}, offset={affine(part.offset)})"
+            offset = part.offset
+            for index, stride in zip(part.between, dense(tile.shape)[1:-1], strict=True):
+                offset += index * stride
+            return f"{tile.name}.ap(pattern={pattern}, offset={affine(offset)})"
         rank = 1 + len(part.pattern)
         grids = [_grid(count, place, rank) for place, count in enumerate((part.partitions, *(n for _, n in part.pattern)))]
         inner = " + ".join(f"{s} * {grid}" for (s, _), grid in zip(part.pattern, grids[1:], strict=True))
-        return f"{tile.name}[{grids[0]}, {affine(part.offset)} + {inner}]"
+        return f"{tile.name}[{', '.join((grids[0], *map(affine, part.between), f'{affine(part.offset)} + {inner}'))}]"
 
     def _block(self, block: Block) -> str:
         slices = sliced(block, self.trips)

@@ -84,12 +84,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """Elements of each partition of a tile that lie apart: the first one, and (stride, count) of each axis."""
+    """Elements of each partition of a tile that lie apart: (stride, count) of each axis, from ``offset`` on the last axis.
+
+    ``between`` are indices of the axes between partitions and the last one.
+    """
 
     tile: Tile
     partitions: int
     offset: Affine
     pattern: tuple[tuple[int, int], ...]
+    between: tuple[Affine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
