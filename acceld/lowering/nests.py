@@ -370,8 +370,21 @@ class Nest:
         extents = refined([n for n, _ in left], [n for n, _ in right])
         if extents is None:
             raise NotLowered("a product whose operands divide the contracted axes differently is not lowered", node.line)
-        a, b = merged([split(left, extents), split(right, extents)])
-        return (a, b) if a else (((1, 0),), ((1, 0),))
+        sides = [split(left, extents), split(right, extents)]
+        if not self.sliced:
+            a, b = merged(sides)
+        else:
+            a, b = in_slices(sides, [self._shape_of(view.node) for view in node.views[2 * pair : 2 * pair + 2]])
+        if not a:
+            return ((1, 0),), ((1, 0),)
+        # The order of a sum is free: the axis that fills the partitions best is the one that lies on them.
+        order = sorted(range(len(a)), key=lambda at: (_block(a[at][0]), at))
+        return tuple(a[at] for at in order), tuple(b[at] for at in order)
+
+    def _shape_of(self, node: Node) -> Shape:
+        """Return the shape in which a node lies in HBM; one long axis for a value on the chip."""
+        held = self.memory.tensors.get(id(node)) if id(node) not in self.inside else None
+        return held.shape if held is not None else (2**62,)
 
     def _depth(self, n: int) -> tuple[int, int]:
         """Return partitions and blocks of a right operand."""
@@ -891,7 +904,9 @@ class Nest:
         access = reach.access
         _, depth = self._depth_pairs(access.node, access.number // 2)
         part, blocks = self._depth(n)
-        columns = merged([inner if inner is not None else reach.columns])[0] or ((1, 1),)
+        walked = inner if inner is not None else reach.columns
+        tensor = self.memory.tensor(access.view.node)
+        columns = (in_slices([walked], [tensor.shape]) if self.sliced else merged([walked]))[0] or ((1, 1),)
         window = self._window(n, reach.columns if inner is None else inner)
         taps = [axis for axis in depth[:-1] if window is not None and axis[1] < window]
         if window is not None:
@@ -902,9 +917,8 @@ class Nest:
         base = Affine(access.view.offset) + further
         for axis, stride in enumerate(reach.strides):
             base += self.values[axis] * stride
-        tensor = self.memory.tensor(access.view.node)
         extent, step = depth[-1]
-        turned = step == 1 and columns[-1][1] != 1 and len(columns) == 1 and size > 1 and extent > 1
+        turned = step == 1 and columns[-1][1] != 1 and size > 1 and extent > 1
         names: list[str | None] = []
         with self._nested_steps([e for e, _ in depth[:-1]], names):
             outside, block = ZERO, ZERO
@@ -917,7 +931,7 @@ class Nest:
                     at = variable(name) * rows + first
                     where = Span(block + variable(name) + first // part, None)
                     if turned:
-                        self._turned_right(tile, where, tensor, base + outside + at, columns[0], rows)
+                        self._turned_right(tile, where, tensor, base + outside + at, columns, rows)
                         continue
                     dst = Piece(tile, (Span(ZERO, rows), where, Span(ZERO, size)))
                     pattern = ((step, rows), *((s, e) for e, s in columns))
@@ -936,17 +950,25 @@ class Nest:
         single = taps and min((s for _, s in columns), default=0) >= 1 and depth[-1][1] >= hull
         return hull if single and hull < math.prod(e for e, _ in walked) else None
 
-    def _turned_right(self, tile: Tile, where: Span, tensor: Tensor, offset: Affine, axis: tuple[int, int], rows: int) -> None:
+    def _turned_right(self, tile: Tile, where: Span, tensor: Tensor, offset: Affine, columns: Axes, rows: int) -> None:
         """Load a right operand whose contraction lies together in HBM: columns on the partitions, then turned."""
-        extent, stride = axis
-        for count, first, size in _blocks(extent):
-            with self.build.loop("strip", count) as name:
-                at = variable(name) * size + first
-                block = self.build.tile("strip_tile", (size, rows), tile.dtype)
-                self.build.call("dma_copy", full(block), src=Block(tensor, offset + at * stride, ((stride, size), (1, rows))))
-                across = self.build.tile("across", (rows, size), tile.dtype, psum=True)
-                self.build.call("nc_transpose", full(across), data=full(block))
-                self.build.call("tensor_copy", Piece(tile, (Span(ZERO, rows), where, Span(at, size))), src=full(across))
+        *outer, (extent, stride) = columns
+        names: list[str | None] = []
+        with self._nested_steps([e for e, _ in outer], names):
+            place = ZERO
+            for at, ((_, by), name) in enumerate(zip(outer, names, strict=True)):
+                offset += variable(name) * by
+                place += variable(name) * math.prod(e for e, _ in columns[at + 1 :])
+            for count, first, size in _blocks(extent):
+                with self.build.loop("strip", count) as name:
+                    at = variable(name) * size + first
+                    block = self.build.tile("strip_tile", (size, rows), tile.dtype)
+                    source = Block(tensor, offset + at * stride, ((stride, size), (1, rows)))
+                    self.build.call("dma_copy", full(block), src=source)
+                    across = self.build.tile("across", (rows, size), tile.dtype, psum=True)
+                    self.build.call("nc_transpose", full(across), data=full(block))
+                    dst = Piece(tile, (Span(ZERO, rows), where, Span(place + at, size)))
+                    self.build.call("tensor_copy", dst, src=full(across))
 
     @contextmanager
     def _nested_steps(self, counts: Sequence[int], names: list[str | None]) -> Iterator[None]:
