@@ -226,7 +226,10 @@ def workload_toml(
     lines += [f'{name} = "declared"' for name in DISTRIBUTIONS if name not in ("own", "special")]
     lines.append('special = { refused = "the reference has not been tried on special values" }')
     if work:
-        lines += ["", "[work]                            # of the operator itself: what the reference computes and moves"]
+        lines += [
+            "",
+            "[work]                            # of the operator itself: what the reference computes and moves",
+        ]
         lines += [f'{name} = "{amount}"' for name, amount in work.items()]
     else:
         lines += [

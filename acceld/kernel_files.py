@@ -78,7 +78,9 @@ def is_reference(path: Path) -> bool:
     except (OSError, SyntaxError, ValueError):  # loading it as a kernel reports what is wrong with it
         return False
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    imports = any(isinstance(node, ast.Import | ast.ImportFrom) and _roots(node) & PACKAGES.keys() for node in ast.walk(tree))
+    imports = any(
+        isinstance(node, ast.Import | ast.ImportFrom) and _roots(node) & PACKAGES.keys() for node in ast.walk(tree)
+    )
     return "forward" in defined and not imports
 
 

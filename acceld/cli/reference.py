@@ -9,7 +9,7 @@ from pathlib import Path
 
 from acceld import drafts
 from acceld.cli.output import say
-from acceld.drafts import DraftArgument
+from acceld.drafts import DraftArgument, Lowered
 from acceld.errors import UsageError, WorkloadError
 from acceld.workloads import BASELINE_FILES
 
@@ -29,15 +29,24 @@ def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) 
     folder = place / f"{path.stem}-{digest}"
     if (folder / "workload.toml").is_file():
         return folder
+    write_reference_workload(path, given, folder, name=path.stem)
+    return folder
+
+
+def write_reference_workload(path: Path, given: Sequence[DraftArgument], folder: Path, *, name: str) -> Lowered:
+    """Write the workload ``name`` to a new folder, completely or not at all. Return the kernels that were lowered.
+
+    :raises UsageError: the folder can not be written.
+    :raises WorkloadError: the reference does not run.
+    """
     facts = drafts.reference_facts(path, given)
     if given and [a.name for a in given] != [a.name for a in facts.arguments]:
         raise WorkloadError(f"{path}: it takes {len(facts.arguments)} arguments, and {len(given)} were described")
     lowered = drafts.lowered_kernels(path, facts)
     for api, why in lowered.refused.items():
         say(f"no {api} kernel was lowered from {path}: {why}")
-    files = {BASELINE_FILES[api]: kernel for api, kernel in lowered.kernels.items()}
     toml = drafts.workload_toml(
-        path.stem,
+        name,
         facts.arguments,
         facts.outputs,
         baselines={api: BASELINE_FILES[api] for api in lowered.kernels},
@@ -46,17 +55,17 @@ def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) 
         drawn=facts.drawn,
         work=lowered.work,
     )
+    files = {BASELINE_FILES[api]: kernel for api, kernel in lowered.kernels.items()}
     fresh = folder.with_name(f".{folder.name}.acceld")
     try:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        (fresh / "reference.py").write_bytes(text)
-        (fresh / "workload.toml").write_text(toml, encoding="utf-8")
-        for name, kernel in files.items():
-            (fresh / name).write_text(kernel, encoding="utf-8")
+        shutil.copyfile(path, fresh / "reference.py")
+        for file, content in {**files, "workload.toml": toml}.items():
+            (fresh / file).write_text(content, encoding="utf-8")
         fresh.rename(folder)
     except OSError as error:
         raise UsageError(f"can not write {folder}: {error.strerror}") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    return folder
+    return lowered

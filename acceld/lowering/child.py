@@ -28,7 +28,9 @@ def answer(path: Path, arguments: Sequence[dict[str, Any]], output_shapes: Seque
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    given = [(a["name"], a["value"] if a.get("value") is not None else (tuple(a["shape"]), a["dtype"])) for a in arguments]
+    given = [
+        (a["name"], a["value"] if a.get("value") is not None else (tuple(a["shape"]), a["dtype"])) for a in arguments
+    ]
     shapes = {a["name"]: tuple(a["kernel_shape"]) for a in arguments if a.get("kernel_shape")}
     found: dict[str, Any] = {"kernels": {}, "refused": {}}
     for api in SPELLINGS:

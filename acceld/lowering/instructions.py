@@ -83,7 +83,11 @@ class Selection:
     def of(self, nodes: Sequence[Node]) -> dict[int, Selected]:
         """Return the instruction of each node of a group that needs one. A node that another absorbed has none."""
         self.group = {id(node) for node in nodes if node.kind == "elementwise"}
-        self.sums = {id(n.views[0].node): n for n in nodes if n.kind == "reduce" and n.name == "add" and id(n) in self.nest.attached}
+        self.sums = {
+            id(n.views[0].node): n
+            for n in nodes
+            if n.kind == "reduce" and n.name == "add" and id(n) in self.nest.attached
+        }
         absorbed: set[int] = set()
         found: dict[int, Selected] = {}
         for node in reversed(nodes):
@@ -252,7 +256,9 @@ class Selection:
         if node.name not in ALU:
             raise NotLowered(f"'{node.name}' has no instruction", node.line)
         if any(self._plain_row(read) for read in args):
-            raise NotLowered(f"'{node.name}' of two values of one number a row, spread over columns, is not lowered", node.line)
+            raise NotLowered(
+                f"'{node.name}' of two values of one number a row, spread over columns, is not lowered", node.line
+            )
         for place, other in ((0, 1), (1, 0)):
             inner = self._absorbable(args[place])
             before = None if inner is None else self._step(inner)

@@ -100,16 +100,20 @@ def _memory(
                 give(node, "held", node.shape)
             value = node.args[-1]
             assert isinstance(value, View) and node.target is not None
-            targets.setdefault(id(value.node), []).append(View(node, node.target.shape, node.target.strides, node.target.offset))
+            targets.setdefault(id(value.node), []).append(
+                View(node, node.target.shape, node.target.strides, node.target.offset)
+            )
     for region in divided:
         inside = {id(node) for node in region.nodes}
         for node in region.nodes:
             for access in accesses(node, region.layout.rows) if id(node) not in region.layout.folds else ():
                 assert access is not None
                 source = access.view.node
-                if source.kind not in ("input", "buffer") and not (
-                    id(source) in inside and in_place(access, region.layout.columns[id(source)])
-                ) and id(source) not in tensors:
+                if (
+                    source.kind not in ("input", "buffer")
+                    and not (id(source) in inside and in_place(access, region.layout.columns[id(source)]))
+                    and id(source) not in tensors
+                ):
                     give(source, "held", source.shape)
     return Memory(tensors, targets, _names(graph)), tuple(made), tuple(returned)
 
@@ -142,12 +146,19 @@ def _signature(region: Region, found: Sequence[Access], memory: Memory) -> objec
     place = {id(node): number for number, node in enumerate(region.nodes)}
     nodes = tuple(
         (
-            node.kind, node.name, node.shape, node.dtype, node.folded,
+            node.kind,
+            node.name,
+            node.shape,
+            node.dtype,
+            node.folded,
             tuple(place.get(id(arg.node), -1) if isinstance(arg, View) else arg for arg in node.args),
         )
         for node in region.nodes
     )
-    reach = tuple((a.role, a.number, place[id(a.node)], memory.tensor(a.view.node).name, a.view.shape, a.view.strides) for a in found)
+    reach = tuple(
+        (a.role, a.number, place[id(a.node)], memory.tensor(a.view.node).name, a.view.shape, a.view.strides)
+        for a in found
+    )
     return region.layout.rows, nodes, reach
 
 
@@ -177,7 +188,9 @@ def _fitted(block: Sequence[tuple[Region, list[Access]]]) -> list[Rolled]:
         for column in zip(*offsets, strict=True):
             outer_step = column[inner] - column[0] if total > inner else 0
             inner_step = column[1] - column[0] if inner > 1 else 0
-            if any(at != column[0] + outer_step * (i // inner) + inner_step * (i % inner) for i, at in enumerate(column)):
+            if any(
+                at != column[0] + outer_step * (i // inner) + inner_step * (i % inner) for i, at in enumerate(column)
+            ):
                 break
             steps.append((outer_step, inner_step))
         else:

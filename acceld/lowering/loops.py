@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -82,7 +83,7 @@ class _Loop:
             ends.append(place[id(value.node)])
         period = ends[1] - ends[0]
         start = ends[0] - period + 1
-        if period <= 0 or start < 0 or any(b - a != period for a, b in zip(ends, ends[1:], strict=False)):
+        if period <= 0 or start < 0 or any(b - a != period for a, b in itertools.pairwise(ends)):
             raise _NoLoopError
         self.stores = stores
         self.trips = len(stores)
@@ -102,7 +103,7 @@ class _Loop:
         assert first is not None and second is not None
         offsets = [store.target.offset for store in stores if store.target is not None]
         step = second.offset - first.offset
-        if any(b - a != step for a, b in zip(offsets, offsets[1:], strict=False)):
+        if any(b - a != step for a, b in itertools.pairwise(offsets)):
             raise _NoLoopError
         value = stores[0].args[-1]
         assert isinstance(value, View)
@@ -147,7 +148,7 @@ class _Loop:
     def _outside(self, every: list[Operand]) -> _Outside:
         """Return an operand from outside of the loop, affine in time, as a function of the shape it spreads to."""
         views = [arg for arg in every if isinstance(arg, View)]
-        steps = {b.offset - a.offset for a, b in zip(views, views[1:], strict=False)}
+        steps = {b.offset - a.offset for a, b in itertools.pairwise(views)}
         alike = {(id(view.node), view.shape, view.strides) for view in views}
         if len(views) != self.trips or len(steps) != 1 or len(alike) != 1 or id(views[0].node) in self.where:
             raise _NoLoopError
@@ -188,7 +189,9 @@ class _Loop:
             rows, depth = left.shape
             over = self._value(args[1], (1, depth))
             assert isinstance(over, View)
-            both = elementwise("mul", [self._value(args[0], (rows, depth)), over.broadcast((rows, depth, self.trips))], line=node.line)
+            both = elementwise(
+                "mul", [self._value(args[0], (rows, depth)), over.broadcast((rows, depth, self.trips))], line=node.line
+            )
             total = reduced("add", whole(both), (1,), keepdims=False, line=node.line)
             return total.reshaped(shape)
         raise _NoLoopError
@@ -216,5 +219,3 @@ class _Loop:
 
 def _on(target: View, node: Node) -> View:
     return View(node, target.shape, target.strides, target.offset)
-
-

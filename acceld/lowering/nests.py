@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from acceld.lowering.graph import Node, NotLowered, Shape, View, dense
 from acceld.lowering.instructions import Operand, Selected, Selection
-from acceld.lowering.regions import Access, Axes, Region, accesses as accesses_of, conforms, merged, refined, split
+from acceld.lowering.regions import Access, Axes, Region, conforms, merged, refined, split
+from acceld.lowering.regions import accesses as accesses_of
 from acceld.lowering.statements import (
     ZERO,
     Affine,
@@ -152,7 +153,15 @@ def full(tile: Tile) -> Piece:
 class Nest:
     """One region, or several equal ones, as statements of a builder."""
 
-    def __init__(self, build: Builder, memory: Memory, rolled: Rolled, accesses: Sequence[Access], lines: Sequence[str], sliced: bool) -> None:
+    def __init__(
+        self,
+        build: Builder,
+        memory: Memory,
+        rolled: Rolled,
+        accesses: Sequence[Access],
+        lines: Sequence[str],
+        sliced: bool,
+    ) -> None:
         self.build, self.memory, self.rolled, self.lines = build, memory, rolled, lines
         self.region = rolled.region
         self.nodes = self.region.nodes
@@ -200,6 +209,7 @@ class Nest:
         live = max(3, len(self.nodes) // 2 + accesses)
         limit = max(64, min(2048, SBUF // (8 * live)))
         last = extents[-1]
+
         def worth(columns: int) -> tuple[int, int]:
             part = max(largest_divisor(rows, PARTITIONS) for rows in (*extents[:-1], last // columns))
             return part * min(columns, 512), columns
@@ -229,7 +239,11 @@ class Nest:
         self.kept: set[int] = set()
         for node in self.nodes:
             for number, view in enumerate(node.args):
-                if isinstance(view, View) and id(view.node) in self.inside and self._needs_tile(node, number, view.node):
+                if (
+                    isinstance(view, View)
+                    and id(view.node) in self.inside
+                    and self._needs_tile(node, number, view.node)
+                ):
                     self.kept.add(id(view.node))
         self._fit()
 
@@ -252,7 +266,8 @@ class Nest:
                 return
             readers = [one for one in self.nodes if any(view.node is node for view in one.views)]
             cheap = node.kind == "elementwise" and all(
-                one.kind in ("elementwise", "reduce") and all(self._part_of(one, view) is None for view in one.views if view.node is node)
+                one.kind in ("elementwise", "reduce")
+                and all(self._part_of(one, view) is None for view in one.views if view.node is node)
                 for one in readers
             )
             if id(node) in self.kept and cheap:
@@ -260,7 +275,9 @@ class Nest:
                 self.again.add(id(node))
         if kept_bytes() > SBUF:
             line = max(node.line for node in self.nodes)
-            raise NotLowered(f"rows of {kept_bytes() // 1024} KiB, of which a partition holds {SBUF // 1024}, are not lowered", line)
+            raise NotLowered(
+                f"rows of {kept_bytes() // 1024} KiB, of which a partition holds {SBUF // 1024}, are not lowered", line
+            )
 
     def _with_sources(self, nodes: list[Node], level: int, width: int) -> list[Node]:
         """Return the nodes of a group, and those of earlier groups whose values it computes again."""
@@ -279,7 +296,12 @@ class Nest:
         """Return True if all readers of a node are in later groups, which compute it again."""
         here = (self.level[id(node)], self.width[id(node)])
         readers = [one for one in self.nodes if any(view.node is node for view in one.views)]
-        return id(node) in self.again and bool(readers) and not self.stores_of(node) and all(self._group_of(one) != here for one in readers)
+        return (
+            id(node) in self.again
+            and bool(readers)
+            and not self.stores_of(node)
+            and all(self._group_of(one) != here for one in readers)
+        )
 
     def _over(self, node: Node) -> int:
         view = node.views[0]
@@ -292,7 +314,10 @@ class Nest:
         if node.kind == "reduce":
             here = self.attached.get(id(node), (self.level[id(source)], self.width[id(source)]))
             return here != (self.level[id(source)], self.width[id(source)])
-        return node.kind == "dot" or (self.level[id(node)], self.width[id(node)]) != (self.level[id(source)], self.width[id(source)])
+        return node.kind == "dot" or (self.level[id(node)], self.width[id(node)]) != (
+            self.level[id(source)],
+            self.width[id(source)],
+        )
 
     def column_width(self, node: Node) -> int:
         """Return the number of columns of a node."""
@@ -302,7 +327,9 @@ class Nest:
         """Choose the partition axis and the order of the loops around it."""
         rights = [reach for reach in self.reach if reach.access.role == "right"]
         folded = set(self.folds.values())
-        able = [a for a in range(len(self.extents)) if a not in folded and not any(reach.strides[a] for reach in rights)]
+        able = [
+            a for a in range(len(self.extents)) if a not in folded and not any(reach.strides[a] for reach in rights)
+        ]
         able = [a for a in able if a >= self.rolled_axes] or able
         if able:
             self.partition = max(able, key=lambda a: (min(self.extents[a], PARTITIONS), a))
@@ -318,7 +345,12 @@ class Nest:
             for a in others
             if lefts and not any(reach.strides[a] for reach in lefts) and any(reach.strides[a] for reach in rights)
         }
-        if any(id(node.views[2 * pair].node) in self.inside for node in self.nodes if node.kind == "dot" for pair in range(len(node.views) // 2)):
+        if any(
+            id(node.views[2 * pair].node) in self.inside
+            for node in self.nodes
+            if node.kind == "dot"
+            for pair in range(len(node.views) // 2)
+        ):
             shared = set()
         self.inner_axes = [a for a in others if a in folded or a in shared]
         outer = [a for a in others if a not in self.inner_axes]
@@ -335,7 +367,11 @@ class Nest:
             if reach.access.role == "value" and not reach.scalar and not reach.strides[self.partition]
         ]
         row_bytes = sum(self.width[id(node)] * BYTES[node.dtype] for node in self.nodes if id(node) in self.kept)
-        deep = {id(node): sum(math.prod(view.shape[len(view.shape) - node.folded :]) for view in node.views[::2]) * 4 for node in self.nodes if node.kind == "dot"}
+        deep = {
+            id(node): sum(math.prod(view.shape[len(view.shape) - node.folded :]) for view in node.views[::2]) * 4
+            for node in self.nodes
+            if node.kind == "dot"
+        }
         row_bytes += 2 * sum(deep.values())
         budget = SBUF - row_bytes - sum(self.reach[n].width * 4 for n in self.vectors) - 24 * 1024
         sizes = {n: blocks * self.reach[n].width * BYTES[self.reach[n].dtype] for n, (_, blocks) in left.items()}
@@ -369,7 +405,9 @@ class Nest:
         left, right = self._dot_depth(node, 2 * pair), self._dot_depth(node, 2 * pair + 1)
         extents = refined([n for n, _ in left], [n for n, _ in right])
         if extents is None:
-            raise NotLowered("a product whose operands divide the contracted axes differently is not lowered", node.line)
+            raise NotLowered(
+                "a product whose operands divide the contracted axes differently is not lowered", node.line
+            )
         sides = [split(left, extents), split(right, extents)]
         if not self.sliced:
             a, b = merged(sides)
@@ -464,7 +502,9 @@ class Nest:
         with self._inner(0):
             for node in self.nodes:
                 if id(node) in self.kept and id(node) not in self.folds:
-                    self.tiles[id(node)] = self.build.tile(self._name(node), self._dims(self.width[id(node)]), node.dtype)
+                    self.tiles[id(node)] = self.build.tile(
+                        self._name(node), self._dims(self.width[id(node)]), node.dtype
+                    )
             self._shared_rows()
             for level in range(max(self.level.values(), default=0) + 1):
                 self._level(level)
@@ -525,7 +565,11 @@ class Nest:
         return (id(reach.access.view.node), reach.access.view.offset, tuple(reach.strides), inner[0])
 
     def _level(self, level: int) -> None:
-        scalars = [n for n in self.nodes if self.width[id(n)] == 1 and n.kind != "dot" and self.level[id(n)] == level and id(n) not in self.folds]
+        scalars = [
+            n
+            for n in self.nodes
+            if self.width[id(n)] == 1 and n.kind != "dot" and self.level[id(n)] == level and id(n) not in self.folds
+        ]
         groups: dict[int, list[Node]] = {}
         for node in self.nodes:
             if node in scalars:
@@ -547,7 +591,9 @@ class Nest:
             with self.build.loop("r", self.block) as row:
                 self._scalars(scalars, selected, row)
         for width, nodes in sorted(groups.items(), key=lambda item: any(n.kind == "dot" for n in item[1])):
-            self._group(self._with_sources(nodes, level, width) if self.again else sorted(nodes, key=self.nodes.index), width)
+            self._group(
+                self._with_sources(nodes, level, width) if self.again else sorted(nodes, key=self.nodes.index), width
+            )
 
     def _scalars(self, nodes: Sequence[Node], selected: dict[int, Selected], row: str | None) -> None:
         """Write the nodes that have one number a row."""
@@ -568,12 +614,20 @@ class Nest:
             parts = self.parts[id(node)]
             tile = self._scalar_tile(node)
             count = parts.shape[-1]
-            self.build.call("tensor_reduce", self._piece(tile, ZERO, 1, self.row), op=_FOLD[node.name], data=self._piece(parts, ZERO, count, self.row), axis=1)
+            self.build.call(
+                "tensor_reduce",
+                self._piece(tile, ZERO, 1, self.row),
+                op=_FOLD[node.name],
+                data=self._piece(parts, ZERO, count, self.row),
+                axis=1,
+            )
         self._store(node, self._piece(tile, ZERO, 1, self.row))
 
     def _scalar_tile(self, node: Node) -> Tile:
         if id(node) not in self.tiles:
-            self.tiles[id(node)] = self.build.tile(self._name(node), self._dims(1), "float32" if node.kind == "reduce" else node.dtype)
+            self.tiles[id(node)] = self.build.tile(
+                self._name(node), self._dims(1), "float32" if node.kind == "reduce" else node.dtype
+            )
         return self.tiles[id(node)]
 
     def _group(self, nodes: list[Node], width: int) -> None:
@@ -582,7 +636,11 @@ class Nest:
         self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
         self._turn_lefts(dots)
         self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
-        here = [n for n, r in enumerate(self.reach) if r.access.node in nodes and r.access.role != "left" and not r.scalar and r.width == width]
+        here = [
+            n
+            for n, r in enumerate(self.reach)
+            if r.access.node in nodes and r.access.role != "left" and not r.scalar and r.width == width
+        ]
         limit = BANK if dots else max(BANK, CHUNK_BYTES // 4)
         if any(self._part_of(node, view) is not None for node in nodes for view in node.views):
             limit = max(limit, width)
@@ -594,7 +652,11 @@ class Nest:
                 self.parts[id(node)] = self.build.tile(f"{self._name(node)}_parts", self._dims(count), "float32")
             else:
                 self.tiles[id(node)] = self.build.tile(self._name(node), self._dims(1), "float32")
-        carried = {id(node): self.build.tile("carry", self._dims(1), "float32") for node in nodes if node.kind == "scan" and count > 1}
+        carried = {
+            id(node): self.build.tile("carry", self._dims(1), "float32")
+            for node in nodes
+            if node.kind == "scan" and count > 1
+        }
         for tile in carried.values():
             self.build.call("memset", full(tile), value=0.0)
         self.carried = carried
@@ -609,7 +671,9 @@ class Nest:
             assert extents is not None
             extents = refined(extents, [e for e, _ in self.reach[n].columns])
             if extents is None:
-                raise NotLowered("values whose columns are divided differently are not lowered together", self.nodes[0].line)
+                raise NotLowered(
+                    "values whose columns are divided differently are not lowered together", self.nodes[0].line
+                )
         assert extents is not None
         steps = [split(self.reach[n].columns, extents) for n in here]
         place = split(((width, 1),) if width > 1 else (), extents)
@@ -623,17 +687,38 @@ class Nest:
             yield [], [tuple(s) for s in steps], size, 0
             return
         extent = sizes[at - 1]
-        part = largest_divisor(extent, limit // size, max(1, limit // size // 2)) or (0 if at == 1 else largest_divisor(extent, limit // size))
+        part = largest_divisor(extent, limit // size, max(1, limit // size // 2)) or (
+            0 if at == 1 else largest_divisor(extent, limit // size)
+        )
         if part:
             yield [*sizes[: at - 1], extent // part], [_divided(s, at - 1, part) for s in steps], size * part, 0
             return
         part = limit // size
-        yield [extent // part], [_divided(((extent // part * part, s[0][1]), *s[1:]), 0, part) for s in steps], size * part, 0
-        yield [], [((extent % part, s[0][1]), *s[1:]) for s in steps], size * (extent % part), extent // part * part * size
+        yield (
+            [extent // part],
+            [_divided(((extent // part * part, s[0][1]), *s[1:]), 0, part) for s in steps],
+            size * part,
+            0,
+        )
+        yield (
+            [],
+            [((extent % part, s[0][1]), *s[1:]) for s in steps],
+            size * (extent % part),
+            extent // part * part * size,
+        )
 
-    def _chunk_loops(self, nodes: list[Node], plan: tuple[list[int], list[Axes], int, int], done: int, ordered: bool) -> int:
+    def _chunk_loops(
+        self, nodes: list[Node], plan: tuple[list[int], list[Axes], int, int], done: int, ordered: bool
+    ) -> int:
         outer, axes, size, first = plan
-        here = [n for n, r in enumerate(self.reach) if r.access.node in nodes and r.access.role != "left" and not r.scalar and r.width == self._plan_width(nodes)]
+        here = [
+            n
+            for n, r in enumerate(self.reach)
+            if r.access.node in nodes
+            and r.access.role != "left"
+            and not r.scalar
+            and r.width == self._plan_width(nodes)
+        ]
         names: list[str | None] = []
         with self._nested(outer, ordered, names):
             counts = outer
@@ -648,7 +733,9 @@ class Nest:
                 offset = ZERO
                 for (_, stride), name in zip(walked[: len(outer)], names, strict=True):
                     offset += variable(name) * stride
-                offsets[n] = offset + (first // max(1, math.prod(e for e, _ in walked[1:])) * walked[0][1] if first else 0)
+                offsets[n] = offset + (
+                    first // max(1, math.prod(e for e, _ in walked[1:])) * walked[0][1] if first else 0
+                )
                 inner[n] = walked[len(outer) :]
             self.chunk = _Chunk(position, size, number, tuple(offsets), tuple(inner))
             self._chunk_body(nodes)
@@ -678,8 +765,12 @@ class Nest:
                     if n in self.resident:
                         rights[n] = self.rights[n]
                     else:
-                        known = next((rights[m] for m in rights if m not in self.resident and self._key(m) == key), None)
-                        rights[n] = known or self._load_right(n, self.chunk.offsets[n], self.chunk.size, self.chunk.inner[n])
+                        known = next(
+                            (rights[m] for m in rights if m not in self.resident and self._key(m) == key), None
+                        )
+                        rights[n] = known or self._load_right(
+                            n, self.chunk.offsets[n], self.chunk.size, self.chunk.inner[n]
+                        )
         with self.build.loop("r", self.block) as row:
             self.row = row
             self.local = {}
@@ -725,7 +816,9 @@ class Nest:
             args[name] = data[value.number] if isinstance(value, Operand) else value
         if fused is not None:
             args |= {"reduce_op": "add", "reduce_res": self._part_piece(fused), "reduce_cmd": "reset_reduce"}
-        shape = next((tuple(n for _, n in d.pattern) for d in data if isinstance(d, Strided) and len(d.pattern) > 1), None)
+        shape = next(
+            (tuple(n for _, n in d.pattern) for d in data if isinstance(d, Strided) and len(d.pattern) > 1), None
+        )
         placed = dst
         if shape is not None:
             args = {name: _as(value, self.part, shape) for name, value in args.items()}
@@ -766,7 +859,9 @@ class Nest:
                 tile = self.build.tile("negative", self._dims(1), "float32")
                 with self._each_row():
                     data = self.operand(operand.node, operand.place)
-                    self.build.call("tensor_scalar", self._piece(tile, ZERO, 1, self.row), data=data, op0="multiply", operand0=-1.0)
+                    self.build.call(
+                        "tensor_scalar", self._piece(tile, ZERO, 1, self.row), data=data, op0="multiply", operand0=-1.0
+                    )
             self.rows_loaded[key] = tile
         return self._piece(self.rows_loaded[key], ZERO, 1, self.row)
 
@@ -879,7 +974,9 @@ class Nest:
             with self.build.loop("strip", count) as name:
                 at = variable(name) * size + first
                 block = self.build.tile("strip_tile", (size, self.part), dst.tile.dtype)
-                self.build.call("dma_copy", full(block), src=Block(tensor, offset + at * stride, ((stride, size), (1, self.part))))
+                self.build.call(
+                    "dma_copy", full(block), src=Block(tensor, offset + at * stride, ((stride, size), (1, self.part)))
+                )
                 across = self.build.tile("across", (self.part, size), dst.tile.dtype, psum=True)
                 self.build.call("nc_transpose", full(across), data=full(block))
                 self.build.call("tensor_copy", _shifted(dst, at, size), src=full(across))
@@ -1011,7 +1108,9 @@ class Nest:
                     self._load_left(n, tile, axes, part, row)
                 else:
                     view = node.views[2 * pair]
-                    self._turn_tile(source or self.tiles[id(view.node)], tile, axes if lies else _dense_axes(axes), part, row)
+                    self._turn_tile(
+                        source or self.tiles[id(view.node)], tile, axes if lies else _dense_axes(axes), part, row
+                    )
 
     def _load_left(self, n: int, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
         reach = self.reach[n]
@@ -1028,7 +1127,9 @@ class Nest:
                 with self.build.loop("step", count) as name:
                     at = variable(name) * rows + first
                     dst = self._left_piece(tile, rows, block + variable(name) + first // part, row)
-                    self.build.call("dma_copy", dst, src=Block(tensor, offset + at * step, ((step, rows), (1, self.part))))
+                    self.build.call(
+                        "dma_copy", dst, src=Block(tensor, offset + at * step, ((step, rows), (1, self.part)))
+                    )
 
     def _left_piece(self, tile: Tile, rows: int, block: Affine, row: str | None) -> Piece:
         spans = [Span(ZERO, rows), Span(block, None), Span(ZERO, self.part)]
@@ -1092,7 +1193,9 @@ class Nest:
                         where = block + variable(name) + first // part
                         start = self.chunk.position if n in self.resident else ZERO
                         stationary = self._left_piece(left, rows, where, self.row)
-                        moving: Value = Piece(right, (Span(ZERO, rows), Span(where, None), Span(start, self.chunk.size)))
+                        moving: Value = Piece(
+                            right, (Span(ZERO, rows), Span(where, None), Span(start, self.chunk.size))
+                        )
                         walked = self.reach[n].columns if n in self.resident else self.chunk.inner[n]
                         if self._window(n, walked) is not None:
                             moving = self._windowed(n, right, rows, names, variable(name) + first // part)
@@ -1174,14 +1277,20 @@ class Nest:
             inner = self.chunk.inner[n] or ((1, 1),)
             pattern = ((self.reach[n].strides[self.partition], self.part), *((s if e > 1 else 1, e) for e, s in inner))
             shaped = source if len(inner) == 1 else _reshaped(source, (self.part, *(e for e, _ in inner)))
-            self.build.call("dma_copy", Block(tensor, self._offset(n, self.row) + self.chunk.offsets[n], pattern), src=shaped)
+            self.build.call(
+                "dma_copy", Block(tensor, self._offset(n, self.row) + self.chunk.offsets[n], pattern), src=shaped
+            )
 
     def _store_rows(self, n: int, tile: Tile) -> None:
         """Write a whole tile of sums to HBM."""
         reach = self.reach[n]
         axes = merged([reach.columns])[0]
         pattern = ((reach.strides[self.partition], self.part), *((s, e) for e, s in axes))
-        self.build.call("dma_copy", Block(self.memory.tensor(reach.access.view.node), self._offset(n, None), pattern), src=full(tile))
+        self.build.call(
+            "dma_copy",
+            Block(self.memory.tensor(reach.access.view.node), self._offset(n, None), pattern),
+            src=full(tile),
+        )
 
     # -- names
 
@@ -1194,8 +1303,18 @@ class Nest:
 
 _FOLD = {"add": "add", "max": "maximum", "min": "minimum", "mul": "multiply"}
 _PLAIN = {
-    "add": "sum_tile", "dot": "result", "max": "greatest", "min": "least", "mul": "scaled", "sub": "difference",
-    "recip": "inverse", "abs": "magnitude", "exp": "weight", "linear": "state", "copy": "copied", "neg": "negative",
+    "add": "sum_tile",
+    "dot": "result",
+    "max": "greatest",
+    "min": "least",
+    "mul": "scaled",
+    "sub": "difference",
+    "recip": "inverse",
+    "abs": "magnitude",
+    "exp": "weight",
+    "linear": "state",
+    "copy": "copied",
+    "neg": "negative",
 }
 
 
@@ -1217,7 +1336,9 @@ def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
     while at + 1 < len(extents):
         together = extents[at] * extents[at + 1]
         alike = all(one[at][1] == one[at + 1][1] * one[at + 1][0] for one in found)
-        inside = all(together <= (_room(one[at + 1][1], shape) or together) for one, shape in zip(found, shapes, strict=True))
+        inside = all(
+            together <= (_room(one[at + 1][1], shape) or together) for one, shape in zip(found, shapes, strict=True)
+        )
         if not (alike and inside):
             at += 1
             continue
@@ -1294,4 +1415,3 @@ def _as(value: Value, part: int, shape: tuple[int, ...]) -> Value:
 def _shifted(piece: Piece, start: Affine, size: int) -> Piece:
     last = piece.spans[-1]
     return Piece(piece.tile, (*piece.spans[:-1], Span(last.start + start, size)))
-

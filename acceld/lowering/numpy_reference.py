@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -104,7 +105,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return _dtype(self.view.dtype)
 
     @property
-    def T(self) -> Traced:  # noqa: N802 (numpy's name)
+    def T(self) -> Traced:
         """Return the transposed array."""
         return self._part(lambda array: array.T)
 
@@ -199,7 +200,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         try:
             return made(*args, **further)
         except TypeError as error:
-            raise NotLowered(f"np.{function.__name__} with these arguments is not lowered ({error})", _line()) from error
+            raise NotLowered(
+                f"np.{function.__name__} with these arguments is not lowered ({error})", _line()
+            ) from error
 
     def astype(self, dtype: Any, **_: object) -> Traced:
         """Return the values in another type. float64 is float32 here: the oracle has the wide type, a kernel has not."""
@@ -243,7 +246,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             out.assign(found)
         return found
 
-    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Traced:
+    def var(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
+    ) -> Traced:
         """Return the variance over axes, as the mean of squared differences."""
         difference = self - self.mean(axis, dtype, None, True)
         total = np.square(difference).sum(axis, None, None, keepdims)
@@ -252,7 +257,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             out.assign(found)
         return found
 
-    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Traced:
+    def std(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
+    ) -> Traced:
         """Return the standard deviation over axes."""
         return np.sqrt(self.var(axis, dtype, out, ddof, keepdims))  # type: ignore[return-value]
 
@@ -398,7 +405,9 @@ def _steps(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
             return None
         step = [0] * len(shape)
         if extent > 1 and stride:
-            axis = next((a for a, (s, n) in enumerate(zip(strides, shape, strict=True)) if stride % s == 0 and n > 1), None)
+            axis = next(
+                (a for a, (s, n) in enumerate(zip(strides, shape, strict=True)) if stride % s == 0 and n > 1), None
+            )
             if axis is None:
                 return None
             step[axis] = stride // strides[axis]
@@ -422,7 +431,9 @@ def _box(view: View) -> list[tuple[int, int]] | None:
 
 def _where(condition: Any, first: Any, second: Any) -> Traced:
     line = _line()
-    return Traced(whole(elementwise("where", [operand(v) for v in (condition, first, second)], _wider(first, second), line)))
+    return Traced(
+        whole(elementwise("where", [operand(v) for v in (condition, first, second)], _wider(first, second), line))
+    )
 
 
 def _wider(*values: Any) -> str:
@@ -499,8 +510,11 @@ def _einsum(subscripts: str, *operands: Any, **_: object) -> Traced:
     from acceld.lowering.graph import contraction
 
     node = contraction(
-        turned(left, names[0], batch + rows + folded), turned(right, names[1], batch + columns + folded),
-        len(batch), len(folded), line=line,
+        turned(left, names[0], batch + rows + folded),
+        turned(right, names[1], batch + columns + folded),
+        len(batch),
+        len(folded),
+        line=line,
     )
     order = batch + rows + columns
     return Traced(whole(node).mapped(lambda array: array.transpose([order.index(one) for one in output])))
@@ -531,7 +545,10 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: _method(name) for name in "sum max min prod mean var std reshape transpose swapaxes ravel squeeze clip copy dot".split()},
+    **{
+        name: _method(name)
+        for name in "sum max min prod mean var std reshape transpose swapaxes ravel squeeze clip copy dot".split()
+    },
     "amax": _method("max"),
     "amin": _method("min"),
     "transpose": lambda a, axes=None: a.transpose(*(axes or ())),
@@ -569,7 +586,7 @@ def _split(a: Traced, sections: Any, axis: int) -> list[Traced]:
     else:
         edges = [0, *sections, extent]
     lead = (slice(None),) * (axis % a.ndim)
-    return [a[(*lead, slice(start, end))] for start, end in zip(edges, edges[1:], strict=False)]
+    return [a[(*lead, slice(start, end))] for start, end in itertools.pairwise(edges)]
 
 
 def _repeated(a: Traced, repeats: Any, axis: int | None) -> Traced:

@@ -208,7 +208,13 @@ def _pure_layout(nodes: Sequence[Node], inside: set[int]) -> Layout | None:
 def _sums_rows(node: Node, inside: set[int]) -> bool:
     """Return True for a sum over an axis that its operand, a node of the region, may have among its rows."""
     operand = node.views[0] if node.views else None
-    return node.kind == "reduce" and node.name == "add" and operand is not None and id(operand.node) in inside and not operand.whole
+    return (
+        node.kind == "reduce"
+        and node.name == "add"
+        and operand is not None
+        and id(operand.node) in inside
+        and not operand.whole
+    )
 
 
 def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
@@ -222,7 +228,9 @@ def _folded_row(node: Node, rows: Shape, columns: dict[int, int]) -> int | None:
     axes = squeezed(operand.shape, operand.strides)
     inner = squeezed(operand.shape[kept:], operand.strides[kept:])
     for axis, extent in enumerate(rows):
-        others = tuple((n, s) for at, (n, s) in enumerate(zip((*rows, width), steps, strict=True)) if at != axis and n != 1)
+        others = tuple(
+            (n, s) for at, (n, s) in enumerate(zip((*rows, width), steps, strict=True)) if at != axis and n != 1
+        )
         if inner == ((extent, steps[axis]),) and axes == (*others, *inner):
             return axis
     return None
@@ -292,7 +300,12 @@ def within_rows(access: Access, width: int) -> bool:
         return False
     steps = [s * width for s in dense([n for n, _ in access.rows])]
     reach = access.view.offset + sum((n - 1) * s for n, s in access.columns)
-    return [s for _, s in access.rows] == steps and access.view.offset < width and reach < width and len(access.columns) <= 3
+    return (
+        [s for _, s in access.rows] == steps
+        and access.view.offset < width
+        and reach < width
+        and len(access.columns) <= 3
+    )
 
 
 def in_place(access: Access, width: int) -> bool:
@@ -333,7 +346,9 @@ def _computed_outputs(graph: Graph) -> Graph:
     outputs = []
     taken: set[int] = set()
     for view in (_on(view, made) for view in graph.outputs):
-        plain = view.whole and (view.node.kind not in ("input", "buffer") or (view.node.kind == "buffer" and bool(view.node.args)))
+        plain = view.whole and (
+            view.node.kind not in ("input", "buffer") or (view.node.kind == "buffer" and bool(view.node.args))
+        )
         if not plain or id(view.node) in taken:
             view = View((copied := elementwise("copy", [view])), view.shape, dense(view.shape))
             assert copied
@@ -449,7 +464,7 @@ class _Division:
         for node in nodes:
             for reader in self.readers.get(id(node), ()):
                 if reader.kind == "buffer" and len(reader.args) == 2 and reader.views[-1].node is node:
-                    found += [r for r in self._earlier(reader)]
+                    found += list(self._earlier(reader))
         return found
 
     def _earlier(self, store: Node) -> list[Region]:
@@ -479,7 +494,11 @@ class _Division:
         for later in self.regions:
             for key in later.before:
                 earlier = by_id[key]
-                if any(id(other) != key and key in self._above(by_id[other]) for other in map(id, map(by_id.get, later.before)) if other in by_id):
+                if any(
+                    id(other) != key and key in self._above(by_id[other])
+                    for other in map(id, map(by_id.get, later.before))
+                    if other in by_id
+                ):
                     continue
                 nodes = sorted((*earlier.nodes, *later.nodes), key=lambda node: self.place[id(node)])
                 inside = {id(node) for node in nodes}

@@ -65,7 +65,9 @@ def _moved_view(view: View, made: dict[int, View]) -> View:
         rest %= stride
     found = []
     for extent, by in zip(view.shape, view.strides, strict=True):
-        axis = next((a for a, (s, n) in enumerate(zip(strides, base.shape, strict=True)) if by % s == 0 and n > 1), None)
+        axis = next(
+            (a for a, (s, n) in enumerate(zip(strides, base.shape, strict=True)) if by % s == 0 and n > 1), None
+        )
         if extent == 1 or by == 0:
             found.append(0)
         elif axis is not None and by // strides[axis] * (extent - 1) < base.shape[axis]:
@@ -89,7 +91,9 @@ def _identity(node: Node) -> object:
     """Return what two equal nodes share; None for a node that is one of its kind."""
     if node.kind in ("input", "buffer"):
         return None
-    args = tuple((id(arg.node), arg.shape, arg.strides, arg.offset) if isinstance(arg, View) else arg for arg in node.args)
+    args = tuple(
+        (id(arg.node), arg.shape, arg.strides, arg.offset) if isinstance(arg, View) else arg for arg in node.args
+    )
     return (node.kind, node.name, args, node.shape, node.dtype, node.folded)
 
 
@@ -222,7 +226,12 @@ def _small_fold(node: Node, once: set[int]) -> View | None:
     if operand.whole or operand.node.kind == "input" or not 1 < len(every) <= MOST_FOLDED:
         return None
     parts = [
-        View(operand.node, node.shape, operand.strides[:kept], operand.offset + sum(i * s for i, s in zip(at, operand.strides[kept:], strict=True)))
+        View(
+            operand.node,
+            node.shape,
+            operand.strides[:kept],
+            operand.offset + sum(i * s for i, s in zip(at, operand.strides[kept:], strict=True)),
+        )
         for at in every
     ]
     total: View = parts[0]
@@ -279,7 +288,9 @@ def _opened(view: View, source: View, axes: range) -> View | None:
         rest, stride = extent, by
         axis = len(strides)
         while rest > 1 and by:
-            axis = next((a for a, (s, n) in enumerate(zip(strides, source.shape, strict=True)) if s == stride and n > 1), -1)
+            axis = next(
+                (a for a, (s, n) in enumerate(zip(strides, source.shape, strict=True)) if s == stride and n > 1), -1
+            )
             if axis < 0:
                 return None
             part = min(rest, source.shape[axis])
@@ -315,7 +326,10 @@ def _rolled_terms(node: Node, once: set[int]) -> View | None:
     """Terms of a product that differ by steps only are one term with more contracted axes: the taps of a convolution."""
     lefts, rights = node.views[::2], node.views[1::2]
     terms = len(lefts)
-    alike = {(id(one.node), one.shape, one.strides, id(other.node), other.shape, other.strides) for one, other in zip(lefts, rights, strict=True)}
+    alike = {
+        (id(one.node), one.shape, one.strides, id(other.node), other.shape, other.strides)
+        for one, other in zip(lefts, rights, strict=True)
+    }
     if terms < 3 or len(alike) != 1:
         return None
     for inner in (1, *(d for d in range(2, terms) if terms % d == 0)):
@@ -329,7 +343,9 @@ def _rolled_terms(node: Node, once: set[int]) -> View | None:
             assert step is not None
             kept = len(view.shape) - node.folded
             shape = (*view.shape[:kept], *counts, *view.shape[kept:])
-            args.append(View(view.node, shape, (*view.strides[:kept], *step[: len(counts)], *view.strides[kept:]), view.offset))
+            args.append(
+                View(view.node, shape, (*view.strides[:kept], *step[: len(counts)], *view.strides[kept:]), view.offset)
+            )
         made = contraction(args[0], args[1], batch, node.folded + len(counts), node.dtype, node.line)
         made.order = node.order
         return whole(made)
@@ -350,7 +366,13 @@ def _scaled_product(node: Node, once: set[int]) -> View | None:
         return None
     left, right = node.views
     inner = left.node
-    if inner.kind != "elementwise" or inner.name != "mul" or id(inner) not in once or not left.whole or node.folded != 1:
+    if (
+        inner.kind != "elementwise"
+        or inner.name != "mul"
+        or id(inner) not in once
+        or not left.whole
+        or node.folded != 1
+    ):
         return None
     rows = len(left.shape) - node.folded
     columns = math.prod(node.shape[rows:])
@@ -375,4 +397,3 @@ RULES: dict[str, tuple[Rule, ...]] = {
 
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_rolled_terms,)}
 """What is tried on the result: terms can be counted when all sums are products."""
-

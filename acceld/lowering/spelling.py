@@ -42,7 +42,9 @@ class Spelling:
 
 
 SPELLINGS = {
-    "nki": Spelling(("import nki", "import nki.isa as nisa", "import nki.language as nl"), returns_results=False, has_patterns=True),
+    "nki": Spelling(
+        ("import nki", "import nki.isa as nisa", "import nki.language as nl"), returns_results=False, has_patterns=True
+    ),
     "nki_legacy": Spelling(
         ("from neuronxcc import nki", "import neuronxcc.nki.isa as nisa", "import neuronxcc.nki.language as nl"),
         returns_results=True,
@@ -73,7 +75,15 @@ class _Printer:
         self._statements(kernel.body, 1)
         self._put(1, f"return {', '.join(tensor.name for tensor in kernel.returned)}")
         doc = textwrap.fill(kernel.doc, WIDTH - 8) if kernel.doc else "A lowered kernel."
-        head = [f'"""{doc}"""', "", *self.spelling.imports, "", "", "@nki.jit", f"def {kernel.name}({', '.join(kernel.parameters)}):"]
+        head = [
+            f'"""{doc}"""',
+            "",
+            *self.spelling.imports,
+            "",
+            "",
+            "@nki.jit",
+            f"def {kernel.name}({', '.join(kernel.parameters)}):",
+        ]
         return "\n".join((*head, *self.lines)) + "\n"
 
     def _put(self, depth: int, text: str) -> None:
@@ -197,7 +207,9 @@ class _Printer:
                 offset += index * stride
             return f"{tile.name}.ap(pattern={pattern}, offset={affine(offset)})"
         rank = 1 + len(part.pattern)
-        grids = [_grid(count, place, rank) for place, count in enumerate((part.partitions, *(n for _, n in part.pattern)))]
+        grids = [
+            _grid(count, place, rank) for place, count in enumerate((part.partitions, *(n for _, n in part.pattern)))
+        ]
         inner = " + ".join(f"{s} * {grid}" for (s, _), grid in zip(part.pattern, grids[1:], strict=True))
         return f"{tile.name}[{', '.join((grids[0], *map(affine, part.between), f'{affine(part.offset)} + {inner}'))}]"
 
@@ -267,7 +279,9 @@ def sliced(block: Block, trips: Mapping[str, int]) -> list[Span] | None:
     counts: dict[int, int] = {}
     used = -1
     for stride, count in block.pattern:
-        axis = next((a for a in range(used + 1, len(shape)) if strides[a] == stride and shape[a] > 1 and count > 1), None)
+        axis = next(
+            (a for a in range(used + 1, len(shape)) if strides[a] == stride and shape[a] > 1 and count > 1), None
+        )
         if count == 1 and axis is None:
             axis = next((a for a in range(used + 1, len(shape)) if strides[a] == stride), None)
         if axis is None:
@@ -348,5 +362,3 @@ def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str
         factor = stride // strides[axis]
         parts[axis].append(grid if factor == 1 else f"{factor} * {grid}")
     return [" + ".join(found) or "0" for found in parts]
-
-

@@ -10,20 +10,26 @@ from pathlib import Path
 from acceld import config, drafts, plugins
 from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
-from acceld.cli.kernels import NOT_PASSED, default_target, evaluated, parsed_kernel
+from acceld.cli.kernels import NOT_PASSED, baseline_of, default_target, evaluated, parsed_kernel
 from acceld.cli.output import print_json, say
+from acceld.cli.reference import write_reference_workload
 from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.kernel_files import api_of_file
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import DEVICE_OF, SIMULATOR, Choice, choose
-from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, load_workload
+from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, Workload, load_workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("kernel", metavar="KERNEL", help="a .py file, or a .c file for the host's processor")
+    parser.add_argument(
+        "kernel",
+        metavar="KERNEL",
+        nargs="?",
+        help="a .py file, or a .c file for the host's processor; without a kernel, --reference is lowered to one",
+    )
     parser.add_argument(
         "--arg",
         action="append",
@@ -49,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the folder, run the kernel once, print the result."""
+    if arguments.kernel is None:
+        return _from_reference(arguments)
     path = Path(arguments.kernel)
     asked = arguments.api or api_of_file(path)
     in_c = path.suffix == ".c"
@@ -72,6 +80,19 @@ def run(arguments: argparse.Namespace) -> int:
     say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
     loaded = load_workload(folder)
     evaluation = asyncio.run(_result(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
+    return _shown(arguments, folder, path, kernel, loaded, evaluation, chip)
+
+
+def _shown(
+    arguments: argparse.Namespace,
+    folder: Path,
+    path: Path,
+    kernel: Kernel,
+    loaded: Workload,
+    evaluation: Evaluation,
+    chip: str,
+) -> int:
+    """Print the first result and what to do next. Return the exit code."""
     if arguments.json:
         print_json({"folder": str(folder)} | record(evaluation, loaded, chip, kernel.api))
     else:
@@ -81,6 +102,43 @@ def run(arguments: argparse.Namespace) -> int:
         if evaluation.status in FINE:
             say(f"next: acceld optimize {folder} --wait")
     return 0 if evaluation.status in FINE else NOT_PASSED
+
+
+def _from_reference(arguments: argparse.Namespace) -> int:
+    """Write a folder whose kernels are lowered from the reference, run one of them once, print the result."""
+    if not arguments.reference:
+        raise UsageError(
+            "a folder is made from a kernel or a reference", hint="acceld init KERNEL.py, or --reference REF.py"
+        )
+    unused = [f"--{name}" for name in ("entry", "grid", "mutates", "inputs") if getattr(arguments, name)]
+    if unused:
+        raise UsageError(
+            f"{', '.join(unused)} describes a kernel, and none is given", hint="name the kernel's file first"
+        )
+    reference = Path(arguments.reference)
+    folder = Path(arguments.output or reference.stem)
+    if folder.exists():
+        raise UsageError(f"{folder} exists", hint="choose another folder with -o")
+    given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
+    given += [drafts.parse_scalar(text) for text in arguments.scalar]
+    settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
+    lowered = write_reference_workload(reference, given, folder, name=folder.name)
+    say(f"wrote {folder}/; read its workload.toml: the tolerance is yours to set")
+    if not lowered.kernels:
+        raise UsageError(f"{folder} has no kernel", hint="--proposer llm lets models write the first kernel")
+    loaded = load_workload(folder)
+    where = choose(
+        default_target(settings, SIMULATOR),
+        backend=SIMULATOR,
+        api=arguments.api,
+        chip=arguments.chip,
+        offered=loaded.baselines,
+    )
+    path = baseline_of(loaded, where.api)
+    kernel = parsed_kernel(path, api=where.api, entry=loaded.entry or "")
+    state = find_home(arguments.home).prepare()
+    evaluation = asyncio.run(_result(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
+    return _shown(arguments, folder, path, kernel, loaded, evaluation, where.chip)
 
 
 def _facts(arguments: argparse.Namespace) -> tuple[list[DraftArgument], list[DraftOutput]]:

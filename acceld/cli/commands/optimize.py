@@ -196,7 +196,9 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
     if arguments.target and not arguments.workload and is_reference(Path(arguments.target)):
         return None, _reference(arguments, Path(arguments.target))
     if arguments.arg or arguments.scalar:
-        raise UsageError("--arg and --scalar describe the arguments of a reference", hint="acceld optimize REF.py --arg ...")
+        raise UsageError(
+            "--arg and --scalar describe the arguments of a reference", hint="acceld optimize REF.py --arg ..."
+        )
     if arguments.target is None:
         raise UsageError("what is to be optimized?", hint="a workload (acceld workloads lists them) or a kernel file")
     path = Path(arguments.target)

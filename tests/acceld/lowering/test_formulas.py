@@ -1,0 +1,125 @@
+"""A lowered formula computes what numpy does, in both APIs, in a dialect that AWS's tool chain takes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acceld.lowering.graph import NotLowered
+from acceld.lowering.kernels import lowered
+from acceld.lowering.numpy_reference import traced
+from acceld.lowering.spelling import SPELLINGS, printed
+from tests.acceld.lowering import formulas
+from tests.acceld.lowering.formulas import FORMULAS, Array, Shapes
+from tests.acceld.proposers.rules.kernels import run
+
+
+def kernel_of(function: Callable[..., Any], shapes: Shapes, dtype: Any, api: str) -> str:
+    """Return the source of a lowered formula."""
+    names = list(inspect.signature(function).parameters)
+    arguments = [(name, (shape, np.dtype(dtype).name)) for name, shape in zip(names, shapes, strict=True)]
+    return printed(lowered(traced(function, Path(formulas.__file__), arguments), api), api)
+
+
+def inputs_of(shapes: Shapes, dtype: Any) -> list[Array]:
+    """Return normal inputs, the same in every test."""
+    generator = np.random.default_rng(0)
+    return [generator.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize("api", SPELLINGS)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_lowered_formula_computes_what_numpy_does(name: str, api: str) -> None:
+    function, shapes, dtype = FORMULAS[name]
+    inputs = inputs_of(shapes, dtype)
+    found = run(kernel_of(function, shapes, dtype, api), *inputs)
+    wide = [array.astype(np.float64) if dtype == np.float32 else array for array in inputs]
+    expected = function(*wide)
+    first = np.asarray(expected[0] if isinstance(expected, tuple) else expected, dtype=np.float64)
+    difference = np.asarray(found, dtype=np.float64).reshape(first.shape) - first
+    assert np.linalg.norm(difference) <= (1e-5 if dtype == np.float32 else 1e-2) * np.linalg.norm(first)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_lowered_kernel_stays_in_the_dialect_of_the_tool_chain(name: str) -> None:
+    """No division, no operator on a tile: arithmetic stands in indices, and in the start of a sum of products."""
+    function, shapes, dtype = FORMULAS[name]
+    tree = ast.parse(kernel_of(function, shapes, dtype, "nki"))
+    tiles = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in ("divide", "mod", "power") or node.attr == "power"
+        if isinstance(node, ast.BinOp | ast.Compare):
+            operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
+            assert not any(isinstance(one, ast.Name) and one.id in tiles for one in operands)
+
+
+def test_a_kernel_reads_as_the_reference_does() -> None:
+    text = kernel_of(formulas.layer_norm_product, FORMULAS["layer_norm_product"][1], np.float32, "nki")
+    assert "# mean = x.mean(axis=1, keepdims=True)" in text
+    assert (
+        "    mean = nl.ndarray((128, 1)" in " ".join(text.split("\n        ")) or "mean = nl.ndarray((128, 1)" in text
+    )
+    assert len(text.splitlines()) <= 150
+
+
+def branch_on_data(x: Array) -> Any:
+    return x if x.sum() > 0 else -x
+
+
+def index_by_array(x: Array, y: Array) -> Any:
+    return x[y]
+
+
+def sorted_rows(x: Array) -> Any:
+    return np.sort(x, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (branch_on_data, "branch on the values"),
+        (index_by_array, "indexing by an array"),
+        (sorted_rows, "np.sort is not lowered"),
+    ],
+)
+def test_what_is_not_lowered_is_named_with_its_line(function: Callable[..., Any], what: str) -> None:
+    names = list(inspect.signature(function).parameters)
+    line = inspect.getsourcelines(function)[1] + 1
+    with pytest.raises(NotLowered, match=rf"line {line}: .*{what}"):
+        traced(function, Path(__file__), [(name, ((4, 4), "float32")) for name in names])
+
+
+def test_an_input_whose_view_is_stored_to_keeps_its_values_for_earlier_reads() -> None:
+    def forward(x: Array) -> Any:
+        y = x.copy()
+        first = y[0:2] * 2.0
+        y[0:2] = 5.0
+        return first + y[0:2]
+
+    text = printed(lowered(traced(forward, Path(__file__), [("x", ((128, 8), "float32"))]), "nki"), "nki")
+    x = np.random.default_rng(0).standard_normal((128, 8)).astype(np.float32)
+    assert np.allclose(np.asarray(run(text, x)).reshape(2, 8), x[0:2] * 2 + 5)
+
+
+def test_branches_on_shapes_are_followed() -> None:
+    def forward(x: Array) -> Any:
+        return x * 2.0 if x.shape[0] > 100 else x + 1.0
+
+    texts = [
+        printed(lowered(traced(forward, Path(__file__), [("x", ((rows, 8), "float32"))]), "nki"), "nki")
+        for rows in (64, 128)
+    ]
+    assert "nl.add" in texts[0] and "nl.multiply" in texts[1]
