@@ -1,4 +1,4 @@
-"""Run the daemon's process: ``python -m acceld.daemon.process --home DIR``. Commands start it through ``launch``."""
+"""Run the daemon's process: the daemon of ``--home DIR``. Commands start it through ``launch``."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+from acceld.child import PATH, child
 from acceld.cli.arguments import add_json
 from acceld.cli.output import answer, say
 from acceld.errors import UsageError
@@ -23,7 +23,7 @@ After=default.target
 [Service]
 Type=simple
 WorkingDirectory={folder}
-ExecStart={python} -m acceld start --foreground --home {home}
+{path}ExecStart={start}
 Restart=on-failure
 RestartSec=5
 TimeoutStopSec=90
@@ -76,10 +76,13 @@ def unit_path(home: Home) -> Path:
 
 def unit(home: Home) -> str:
     """Return the text of the unit file."""
-    for text in (str(home.path), sys.executable):
+    start = child("acceld", "start", "--foreground", "--home", str(home.path))
+    path = start.environment.get(PATH, "")
+    for text in (*start.command, path):
         if any(c in text for c in "\n\"'%\\ "):
             raise UsageError(f"systemd can not take the path {text!r}", hint="use a path without spaces and quotes")
-    return UNIT.format(home=home.path, folder=home.path.parent, python=sys.executable)
+    line = f"Environment={PATH}={path}\n" if path else ""
+    return UNIT.format(home=home.path, folder=home.path.parent, start=" ".join(start.command), path=line)
 
 
 def systemctl(*words: str) -> bool:

@@ -179,11 +179,11 @@ async def test_a_module_that_does_not_exist_is_an_error_of_ours() -> None:
 
 
 _DAEMON = """
-import asyncio, json, sys
+import asyncio, os, sys
 sys.path.insert(0, sys.argv[1])
 from acceld.evaluate.sandbox import process
 from acceld.evaluate.sandbox.jail import SLOT_UID, SLOTS, Jail, Level
-process._BOOT = process._BOOT.replace("import json, sys", f"import json, sys; sys.path.append({sys.argv[2]!r})")
+os.environ["PYTHONPATH"] = sys.argv[2]
 async def main():
     zygote = process.Zygote({"escape": "hostile:escape"}, level=Level[sys.argv[3]])
     await zygote.start()
