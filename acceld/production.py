@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from acceld.errors import AcceldError, UsageError
-from acceld.home import find_home
+from acceld.home import find_home, foreign
+from acceld.origins import is_ours
 from acceld.workloads import Workload, load_workload, workload
 
 VERIFIER = "acceld verify"
@@ -104,6 +105,7 @@ def best(
     fallback: Callable[..., Any] | None = None,
     simulated: bool = False,
     home: str | os.PathLike[str] | None = None,
+    trusted: bool = False,
 ) -> Best:
     """Return the fastest kernel that passed the strict gate for a workload, for this chip and SDK; else ``fallback``.
 
@@ -111,8 +113,14 @@ def best(
     ``chip`` and ``sdk`` (the version of neuronx-cc) default to those of this machine. Only measured kernels count, and
     with ``simulated`` those of the simulator too. Kernels that ``acceld verify --all`` has marked are left out.
     UsageError if nothing fits and there is no fallback.
+
+    The kernel is executed with your rights. So the history has to be one that this user made on this machine, or trusts
+    (``acceld trust --history``). With ``trusted`` the caller vouches for it: for a history that was copied to a server.
     """
     try:
+        state = find_home(home).path
+        if not trusted and state.is_dir() and not is_ours(state):
+            raise foreign(state)
         found, reason = _chosen(name, shapes, chip or this_chip(), sdk or this_sdk(), simulated, home)
     except (AcceldError, sqlite3.Error) as error:
         found, reason = None, str(error)
@@ -126,7 +134,7 @@ def best(
     spec = _workload(found)
     layouts = tuple(a.kernel_shape or a.shape for a in spec.arguments if not a.is_scalar) if spec else ()
     results = tuple(one.shape for one in spec.outputs) if spec else ()
-    return Best(_imported(found, Path(find_home(home).path)), found, reason, layouts, results)
+    return Best(_imported(found, state), found, reason, layouts, results)
 
 
 def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> list[Stored]:
@@ -134,6 +142,7 @@ def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> lis
     fastest first.
     """
     from acceld.store.connection import connect_reader
+    from acceld.store.reads.records import load_candidates_by_id
 
     database = find_home(home).database
     if not database.is_file():
@@ -143,6 +152,7 @@ def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> lis
         rows = [dict(row) for row in connection.execute(_QUERY, (name,))]
         marks = connection.execute("SELECT subject, text FROM notes WHERE by = ? ORDER BY id", (VERIFIER,))
         marked = {row["subject"]: row["text"] for row in marks}
+        load_candidates_by_id(connection, [row["candidate"] for row in rows], details=False)  # compares the hashes
     kept = [row for row in rows if not marked.get(f"c{row['candidate']}", "").startswith(BROKEN)]
     return [_stored(row) for row in kept]
 

@@ -6,8 +6,11 @@ import asyncio
 import importlib.util
 import json
 import os
+import shutil
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -115,8 +118,7 @@ def home(tmp_path: Path) -> Path:
     (folder / "workload.toml").write_text(WORKLOAD, encoding="utf-8")
     (folder / "reference.py").write_text(REFERENCE, encoding="utf-8")
     (folder / "kernel.py").write_text(KERNEL.format(number=0), encoding="utf-8")
-    state = tmp_path / ".acceld"
-    state.mkdir(mode=0o700)
+    state = Home(tmp_path / ".acceld").prepare()
     asyncio.run(fill(Home(state).database, folder))
     return state
 
@@ -221,6 +223,46 @@ def test_a_kernel_that_was_marked_is_left_out(home: Path) -> None:
     assert {one.candidate for one in stored_kernels("twice", home)} == {1, 3, 4}
     asyncio.run(mark())
     assert {one.candidate for one in stored_kernels("twice", home)} == {3, 4}
+
+
+@pytest.mark.usefixtures("chip")
+def test_a_history_from_elsewhere_is_executed_only_where_the_caller_vouches_for_it(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = tmp_path / "server" / ".acceld"
+    shutil.copytree(home, copied)
+    refused = acceld.best("twice", (8192,), fallback=plain, home=copied)
+    assert refused.stored is None
+    assert f"acceld trust --history {copied}" in refused.why
+    assert not (copied / "best").exists()
+    with pytest.raises(UsageError, match="not known to be yours"):
+        acceld.best("twice", (8192,), home=copied)
+    target = tmp_path / "mine.py"
+    target.write_text(KERNEL.format(number=0), encoding="utf-8")
+    assert main(["best", "r1", "--apply", str(target), "--home", str(copied)]) == 2
+    assert f"acceld trust --history {copied}" in capsys.readouterr().err
+    assert target.read_text(encoding="utf-8") == KERNEL.format(number=0)
+    assert acceld.best("twice", (8192,), home=copied, trusted=True).stored is not None
+    assert main(["trust", "--history", str(copied)]) == 0
+    assert acceld.best("twice", (8192,), home=copied).stored is not None
+
+
+@pytest.mark.usefixtures("chip")
+@pytest.mark.parametrize("change", ["text = text || ' '", "text = replace(text, 'operand0=2.0', 'operand0=2.5')"])
+def test_a_kernel_whose_text_was_changed_is_not_executed(
+    home: Path, tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(Home(home).database)) as connection, connection:
+        connection.execute(f"UPDATE texts SET {change} WHERE text LIKE '%operand0%'")
+    found = acceld.best("twice", (8192,), fallback=plain, home=home)
+    assert found.stored is None
+    assert "not the one that was evaluated" in found.why
+    target = tmp_path / "kernel.py"
+    target.write_text(KERNEL.format(number=0), encoding="utf-8")
+    for words in (["--apply", str(target)], ["--export", str(tmp_path / "new.py")]):
+        assert main(["best", "r1", *words, "--home", str(home)]) == 1
+        assert "not the one that was evaluated" in capsys.readouterr().err
+    assert target.read_text(encoding="utf-8") == KERNEL.format(number=0)
 
 
 @pytest.mark.usefixtures("chip")

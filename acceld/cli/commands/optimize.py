@@ -216,7 +216,7 @@ def _reference(arguments: argparse.Namespace) -> str:
         )
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
-    place = find_home(arguments.home).path / "workloads"
+    place = find_home(arguments.home).prepare() / "workloads"
     return str(reference_workload(Path(arguments.from_reference), given, place))
 
 

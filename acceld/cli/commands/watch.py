@@ -83,7 +83,7 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
         bad += step.good is False
         console.step(step)
 
-    async with started(SimulatedEvaluator(settings.evaluate, home.path)) as evaluator:
+    async with started(SimulatedEvaluator(settings.evaluate, home.prepare())) as evaluator:
 
         async def evaluated(watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
             place = {"workload": watched.workload, "folder": watched.workload_folder, "chip": where.chip}
