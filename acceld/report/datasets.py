@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from acceld.markup import fenced
 from acceld.model import Attempt, Candidate, Kernel, Plan, Run, Status
 from acceld.report.scrub import scrubbed
 from acceld.store.reads.records import AnsweredCall
@@ -101,7 +102,7 @@ def answer(candidate: Candidate) -> str:
 
 
 def _fenced(kernel: Kernel) -> str:
-    return f"```{'c' if kernel.api == 'c' else 'python'}\n{kernel.text.rstrip()}\n```"
+    return fenced(kernel.text, "c" if kernel.api == "c" else "python")
 
 
 def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | None, float]]:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+from acceld.home import Home
 from acceld.model import (
     Attempt,
     Candidate,
@@ -218,7 +219,6 @@ async def fill(database: Path, runs: int = 1) -> None:
 
 def state_with_runs(parent: Path, runs: int = 1) -> Path:
     """Return a state folder in ``parent`` with finished runs."""
-    folder = parent / ".acceld"
-    folder.mkdir(parents=True, mode=0o700)
+    folder = Home(parent / ".acceld").prepare()
     asyncio.run(fill(folder / "acceld.db", runs))
     return folder

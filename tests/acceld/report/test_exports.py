@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
+from acceld.cli.connect import reading
 from acceld.cli.main import main
 from acceld.model import FLASHINFER_STATUS
+from acceld.report.facts import gather
 from acceld.report.imports import flashinfer
+from acceld.report.markdown import markdown
+from acceld.report.page import page
 from acceld.report.scrub import scrubbed
 from tests.store.records import state_with_runs
 
@@ -142,3 +148,30 @@ def test_cases_of_nkibench_become_workloads(tmp_path: Path) -> None:
 )
 def test_secrets_and_homes_do_not_leave(text: str, clean: str) -> None:
     assert scrubbed(text) == clean
+
+
+HOSTILE = "</details><script>alert(1)</script>"
+
+
+def hostile(value: Any) -> Any:
+    """Return an answer of the history in which every text is an attack, but for the words that acceld itself chooses."""
+    own = ("chip", "source", "kind", "state", "api", "method")
+    if isinstance(value, dict):
+        return {key: entry if key in own else hostile(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [hostile(entry) for entry in value]
+    return f"```\n{value}\n```\n{HOSTILE}" if isinstance(value, str) else value
+
+
+def test_no_text_of_a_run_becomes_markup_in_a_report(home: Path) -> None:
+    with reading(str(home)) as history:
+        facts = gather(lambda path, **parameters: hostile(history.get(path, **parameters)), 1)
+    failed = replace(facts, outcome={**facts.outcome, "best_latency_us": None})
+    assert HOSTILE in facts.best["text"] and facts.outcome["wins"]  # type: ignore[index]
+    for one in (facts, failed):
+        tokens = MarkdownIt("commonmark").enable("table").parse(markdown([one]))
+        raw = [token.content for token in tokens if token.type == "html_block"]
+        assert all(text.strip() in ("<details><summary>diff</summary>", "</details>") for text in raw)
+        inline = {inner.type for token in tokens for inner in token.children or ()}
+        assert inline <= {"text", "softbreak", "strong_open", "strong_close", "code_inline"}
+        assert "<script" not in page([one], "1")
