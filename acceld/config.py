@@ -90,7 +90,9 @@ class EvaluateConfig:
     max_instructions: int = _key(1_000_000, "instructions a program may have")
     queue_size: int = _key(64, "candidates of a run that may wait for evaluation; at that number no new attempt starts")
     sandbox: Literal["auto", "L4", "L3", "L2", "L1"] = _key("auto", "least isolation to accept", trusted=True)
-    cache_gib: float = _key(4.0, "disk for input data and references; those in use may exceed it")
+    cache_gib: float = _key(
+        1.0, "disk for input data and references in the user's cache, of all folders; those in use may exceed it"
+    )
     allow_unsandboxed: bool = _key(False, "run model-written code even if no isolation works", trusted=True)
     strict_legality: bool = _key(False, "refuse constructs that newer compilers refuse, such as block dimensions")
 

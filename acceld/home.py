@@ -23,9 +23,10 @@ from typing import Any
 
 from acceld import origins
 from acceld.errors import AcceldError, DaemonError, UsageError
-from acceld.private_files import private_folder, write_private
+from acceld.private_files import private_folder, user_folder, write_private
 
 FOLDER = ".acceld"
+DATASETS = "datasets"
 IGNORE = ".gitignore"
 SOCKET_LIMIT = 107
 """Limit in bytes on the path of a unix socket."""
@@ -75,13 +76,13 @@ class Home:
 
     @property
     def datasets(self) -> Path:
-        """Folder of inputs and references. Missing ones are made again."""
-        return self.path / "datasets"
+        """Folder of inputs and references, made private. Missing ones are made again."""
+        return data_folder(self.path)
 
     @property
     def made_again(self) -> tuple[Path, ...]:
-        """Folders whose contents can be made again: data sets, noise floors, compiled kernels."""
-        return self.datasets, self.path / "floors", self.path / "neuron"
+        """Folders in this one whose contents can be made again: noise floors, compiled kernels."""
+        return self.path / "floors", self.path / "neuron"
 
     def socket(self) -> Path:
         """Return the socket path for a new daemon of this folder: a short path in the user's runtime folder, which is
@@ -202,6 +203,19 @@ def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | Non
         if _is_ours(parent / FOLDER):
             return Home(parent / FOLDER)
     return Home(here / FOLDER)
+
+
+def data_folder(state: Path) -> Path:
+    """Return the folder of data sets, made private: one in the user's cache for all state folders.
+
+    It is in the state folder where the cache can not be used: it is on a network file system, whose locks can not be
+    trusted, or not this user's alone.
+    """
+    shared = user_folder("XDG_CACHE_HOME", ".cache") / DATASETS
+    with contextlib.suppress(OSError):  # the next line finds that it can not be used
+        shared.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    usable = file_system(shared) not in NETWORK_FILE_SYSTEMS and private_folder(shared) and os.access(shared, os.W_OK)
+    return shared if usable else state / DATASETS
 
 
 def _is_ours(folder: Path) -> bool:

@@ -58,5 +58,6 @@ def private_folder(folder: Path) -> bool:
 def user_folder(variable: str, default: str) -> Path:
     """Return acceld's folder in one of the user's base folders, such as ``XDG_STATE_HOME`` (default: below the home)."""
     given = os.environ.get(variable, "")
-    base = Path(given) if os.path.isabs(given) else Path("~").expanduser() / default
+    home = os.path.expanduser("~")
+    base = Path(given) if os.path.isabs(given) else Path(home if os.path.isabs(home) else "/nonexistent") / default
     return base / "acceld"

@@ -50,6 +50,10 @@ class Transaction:
             values = self._redacted(values, self._redact)
         return self.connection.execute(sql, values)
 
+    def redacted(self, text: str) -> str:
+        """Return a text as it is stored: without keys. The hash of a stored text is that of what is stored."""
+        return text if self._redact is None else self._redact(text)
+
     def insert(self, table: str, values: dict[str, Any]) -> int:
         """Insert one row and return its id."""
         columns = ", ".join(values)

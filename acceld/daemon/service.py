@@ -30,7 +30,7 @@ from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.events import DaemonStarted, DaemonStopped
-from acceld.home import Home
+from acceld.home import DATASETS, Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
 from acceld.model import Candidate, Gate, Run, RunState, Status
@@ -125,6 +125,9 @@ class Daemon:
         have ended.
         """
         free = (await asyncio.to_thread(shutil.disk_usage, self.home.path)).free
+        if self.home.path / DATASETS != await asyncio.to_thread(lambda: self.home.datasets):
+            # Releases before this one kept them there.
+            await asyncio.to_thread(datasets.trim, self.home.path / DATASETS, 0)
         reserve = RESERVE_BYTES if free > RESERVE_NEEDS_BYTES else 0
         redact = redactor(self._keys)
         self.store = await asyncio.to_thread(Store.open, self.home.database, reserve_bytes=reserve, redact=redact)

@@ -24,6 +24,7 @@ from acceld.store.writer import Transaction
 
 def keep_text(tx: Transaction, text: str) -> str:
     """Store a text once. Return its hash."""
+    text = tx.redacted(text)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     tx.execute("INSERT INTO texts (sha256, text) VALUES (?, ?) ON CONFLICT DO NOTHING", (digest, text_value(text)))
     return digest
@@ -31,6 +32,8 @@ def keep_text(tx: Transaction, text: str) -> str:
 
 def keep_source(tx: Transaction, kernel: Kernel) -> str:
     """Store a kernel's source once. Return its hash."""
+    closure = {name: tx.redacted(text) for name, text in kernel.closure.items()}
+    kernel = replace(kernel, text=tx.redacted(kernel.text), closure=closure)
     digest = kernel.sha256
     if tx.one("SELECT 1 FROM sources WHERE sha256 = ?", (digest,)) is None:
         tx.insert(

@@ -109,30 +109,28 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle, ready: Callab
     started = time.process_time()
     seed, variant = raw["seed"], raw["variant"]
     dtypes, pieces = [output.dtype for output in workload.outputs], pieces_of(workload, variant, seed)
-    with datasets.writing(Path(raw["folder"]), Path(raw["partial"])) as writer:
-        arguments = workload.arguments
-        inputs = inputs_of(
-            workload, seed, variant, lambda at: writer.room(at, arguments[at].shape, arguments[at].dtype)
-        )
-        writer.inputs(kernel_inputs(workload, inputs))
-        seconds = time.process_time() - started
-        ready()
-        if is_banded(variant) or raw["closely"]:
-            found = _whole(workload, raw, oracle, inputs, writer)
-        else:
-            blocks = row_blocks(workload)
-            samples = _samples(workload, variant, blocks, seed) if raw["floors"] is None else {}
-            found = ByRows(workload, variant, oracle, inputs, blocks).write(writer, samples)
-        if isinstance(found, str):
-            return {"refused": found}
-        record = {"seed": seed, "variant": variant, "floors": raw["floors"] or [one.plain() for one in found.floors]}
-        record |= {
-            "seconds": seconds + found.seconds,
-            "squares": found.squares,
-            "pieces": [piece.plain() for piece in pieces],
-            "least": raw["least"],
-        }
-        writer.finish(zip((output.shape for output in workload.outputs), dtypes, strict=True), record)
+    writer = datasets.Writer(Path(raw["folder"]))
+    arguments = workload.arguments
+    inputs = inputs_of(workload, seed, variant, lambda at: writer.room(at, arguments[at].shape, arguments[at].dtype))
+    writer.inputs(kernel_inputs(workload, inputs))
+    seconds = time.process_time() - started
+    ready()
+    if is_banded(variant) or raw["closely"]:
+        found = _whole(workload, raw, oracle, inputs, writer)
+    else:
+        blocks = row_blocks(workload)
+        samples = _samples(workload, variant, blocks, seed) if raw["floors"] is None else {}
+        found = ByRows(workload, variant, oracle, inputs, blocks).write(writer, samples)
+    if isinstance(found, str):
+        return {"refused": found}
+    record = {"seed": seed, "variant": variant, "floors": raw["floors"] or [one.plain() for one in found.floors]}
+    record |= {
+        "seconds": seconds + found.seconds,
+        "squares": found.squares,
+        "pieces": [piece.plain() for piece in pieces],
+        "least": raw["least"],
+    }
+    writer.finish(zip((output.shape for output in workload.outputs), dtypes, strict=True), record)
     return {}
 
 

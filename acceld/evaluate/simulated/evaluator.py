@@ -75,9 +75,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
 
     async def open(self, report: SandboxReport) -> None:
         """Start the child processes."""
-        folder = self._folder / "datasets"
         children = Children(
-            self._config, folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote
+            self._config, self._folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote
         )
         timer = Timer(self._config, children, calibration.read(self._folder))
         checker = Checker(

@@ -227,15 +227,22 @@ async def test_a_server_that_stops_leaves_the_socket_of_the_next_one(home: Home)
         assert (await client.get("/v1/status"))["state"] == "running"  # over a new connection
 
 
-async def test_the_state_counts_data_sets(home: Home) -> None:
+async def test_the_state_counts_data_sets(
+    home: Home, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    former = home.path / "datasets" / "of an older release"
+    await asyncio.to_thread(former.mkdir, parents=True)
+    await asyncio.to_thread((former / "input0.bin").write_bytes, bytes(4096))
     folder = home.datasets / "one"
     await asyncio.to_thread(folder.mkdir, parents=True)
     await asyncio.to_thread((folder / "input0.bin").write_bytes, bytes(4096))
     async with serving(home) as (_, client):
         reported = await client.get("/v1/status")
         assert reported["storage"]["data_bytes"] == 4096
-        assert reported["storage"]["data_cap_bytes"] == 4 << 30
-        assert any("4.0 KiB of 4.0 GiB" in line for line in lines(reported))
+        assert reported["storage"]["data_cap_bytes"] == 1 << 30
+        assert not await asyncio.to_thread(former.exists)
+        assert any("4.0 KiB of 1.0 GiB" in line for line in lines(reported))
 
 
 async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(home: Home) -> None:
