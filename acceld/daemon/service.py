@@ -50,7 +50,7 @@ from acceld.store.connection import JOURNAL_LIMIT_BYTES
 from acceld.store.database import Store
 from acceld.store.maintenance import size_bytes
 from acceld.store.reads import listing
-from acceld.store.reads.records import load_candidate, load_run
+from acceld.store.reads.records import load_candidate, load_run, run_state
 from acceld.targets import SIMULATOR
 from acceld.watch.apply import apply, check_drop_in
 from acceld.watch.settings import Finding
@@ -159,7 +159,7 @@ class Daemon:
                 await asyncio.to_thread(self._listening)
                 await self._stored(self._greet())
                 for run in unfinished:
-                    if (await self.store.read(load_run, run)).state is not RunState.PAUSED:
+                    if await self.store.read(run_state, run) is not RunState.PAUSED:
                         await self._runs.take_up(run)
                 watching = tasks.create_task(_guarded("watching the state folder", self._watch))
                 self._hooks = self._start_hooks()

@@ -76,6 +76,14 @@ def load_run(connection: sqlite3.Connection, run: int) -> Run:
     return rows.run_of(row, _root(connection, row))
 
 
+def run_state(connection: sqlite3.Connection, run: int) -> RunState:
+    """Return the state of one run. StoreError if there is none."""
+    row = connection.execute("SELECT state FROM runs WHERE id = ?", (run,)).fetchone()
+    if row is None:
+        raise unknown("run", run)
+    return RunState(row["state"])
+
+
 def load_runs(
     connection: sqlite3.Connection,
     states: Sequence[RunState] = (),

@@ -20,8 +20,10 @@ from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.events import CandidateEvaluated, InsightChanged, RunStateChanged
 from acceld.home import Home
 from acceld.http.client import HttpClient
+from acceld.model import Kernel, RunSpec, RunState, SearchParameters
 from acceld.store.changes.insights import write_insight
-from acceld.store.changes.runs import write_notice
+from acceld.store.changes.runs import create_run, set_run_state, write_notice
+from acceld.store.database import Store
 from tests.acceld.daemon.conftest import serving
 from tests.store import records
 
@@ -323,6 +325,23 @@ async def test_sql_reads_within_its_time_and_writes_nothing(home: Home) -> None:
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
         with pytest.raises(AcceldError, match=r"longer than 0\.2 s"):
             await client.send("POST", "/v1/query", {"sql": endless, "time_limit_s": 0.2})
+
+
+async def test_a_run_whose_kernel_was_changed_in_the_file_fails_and_the_others_go_on(home: Home) -> None:
+    async def fill() -> None:
+        store = await asyncio.to_thread(Store.open, home.database)
+        for number in (1, 2):
+            root = Kernel(f"latency 5{number}", "nki_legacy")
+            spec = RunSpec(workload="silu", root=root, search=SearchParameters(iterations=1, patience=0))
+            await store.change(set_run_state, (await store.change(create_run, spec)).id, RunState.RUNNING)
+        await store.change(lambda tx: tx.execute("UPDATE texts SET text = 'latency 1' WHERE text = 'latency 51'"))
+        await store.close()
+
+    await fill()
+    async with serving(home) as (_, client):
+        changed, other = await ended(client, 1), await ended(client, 2)
+        assert (changed["state"], other["state"]) == ("failed", "finished")
+        assert "not the one that was evaluated" in changed["message"]
 
 
 async def test_a_key_that_turns_up_in_texts_is_stored_nowhere(home: Home) -> None:
