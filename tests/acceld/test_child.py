@@ -96,10 +96,12 @@ class Served:
 web_server.GuardedServer = Served
 web_server.serve(str(home.path), 1, None)
 
-unit = dict(line.split("=", 1) for line in service.unit(home).splitlines() if "=" in line)
-given = unit["Environment"].split("=", 1)
+unit = [line.split("=", 1) for line in service.unit(home).splitlines() if "=" in line]
+given = dict(value.split("=", 1) for name, value in unit if name == "Environment")
+assert {"PYTHONPATH", "XDG_STATE_HOME"} <= given.keys()
+unit = dict(unit)
 words = shlex.split(unit["ExecStart"])
-ended = subprocess.run([*words[:4], "--help"], cwd=unit["WorkingDirectory"], env={given[0]: given[1]}, capture_output=True)
+ended = subprocess.run([*words[:4], "--help"], cwd=unit["WorkingDirectory"], env=given, capture_output=True)
 assert b"usage" in ended.stdout, ended.stderr
 
 (here / "reference.py").write_text("import numpy as np\\ndef get_inputs(): return [np.ones(4)]\\ndef forward(x): return x\\n")

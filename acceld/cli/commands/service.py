@@ -15,6 +15,8 @@ from acceld.cli.output import answer, say
 from acceld.errors import UsageError
 from acceld.home import Home, find_home
 
+KEPT = (PATH, "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
+"""Variables that the service gets as they are now: where acceld is installed, and what it trusts and keeps."""
 UNIT = """\
 [Unit]
 Description=acceld for {home}
@@ -23,7 +25,7 @@ After=default.target
 [Service]
 Type=simple
 WorkingDirectory={folder}
-{path}ExecStart={start}
+{environment}ExecStart={start}
 Restart=on-failure
 RestartSec=5
 TimeoutStopSec=90
@@ -77,12 +79,12 @@ def unit_path(home: Home) -> Path:
 def unit(home: Home) -> str:
     """Return the text of the unit file."""
     start = child("acceld", "start", "--foreground", "--home", str(home.path))
-    path = start.environment.get(PATH, "")
-    for text in (*start.command, path):
+    kept = {name: start.environment[name] for name in KEPT if start.environment.get(name)}
+    for text in (*start.command, *kept.values()):
         if any(c in text for c in "\n\"'%\\ "):
             raise UsageError(f"systemd can not take the path {text!r}", hint="use a path without spaces and quotes")
-    line = f"Environment={PATH}={path}\n" if path else ""
-    return UNIT.format(home=home.path, folder=home.path.parent, start=" ".join(start.command), path=line)
+    lines = "".join(f"Environment={name}={value}\n" for name, value in kept.items())
+    return UNIT.format(home=home.path, folder=home.path.parent, start=" ".join(start.command), environment=lines)
 
 
 def systemctl(*words: str) -> bool:
