@@ -77,7 +77,7 @@ class Home:
     @property
     def datasets(self) -> Path:
         """Folder of inputs and references, made private. Missing ones are made again."""
-        return data_folder(self.path)
+        return dataset_folder(self.path)
 
     @property
     def made_again(self) -> tuple[Path, ...]:
@@ -205,7 +205,7 @@ def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | Non
     return Home(here / FOLDER)
 
 
-def data_folder(state: Path) -> Path:
+def dataset_folder(state: Path) -> Path:
     """Return the folder of data sets, made private: one in the user's cache for all state folders.
 
     It is in the state folder where the cache can not be used: it is on a network file system, whose locks can not be

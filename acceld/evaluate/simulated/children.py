@@ -40,7 +40,7 @@ from acceld.evaluate.sandbox.process import Outcome, SandboxError, Zygote
 from acceld.evaluate.sandbox.reply import Reply
 from acceld.evaluate.simulated.beside import Beside
 from acceld.evaluate.simulated.tracer_modules import ALWAYS, FRONT_ENDS, tracer_modules
-from acceld.home import data_folder
+from acceld.home import dataset_folder
 from acceld.model import Failure, Kernel, Status
 from acceld.workloads import Arguments, ArraySpec, Precision, Workload
 
@@ -132,7 +132,7 @@ class Children:
     ) -> None:
         self._floors = floors or Floors(state_folder / "floors")
         self._config = config
-        self._root = data_folder(state_folder)
+        self._root = dataset_folder(state_folder)
         self._zygote = zygote or Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
         self._reading = Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
         """Zygote for second traces, started with the first of them. Its hashes of strings and its addresses differ from

@@ -21,7 +21,7 @@ from acceld.evaluate.correctness import datasets
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.evaluate.simulated.children import Children, _disk_bytes
-from acceld.home import data_folder
+from acceld.home import dataset_folder
 from acceld.workloads import load_workload
 from tests.acceld.evaluate.test_evaluator import CONFIG, WORKLOADS
 
@@ -90,7 +90,7 @@ async def test_the_cap_holds_before_a_set_is_written_and_after_the_judge_stopped
 ) -> None:
     found = load_workload(WORKLOADS / "st_matmul")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    root, one = data_folder(tmp_path), _disk_bytes(found)
+    root, one = dataset_folder(tmp_path), _disk_bytes(found)
     cap_bytes = 3 * one + 64 * KIB  # the records beside the arrays take a little
     before: list[int] = []
     make = Children._make
@@ -120,10 +120,10 @@ async def test_the_cap_holds_before_a_set_is_written_and_after_the_judge_stopped
 
 def test_all_state_folders_of_a_user_share_one_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    shared = data_folder(tmp_path / "one")
-    assert shared == data_folder(tmp_path / "other") == tmp_path / "cache" / "acceld" / "datasets"
+    shared = dataset_folder(tmp_path / "one")
+    assert shared == dataset_folder(tmp_path / "other") == tmp_path / "cache" / "acceld" / "datasets"
     shared.chmod(0o777)
-    assert data_folder(tmp_path / "one").stat().st_mode & 0o777 == 0o700
+    assert dataset_folder(tmp_path / "one").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("why", ["a link", "a file", "no folder can be made", "a network file system"])
@@ -142,7 +142,7 @@ def test_a_cache_that_can_not_be_used_leaves_data_sets_in_the_state_folder(
         monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
     else:
         monkeypatch.setattr(home, "file_system", lambda path: "nfs4")
-    assert data_folder(tmp_path / "state") == tmp_path / "state" / "datasets"
+    assert dataset_folder(tmp_path / "state") == tmp_path / "state" / "datasets"
 
 
 def _shorter(folder: Path) -> None:
@@ -247,7 +247,7 @@ async def test_a_reference_can_write_into_its_own_data_set_alone(
     if level < Level.L2:
         pytest.skip("nothing confines a reference below L2")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    victim = written(data_folder(tmp_path), "victim")
+    victim = written(dataset_folder(tmp_path), "victim")
     shutil.copytree(WORKLOADS / "st_matmul", tmp_path / "workload")
     with (tmp_path / "workload" / "reference.py").open("a") as file:
         file.write(
