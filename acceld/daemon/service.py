@@ -34,6 +34,7 @@ from acceld.home import Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
 from acceld.model import Candidate, Gate, Run, RunState, Status
+from acceld.search.control import LASTING, REFUSED, RunControl
 from acceld.search.teacher import withdraw
 from acceld.store.changes.insights import change_insight
 from acceld.store.changes.runs import (
@@ -43,6 +44,7 @@ from acceld.store.changes.runs import (
     settle_steering,
     write_event,
     write_notice,
+    write_steered,
     write_steering,
 )
 from acceld.store.changes.tree import keep_evaluation, write_evaluation
@@ -359,16 +361,41 @@ class Daemon:
         """Steer a run, and return a message about the action."""
         self._touch()
         steering.check(action, arguments)
-        await self.store.read(load_run, run)
-        if "candidate" in arguments and (await self.store.read(load_candidate, arguments["candidate"])).run != run:
-            raise UsageError(f"c{arguments['candidate']} is not a candidate of r{run}")
+        record = await self.store.read(load_run, run)
+        candidate = None
+        if "candidate" in arguments:
+            candidate = await self.store.read(load_candidate, arguments["candidate"])
+            if candidate.run != run:
+                raise UsageError(f"c{candidate.id} is not a candidate of r{run}")
+        if action in LASTING:
+            return await self._steer(record, candidate, action, arguments, by)
         entry = await self.store.change(write_steering, run, action, arguments, by)
         try:
             result = await self._do(run, action, arguments, by)
         except AcceldError as error:
-            await self.store.change(settle_steering, entry, f"refused: {error.message}")
+            await self.store.change(settle_steering, entry, f"{REFUSED}{error.message}")
             raise
         await self.store.change(settle_steering, entry, result)
+        return result
+
+    async def _steer(
+        self, record: Run, candidate: Candidate | None, action: str, arguments: Mapping[str, Any], by: str
+    ) -> str:
+        """Change what a run decides from now on."""
+        run = record.id
+        try:
+            steering.refuse_idle(action, record.spec, candidate)
+            control = self._runs.control(run)
+            if control is None and action != "budget":
+                raise ConflictError(f"r{run} is not active", hint="Start another: acceld optimize.")
+        except AcceldError as error:
+            await self.store.change(write_steered, run, action, arguments, by, f"{REFUSED}{error.message}")
+            raise
+        result = (control or RunControl()).steer(action, arguments)
+        if action == "budget" and self._parts.set_budget is not None:
+            self._parts.set_budget(run, float(arguments["usd"]))
+        # no await between the change and this submission: decisions are submitted to the same queue (search/control.py)
+        await self.store.change(write_steered, run, action, arguments, by, result)
         return result
 
     async def _do(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
@@ -385,20 +412,13 @@ class Daemon:
                 candidate = arguments.get("candidate")
                 await self.store.change(add_note, f"c{candidate}" if candidate else f"r{run}", arguments["text"], by)
                 return "noted"
-            case "budget":
-                if self._parts.set_budget is not None:
-                    self._parts.set_budget(run, float(arguments["usd"]))
-                return f"the cap is {arguments['usd']:g} USD"
             case "remeasure":
                 what = f"measuring c{arguments['candidate']} again"
                 self._tasks.create_task(_guarded(what, self._remeasure, run, arguments["candidate"]))
                 return f"measuring c{arguments['candidate']} again"
             case "apply":
                 return await self._apply(run, Path(arguments["path"]), arguments["expected_sha256"])
-        control = self._runs.control(run)
-        if control is None:
-            raise ConflictError(f"r{run} is not active", hint="Start another: acceld optimize.")
-        return steering.apply(control, action, arguments)
+        raise AssertionError(f"no action {action}")
 
     async def _remeasure(self, run: int, number: int) -> None:
         if number in self._remeasuring:
