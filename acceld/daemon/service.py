@@ -22,14 +22,14 @@ from acceld.config import Config
 from acceld.daemon import interruption, outside, specs, steering
 from acceld.daemon.hooks import run_hooks
 from acceld.daemon.parts import FleetControl, Parts, PartsMaker
-from acceld.daemon.reload import follow_settings
+from acceld.daemon.reload import STAGE, follow_settings
 from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
 from acceld.daemon.telemetry import export
 from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.interface import EvaluationRequest, Priority
-from acceld.events import DaemonStarted, DaemonStopped
+from acceld.events import DaemonStarted, DaemonStopped, Watch
 from acceld.home import Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
@@ -55,7 +55,7 @@ from acceld.store.reads import listing
 from acceld.store.reads.records import load_candidate, load_run
 from acceld.targets import SIMULATOR
 from acceld.watch.apply import apply, check_drop_in
-from acceld.watch.settings import Finding
+from acceld.watch.settings import Finding, SettingsFiles, digests
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,8 +91,9 @@ class Daemon:
         idle_exit_s: float | None = None,
         folder: Path | None = None,
         configured: Collection[str] = (),
+        files: Collection[Path] = (),
     ) -> None:
-        """Prepare the daemon. ``configured`` are the dotted keys that the configuration sets.
+        """Prepare the daemon. ``configured`` are the dotted keys that the configuration sets, in ``files``.
 
         ``folder`` is the one whose acceld.toml is looked up. If it is given, saves of the settings are followed.
         """
@@ -103,7 +104,7 @@ class Daemon:
         self._keys = dict(keys or {})
         self._listening = listening
         self._idle_exit_s = idle_exit_s
-        self._folder = folder
+        self._settings = None if folder is None else SettingsFiles(folder, config, tuple(files))
         self._started_at = time.time()
         self._started = time.monotonic()
         self._state = "starting"
@@ -169,9 +170,9 @@ class Daemon:
                 exporting = tasks.create_task(
                     _guarded("telemetry", export, self.store, self._config.telemetry, statistics)
                 )
-                if self._folder is not None:
+                if self._settings is not None:
                     following = _guarded(
-                        "following the settings", follow_settings, self._folder, self._config, self.store, self._take
+                        "following the settings", follow_settings, self._settings, self.store, self._take
                     )
                     self._following = tasks.create_task(following)
                 self._state = "running"
@@ -300,6 +301,7 @@ class Daemon:
                 "data_cap_bytes": self._config.evaluate.cache_bytes,
             }
         )
+        statistics = self._parts.evaluator.statistics()
         return {
             "version": VERSION,
             "pid": os.getpid(),
@@ -310,8 +312,9 @@ class Daemon:
             "clients": self._clients,
             "runs": {state.value: counts.get(state.value, 0) for state in RunState},
             "active": active,
-            "queue": self._parts.evaluator.statistics(),
+            "queue": statistics,
             "storage": storage | {"waiting": writer.waiting(), "degraded": writer.degraded},
+            "waits_for": [text for text in (writer.degraded, *_waits(statistics)) if text],
             "cost_usd": (await self.store.read(listing.costs))["cost_usd"],
             "last_seq": self.store.hub.last_seq,
         }
@@ -351,11 +354,26 @@ class Daemon:
         if self._state == "stopping":
             raise ConflictError("the daemon is stopping")
         self._touch()
-        wanted = await asyncio.to_thread(specs.run_spec, spec, self._config, self._configured)
+        asked = {key: value for key, value in spec.items() if key != "settings"}
+        await self._read_settings()
+        wanted = await asyncio.to_thread(specs.run_spec, asked, self._config, self._configured)
+        if "settings" in spec and self._settings is not None:
+            specs.refuse_other_settings(spec["settings"], digests(self._config, wanted), self._settings.read)
         await self._parts.check(wanted)
         run = await self.store.change(create_run, wanted)
         await self._runs.take_up(run.id)
         return run.id
+
+    async def _read_settings(self) -> None:
+        """Take over what was saved or trusted a moment ago, which may not have been noticed yet."""
+        if self._settings is None:
+            return
+        used = self._settings.settings
+        path = self._settings.read[-1] if self._settings.read else self.home.path
+        found = await asyncio.to_thread(self._settings.configuration, path)
+        if found.good and self._settings.settings != used:
+            self._take(found)
+            await self.store.change(write_event, Watch(str(found.path), STAGE, found.text, True))
 
     async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
         """Steer a run, and return a message about the action."""
@@ -525,6 +543,12 @@ class Daemon:
     def touched(self) -> None:
         """Record that a request came."""
         self._touch()
+
+
+def _waits(statistics: Mapping[str, Any]) -> list[str]:
+    """Return what the evaluators wait for, in words."""
+    own: list[Any] = [statistics.get("waits_for"), *map(_waits, (statistics.get("backends") or {}).values())]
+    return [text for one in own for text in ([one] if isinstance(one, str) else one or []) if text]
 
 
 def _inode(folder: Path) -> int | None:

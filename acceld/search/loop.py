@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from acceld.errors import BudgetError
@@ -266,7 +266,7 @@ class Search:
 
     async def _iterate(self) -> None:
         """Run one iteration with its selection and teaching."""
-        store, run = self.parts.store, self.run_record
+        run = self.run_record
         self._parents = parents = self._parents or await self._start_iteration()
         self._allowance = self._allowed(len(parents))
         self._begun = asyncio.Semaphore(self.parts.ahead + int(str(self.parts.evaluator.statistics().get("slots", 0))))

@@ -187,9 +187,7 @@ def settle_steering(tx: Transaction, steering: int, result: str) -> None:
     tx.event(Steered(action=row["action"], by=row["by"], result=result, arguments=arguments), row["run"])
 
 
-def write_steered(
-    tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], by: str, result: str
-) -> None:
+def write_steered(tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], by: str, result: str) -> None:
     """Store a person's request to a run together with its result, and publish the event."""
     settle_steering(tx, write_steering(tx, run, action, arguments, by), result)
 

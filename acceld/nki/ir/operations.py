@@ -198,7 +198,7 @@ OPS: dict[str, Operation] = {
         "dst", "src:tile", engines="VSG", traits="whole elementwise in_place packed",
     ),
     "copy_predicated": _op(
-        "dst[p] = src[p], or src if it is a number, where predicate (not) holds",
+        "dst[p] = src[p] where predicate (not) holds",
         "dst", "src predicate:tile", attrs="reverse", engines="VG", traits="elementwise",
     ),
     "bitcast": _op(

@@ -106,7 +106,9 @@ def test_answers_with_and_without_a_daemon_are_equal(history: Path, capsys: pyte
     lines = [words for some in SAME.values() for words in some]
     without = {words: answered(history, words, capsys) for words in lines}
     assert main(["start"]) == 0
-    differing = {words: (found, was) for words, was in without.items() if (found := answered(history, words, capsys)) != was}
+    differing = {
+        words: (found, was) for words, was in without.items() if (found := answered(history, words, capsys)) != was
+    }
     assert differing == {}
     assert {words: found for words, found in without.items() if found[0] != 0} == {}
 

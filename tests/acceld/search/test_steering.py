@@ -1,4 +1,4 @@
-"""What people ask of a run while it works is followed by the next decision, and the replay decides the same."""
+"""Actions of people on a run that works: the next decision follows them, and the replay decides the same."""
 
 from __future__ import annotations
 
@@ -46,7 +46,12 @@ class Interrupted(ScriptedEvaluator):
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         found = await super().evaluate(request)
-        if self.actions and request.gate is self.actions[0][0] and request.candidate and " attempt" in request.kernel.text:
+        if (
+            self.actions
+            and request.gate is self.actions[0][0]
+            and request.candidate
+            and " attempt" in request.kernel.text
+        ):
             _, action = self.actions.pop(0)
             self.asked.append(request.candidate)
             await ask(self.store, self.run, self.control, action, candidate=request.candidate)
@@ -101,17 +106,14 @@ async def test_a_run_whose_every_candidate_is_vetoed_goes_on_from_its_baseline(
     store: Store, search_for: SearchMaker, tmp_path: Path
 ) -> None:
     run, control = await new_run(store, iterations=2, patience=0), RunControl()
-    record = None
 
     class Vetoing(ListedProposer):
         async def plan(self, request: PlanRequest) -> Plan | None:
-            nonlocal record
-            record = record or await store.read(load_run, run.id)
-            await ask(store, run, control, "veto", candidate=record.baseline)
+            await ask(store, run, control, "veto", candidate=request.parent.id)
             return None
 
     assert await search_for(run, ScriptedEvaluator(), Vetoing([]), control).run() is RunState.FINISHED
-    assert record is not None and await beams(store, run) == [(record.baseline,)]
+    assert await beams(store, run) == [((await store.read(load_run, run.id)).baseline,)]
     assert again(tmp_path / "acceld.db", run.id) == []
 
 
@@ -121,10 +123,12 @@ async def test_actions_at_any_moment_are_followed_and_replay(
 ) -> None:
     for seed in range(3):
         run, control = await new_run(store, iterations=3, patience=0, strategy=strategy), RunControl()
-        draw, going = random.Random(seed), True
+        draw, over = random.Random(seed), asyncio.Event()
 
-        async def steer(run: Run = run, control: RunControl = control, draw: random.Random = draw) -> None:
-            while going:
+        async def steer(
+            run: Run = run, control: RunControl = control, draw: random.Random = draw, over: asyncio.Event = over
+        ) -> None:
+            while not over.is_set():
                 known = [one.id for one in await store.read(load_candidates, run.id)]
                 if known and not control.ended:
                     action = draw.choice(["pin", "veto", "unpin", "unveto", "veto", "branch"])
@@ -133,7 +137,7 @@ async def test_actions_at_any_moment_are_followed_and_replay(
 
         steering = asyncio.create_task(steer())
         await search_for(run, ScriptedEvaluator(seed, 0.004), ListedProposer(FACTORS), control).run()
-        going = False
+        over.set()
         await steering
         assert again(tmp_path / "acceld.db", run.id) == []
         await follow_vetoes(store, run)

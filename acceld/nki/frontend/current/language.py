@@ -242,9 +242,7 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
         "tile_size": language.TileSize(chip_spec(chip)),
         "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
     }
-    plain = {
-        name: answered("nl", value) if inspect.isfunction(value) else value for name, value in own.items()
-    }
+    plain = {name: answered("nl", value) if inspect.isfunction(value) else value for name, value in own.items()}
     return {**wrappers(), **types, **plain}
 
 

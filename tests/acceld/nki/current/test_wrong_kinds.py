@@ -22,7 +22,11 @@ from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.verify.verifier import verify
 from tests.acceld.nki.current.test_arguments import X, ran, traced
 
-NAMESPACES = {"nki.isa": isa.namespace(), "nki.language": language.namespace(), "nki.collectives": collectives.namespace()}
+NAMESPACES = {
+    "nki.isa": isa.namespace(),
+    "nki.language": language.namespace(),
+    "nki.collectives": collectives.namespace(),
+}
 FUNCTIONS = [
     (module, name)
     for module, functions in surface().items()
@@ -64,7 +68,9 @@ def test_arguments_of_a_wrong_kind_are_answered_by_the_call(
     def probe(held: dict[str, object]) -> None:
         nonlocal tried
         for way in ways(function):
-            given = {key: held.get(value[1:-1], value) if isinstance(value, str) else value for key, value in way.items()}
+            given = {
+                key: held.get(value[1:-1], value) if isinstance(value, str) else value for key, value in way.items()
+            }
             if current().broken is not None:  # a loop was left by an error: every later call repeats that one
                 return
             tried += 1
@@ -85,7 +91,9 @@ def test_arguments_of_a_wrong_kind_are_answered_by_the_call(
     assert raw == []
 
 
-@pytest.mark.parametrize("asked", ["register < 5", "5 >= register", "register == 3", "register != 3", "register / 2", "~register"])
+@pytest.mark.parametrize(
+    "asked", ["register < 5", "5 >= register", "register == 3", "register != 3", "register / 2", "~register"]
+)
 def test_a_register_is_not_compared_while_tracing(asked: str) -> None:
     with pytest.raises(LegalityError, match="of a register, whose value is not known while tracing") as caught:
         traced(f"register = nisa.register_alloc(3)\nheld = {asked}")
