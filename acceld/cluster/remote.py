@@ -72,15 +72,9 @@ class RayHosts:
         self._failed = 0
 
     async def start(self) -> None:
-        """Connect. DeviceError if Ray is missing or the cluster can not be reached."""
+        """Check that Ray is installed. DeviceError if it is not. :meth:`found` connects."""
         if find_spec("ray") is None:
             raise DeviceError("devices.cluster needs Ray", hint="pip install 'acceld[cluster]'")
-        self._bridge = bridge = _Bridge(self._address, self._setup)
-        try:
-            await bridge.start()
-        except HostLostError as lost:
-            await self.close()
-            raise DeviceError(f"the Ray cluster {self._address} can not be reached: {lost}") from lost
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
         """Return the hosts. A child that has ended, or lost the cluster, is replaced."""
@@ -88,7 +82,11 @@ class RayHosts:
             await self.close()
             self._failed = 0
             self._bridge = _Bridge(self._address, self._setup)
-            await self._bridge.start()
+            try:
+                await self._bridge.start()
+            except HostLostError as lost:
+                await self.close()
+                raise HostLostError(f"the Ray cluster {self._address} can not be reached: {lost}") from lost
         bridge = self._bridge
         try:
             names = await asyncio.wait_for(bridge.call("found", wanted), _LOOK_S)

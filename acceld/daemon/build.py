@@ -49,7 +49,7 @@ from acceld.store.changes.calls import spent_by_role
 from acceld.store.changes.runs import keep_host, register_workload, write_event, write_notice
 from acceld.store.changes.tree import mark_started
 from acceld.store.database import Store
-from acceld.store.reads.records import load_candidates, load_plans, past_steering, priced_calls, spent_usd
+from acceld.store.reads.records import load_candidates, load_plans, priced_calls, spent_usd
 from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, every_shape, load_workload, workload
@@ -102,7 +102,7 @@ class Builder:
             make_search=self.search,
             close=self.close,
             reload=self.reload,
-            set_budget=self.budget.open_run,
+            set_budget=self.budget.change_run,
             check=self.check,
             fleet=fleet,
         )
@@ -182,11 +182,10 @@ class Builder:
         parameters = spec.search
         proposer = await asyncio.to_thread(self._proposer, spec, found, run.id)
         self._equip(proposer, run)
-        cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
-        for wish in await self._store.read(past_steering, run.id):
-            cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap
-        self.budget.open_run(run.id, cap, await self._store.read(spent_usd, run.id, settled=True))
+        spent = await self._store.read(spent_usd, run.id, settled=True)
         fixing_usd = (await self._store.read(spent_by_role, run.id)).get("fixer", 0.0)
+        caps = (control.budget_usd, parameters.budget_usd, self._config.budget.run_usd)
+        self.budget.open_run(run.id, next((cap for cap in caps if cap is not None), None), spent)
         self.budget.open_role(run.id, "fixer", parameters.fixer_usd, fixing_usd)
         teacher = None
         if parameters.memory not in ("off", "") and proposer.abilities.teaches:

@@ -86,6 +86,7 @@ def serve(
             idle_exit_s=idle_exit_s,
             folder=folder,
             configured=frozenset(resolved.origins),
+            files=resolved.files,
         )
         asyncio.run(_serve(daemon, ready_fd))
         return 0

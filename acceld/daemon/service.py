@@ -22,18 +22,19 @@ from acceld.config import Config
 from acceld.daemon import interruption, outside, specs, steering
 from acceld.daemon.hooks import run_hooks
 from acceld.daemon.parts import FleetControl, Parts, PartsMaker
-from acceld.daemon.reload import follow_settings
+from acceld.daemon.reload import STAGE, follow_settings
 from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
 from acceld.daemon.telemetry import export
 from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.interface import EvaluationRequest, Priority
-from acceld.events import DaemonStarted, DaemonStopped
+from acceld.events import DaemonStarted, DaemonStopped, Watch
 from acceld.home import DATASETS, Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
 from acceld.model import Candidate, Gate, Run, RunState, Status
+from acceld.search.control import LASTING, REFUSED, RunControl
 from acceld.search.teacher import withdraw
 from acceld.store.changes.insights import change_insight
 from acceld.store.changes.runs import (
@@ -43,6 +44,7 @@ from acceld.store.changes.runs import (
     settle_steering,
     write_event,
     write_notice,
+    write_steered,
     write_steering,
 )
 from acceld.store.changes.tree import keep_evaluation, write_evaluation
@@ -53,7 +55,7 @@ from acceld.store.reads import listing
 from acceld.store.reads.records import load_candidate, load_run, run_state
 from acceld.targets import SIMULATOR
 from acceld.watch.apply import apply, check_drop_in
-from acceld.watch.settings import Finding
+from acceld.watch.settings import Finding, SettingsFiles, digests
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,8 +91,9 @@ class Daemon:
         idle_exit_s: float | None = None,
         folder: Path | None = None,
         configured: Collection[str] = (),
+        files: Collection[Path] = (),
     ) -> None:
-        """Prepare the daemon. ``configured`` are the dotted keys that the configuration sets.
+        """Prepare the daemon. ``configured`` are the dotted keys that the configuration sets, in ``files``.
 
         ``folder`` is the one whose acceld.toml is looked up. If it is given, saves of the settings are followed.
         """
@@ -101,7 +104,7 @@ class Daemon:
         self._keys = dict(keys or {})
         self._listening = listening
         self._idle_exit_s = idle_exit_s
-        self._folder = folder
+        self._settings = None if folder is None else SettingsFiles(folder, config, tuple(files))
         self._started_at = time.time()
         self._started = time.monotonic()
         self._state = "starting"
@@ -170,9 +173,9 @@ class Daemon:
                 exporting = tasks.create_task(
                     _guarded("telemetry", export, self.store, self._config.telemetry, statistics)
                 )
-                if self._folder is not None:
+                if self._settings is not None:
                     following = _guarded(
-                        "following the settings", follow_settings, self._folder, self._config, self.store, self._take
+                        "following the settings", follow_settings, self._settings, self.store, self._take
                     )
                     self._following = tasks.create_task(following)
                 self._state = "running"
@@ -301,6 +304,7 @@ class Daemon:
                 "data_cap_bytes": self._config.evaluate.cache_bytes,
             }
         )
+        statistics = self._parts.evaluator.statistics()
         return {
             "version": VERSION,
             "pid": os.getpid(),
@@ -311,8 +315,9 @@ class Daemon:
             "clients": self._clients,
             "runs": {state.value: counts.get(state.value, 0) for state in RunState},
             "active": active,
-            "queue": self._parts.evaluator.statistics(),
+            "queue": statistics,
             "storage": storage | {"waiting": writer.waiting(), "degraded": writer.degraded},
+            "waits_for": [text for text in (writer.degraded, *_waits(statistics)) if text],
             "cost_usd": (await self.store.read(listing.costs))["cost_usd"],
             "last_seq": self.store.hub.last_seq,
         }
@@ -352,26 +357,66 @@ class Daemon:
         if self._state == "stopping":
             raise ConflictError("the daemon is stopping")
         self._touch()
-        wanted = await asyncio.to_thread(specs.run_spec, spec, self._config, self._configured)
+        asked = {key: value for key, value in spec.items() if key != "settings"}
+        await self._read_settings()
+        wanted = await asyncio.to_thread(specs.run_spec, asked, self._config, self._configured)
+        if "settings" in spec and self._settings is not None:
+            specs.refuse_other_settings(spec["settings"], digests(self._config, wanted), self._settings.read)
         await self._parts.check(wanted)
         run = await self.store.change(create_run, wanted)
         await self._runs.take_up(run.id)
         return run.id
 
+    async def _read_settings(self) -> None:
+        """Take over what was saved or trusted a moment ago, which may not have been noticed yet."""
+        if self._settings is None:
+            return
+        used = self._settings.settings
+        path = self._settings.read[-1] if self._settings.read else self.home.path
+        found = await asyncio.to_thread(self._settings.configuration, path)
+        if found.good and self._settings.settings != used:
+            self._take(found)
+            await self.store.change(write_event, Watch(str(found.path), STAGE, found.text, True))
+
     async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
         """Steer a run, and return a message about the action."""
         self._touch()
         steering.check(action, arguments)
-        await self.store.read(load_run, run)
-        if "candidate" in arguments and (await self.store.read(load_candidate, arguments["candidate"])).run != run:
-            raise UsageError(f"c{arguments['candidate']} is not a candidate of r{run}")
+        record = await self.store.read(load_run, run)
+        candidate = None
+        if "candidate" in arguments:
+            candidate = await self.store.read(load_candidate, arguments["candidate"])
+            if candidate.run != run:
+                raise UsageError(f"c{candidate.id} is not a candidate of r{run}")
+        if action in LASTING:
+            return await self._steer(record, candidate, action, arguments, by)
         entry = await self.store.change(write_steering, run, action, arguments, by)
         try:
             result = await self._do(run, action, arguments, by)
         except AcceldError as error:
-            await self.store.change(settle_steering, entry, f"refused: {error.message}")
+            await self.store.change(settle_steering, entry, f"{REFUSED}{error.message}")
             raise
         await self.store.change(settle_steering, entry, result)
+        return result
+
+    async def _steer(
+        self, record: Run, candidate: Candidate | None, action: str, arguments: Mapping[str, Any], by: str
+    ) -> str:
+        """Change what a run decides from now on."""
+        run = record.id
+        try:
+            steering.refuse_idle(action, record.spec, candidate)
+            control = self._runs.control(run)
+            if control is None and action != "budget":
+                raise ConflictError(f"r{run} is not active", hint="Start another: acceld optimize.")
+        except AcceldError as error:
+            await self.store.change(write_steered, run, action, arguments, by, f"{REFUSED}{error.message}")
+            raise
+        result = (control or RunControl()).steer(action, arguments)
+        if action == "budget" and self._parts.set_budget is not None:
+            self._parts.set_budget(run, float(arguments["usd"]))
+        # no await between the change and this submission: decisions are submitted to the same queue (search/control.py)
+        await self.store.change(write_steered, run, action, arguments, by, result)
         return result
 
     async def _do(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
@@ -388,20 +433,13 @@ class Daemon:
                 candidate = arguments.get("candidate")
                 await self.store.change(add_note, f"c{candidate}" if candidate else f"r{run}", arguments["text"], by)
                 return "noted"
-            case "budget":
-                if self._parts.set_budget is not None:
-                    self._parts.set_budget(run, float(arguments["usd"]))
-                return f"the cap is {arguments['usd']:g} USD"
             case "remeasure":
                 what = f"measuring c{arguments['candidate']} again"
                 self._tasks.create_task(_guarded(what, self._remeasure, run, arguments["candidate"]))
                 return f"measuring c{arguments['candidate']} again"
             case "apply":
                 return await self._apply(run, Path(arguments["path"]), arguments["expected_sha256"])
-        control = self._runs.control(run)
-        if control is None:
-            raise ConflictError(f"r{run} is not active", hint="Start another: acceld optimize.")
-        return steering.apply(control, action, arguments)
+        raise AssertionError(f"no action {action}")
 
     async def _remeasure(self, run: int, number: int) -> None:
         if number in self._remeasuring:
@@ -508,6 +546,12 @@ class Daemon:
     def touched(self) -> None:
         """Record that a request came."""
         self._touch()
+
+
+def _waits(statistics: Mapping[str, Any]) -> list[str]:
+    """Return what the evaluators wait for, in words."""
+    own: list[Any] = [statistics.get("waits_for"), *map(_waits, (statistics.get("backends") or {}).values())]
+    return [text for one in own for text in ([one] if isinstance(one, str) else one or []) if text]
 
 
 def _inode(folder: Path) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from acceld.model import Candidate, Source, Status
 
@@ -72,6 +72,24 @@ def select(
             distinct[identity] = candidate
     kept = sorted(distinct.values(), key=lambda c: (c.id not in pinned, rank(c)))[:width]
     return tuple(sorted(kept, key=rank))
+
+
+def next_beam(
+    pool: Mapping[int, Candidate], width: int, baseline: Candidate, pinned: frozenset[int], vetoed: frozenset[int]
+) -> tuple[Candidate, ...]:
+    """Return :func:`select`'s beam; the baseline alone if people's vetoes leave nothing."""
+    return select(pool.values(), width, pinned=pinned, vetoed=vetoed) or (baseline,)
+
+
+def parents_of(
+    chosen: Sequence[Candidate], baseline: Candidate, branches: Iterable[Candidate], vetoed: Container[int]
+) -> tuple[Candidate, ...]:
+    """Return the parents of an iteration: what the strategy has chosen without vetoed ones, else the baseline; then the
+    branches that people asked for, if they passed.
+    """
+    parents = tuple(one for one in chosen if one.id not in vetoed) or (baseline,)
+    known = {one.id for one in parents}
+    return (*parents, *(one for one in branches if one.id not in known and is_selectable(one)))
 
 
 def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -> bool:

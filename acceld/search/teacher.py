@@ -64,6 +64,13 @@ class MemoryTeacher:
             for insight in chosen
         )
 
+    async def still_shown(self, insights: Sequence[Insight]) -> tuple[Insight, ...]:
+        """Return those of the iteration's insights that nobody has muted, withdrawn or deleted since."""
+        if not insights:
+            return ()
+        left = {insight.id for insight in await self._store.read(load_insights) if not insight.muted}
+        return tuple(insight for insight in insights if insight.id in left)
+
     def notes(self) -> tuple[str, ...]:
         """Return the notes about the search for the planner."""
         if self._repeated < 0.25:

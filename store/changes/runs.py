@@ -111,12 +111,13 @@ def start_iteration(tx: Transaction, run: int, iteration: int, beam: Sequence[in
 
 
 def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], best: int) -> None:
-    """End an iteration with these candidates as its beam; repeating it changes nothing."""
+    """End an iteration with these candidates as its beam and this best one; repeating it changes nothing."""
     open_row = tx.one("SELECT ended_at FROM iterations WHERE run = ? AND iteration = ?", (run, iteration))
     if open_row is None:
         raise StoreError(f"iteration {iteration} of run r{run} was not started")
     if open_row["ended_at"] is not None:
         return
+    set_best(tx, run, best)
     for place, candidate in enumerate(beam):
         tx.execute("INSERT INTO beams VALUES (?, ?, ?, ?)", (run, iteration, place, candidate))
     row = tx.one("SELECT latency_us, speedup FROM candidates WHERE id = ?", (best,))
@@ -184,6 +185,11 @@ def settle_steering(tx: Transaction, steering: int, result: str) -> None:
     tx.update("steering", steering, applied_at=tx.at, result=clean(result))
     arguments = {key: value for key, value in load(row["arguments"]).items() if key not in ("action", "by", "result")}
     tx.event(Steered(action=row["action"], by=row["by"], result=result, arguments=arguments), row["run"])
+
+
+def write_steered(tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], by: str, result: str) -> None:
+    """Store a person's request to a run together with its result, and publish the event."""
+    settle_steering(tx, write_steering(tx, run, action, arguments, by), result)
 
 
 def write_notice(tx: Transaction, run: int | None, level: str, text: str, hint: str = "") -> int:

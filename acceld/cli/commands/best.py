@@ -48,12 +48,13 @@ def run(arguments: argparse.Namespace) -> int:
     what = arguments.what
     with reading(arguments.home) as history:
         if re.fullmatch(r"r\d+", what):
-            found = history.get(f"/v1/runs/{what[1:]}")
+            number = int(what[1:])
         else:
             listed = history.get("/v1/runs", workload=what, chip=arguments.chip, sort="speedup", limit=1)["runs"]
             if not listed:
                 raise UsageError(f"no run of workload {what!r} yet", hint="acceld runs lists what there is")
-            found = listed[0]
+            number = listed[0]["id"]
+        found = history.get(f"/v1/runs/{number}")  # a row of the list lacks the workload's folder
         if found["best"] is None:
             raise UsageError(
                 f"r{found['id']} has no kernel that passed", hint=found["message"] or "the run may still be active"
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.export:
         _write_new(Path(arguments.export), _exported(found, arguments.home))
     elif arguments.apply:
-        say(_applied(Path(arguments.apply), candidate, found, arguments.home))
+        say(_applied(Path(arguments.apply).absolute(), candidate, found, arguments.home))
     if arguments.json:
         print_json(
             {
@@ -113,9 +114,9 @@ def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any],
     if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
         _smoke_test(candidate, found, home)
         backup = apply(path, candidate["text"], expected)
-        return f"wrote {path}; the former content is in {backup}"
+        return f"wrote c{candidate['id']} to {path}; the former content is in {backup}"
     place, _ = connected(home)
-    asked = {"action": "apply", "path": str(path.absolute()), "expected_sha256": expected}
+    asked = {"action": "apply", "path": str(path), "expected_sha256": expected}
     reported = Client(place, timeout_s=TRYING_S).send("POST", f"/v1/runs/{found['id']}/actions", asked)
     return str(reported["result"])
 

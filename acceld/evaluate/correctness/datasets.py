@@ -15,6 +15,7 @@ child can write into the folder of its own data set alone.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -45,6 +46,9 @@ _SURELY_RIGHT = 1e-6
 """Relative L2 error below which the position of the largest error is not searched for."""
 _EMPTY_S = 60.0
 """Age in seconds beyond which an empty folder was left by a writer that has ended."""
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Error numbers of a disk, a quota or a limit on file sizes that has no room. A writer waits for room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,8 @@ class Writer:
             if isinstance(value, np.ndarray):
                 if not _is_all_of(value, self._rooms.get(number)):
                     (self._partial / f"input{number}.bin").unlink(missing_ok=True)  # a room in it stays as it is
-                    np.ascontiguousarray(value).tofile(self._partial / f"input{number}.bin")
+                    packed = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+                    (self._partial / f"input{number}.bin").write_bytes(packed.data)  # tofile's errors have no number
                 self._inputs.append({"shape": value.shape, "dtype": value.dtype.name})
             else:
                 self._inputs.append({"value": value.item() if isinstance(value, np.generic) else value})

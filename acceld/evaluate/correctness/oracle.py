@@ -6,7 +6,6 @@ arithmetic.
 
 from __future__ import annotations
 
-import errno
 import itertools
 import math
 import os
@@ -84,8 +83,10 @@ def make(request: bytes, reply: int) -> None:
     except MemoryError:
         send(reply, {"error": f"the reference of {raw['workload']} needs more memory than an evaluation may use"})
     except OSError as error:
-        hint = "Free space on the disk of the state folder." if error.errno == errno.ENOSPC else ""
-        send(reply, {"error": f"a data set of {raw['workload']} can not be written: {error}", "hint": hint})
+        if error.errno in datasets.NO_ROOM:
+            send(reply, {"no_room": error.strerror})
+        else:
+            send(reply, {"error": f"a data set of {raw['workload']} can not be written: {error}"})
 
 
 Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import math
 import os
 import secrets
@@ -44,6 +45,8 @@ from acceld.home import dataset_folder
 from acceld.model import Failure, Kernel, Status
 from acceld.workloads import Arguments, ArraySpec, Precision, Workload
 
+log = logging.getLogger(__name__)
+
 TASKS = {
     "trace": "acceld.evaluate.simulated.tracer:run",
     "make": "acceld.evaluate.correctness.oracle:make",
@@ -57,6 +60,8 @@ _MADE_BY = "\0".join(f"{name} {version(name)}" for name in ("acceld", "numpy", "
 """Versions that decide what is in a data set. Several installs may share the folder of data sets."""
 _BUSY = 4.0
 """Wall time in which a tracer must get its processor time. On a busy machine it gets a part of one core."""
+ROOM_S = 1.0
+"""Seconds between two tries of a data set for which the disk has no room."""
 _ORACLE_S = 900.0
 _ORACLE_NICE = 10
 """Niceness of an oracle. It has several threads and the program that runs beside it has one, which must not end last."""
@@ -65,6 +70,10 @@ _FOLDER = 6
 _READ_AGAIN_S = 30.0
 """Seconds after which the folder of data sets is read even if there seems to be room, because others may write to it.
 """
+
+
+class NoRoomError(Exception):
+    """The disk has no room for a data set now."""
 
 
 @dataclass(slots=True)
@@ -143,6 +152,8 @@ class Children:
         self._coming_bytes = 0
         """Bytes of the data sets that are being made."""
         self._held_bytes = 0
+        self.waits_for = ""
+        """Reason why no data set can be made now, in words; empty if there is none."""
         """Bytes of the data sets on disk, as far as known without reading the folder."""
         self._read_s = -math.inf
         """Time of the last reading of the folder, by the monotonic clock."""
@@ -331,7 +342,7 @@ class Children:
         name = hashlib.sha256(f"{origin}\0{kind}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
         folder = self._root / name
         async with self._locks[name]:
-            found = await asyncio.to_thread(datasets.hold, folder) or await self._write(
+            found = await asyncio.to_thread(datasets.hold, folder) or await self._write_with_room(
                 workload, variant, seed, folder, known, measured, beside or Beside(_nothing)
             )
         if isinstance(found, Refused):
@@ -348,6 +359,31 @@ class Children:
             if (measured or not kept) and await asyncio.to_thread(datasets.remove, folder):
                 self._held_bytes -= _disk_bytes(workload)
             await self.trim()
+
+    async def _write_with_room(
+        self,
+        workload: Workload,
+        variant: str,
+        seed: int,
+        folder: Path,
+        known: NumpyFloor | None,
+        measured: bool,
+        beside: Beside[Any],
+    ) -> tuple[DataSet, int] | Refused:
+        """Make a data set. While the disk has no room, remove the data sets that nobody uses, wait, and try again."""
+        while True:
+            try:
+                found = await self._write(workload, variant, seed, folder, known, measured, beside)
+            except NoRoomError as full:
+                if not self.waits_for:
+                    log.error("%s; evaluations wait for room", full)
+                self.waits_for = str(full)
+                await beside.again()
+                self._held_bytes = await asyncio.to_thread(datasets.trim, self._root, 0)
+                await asyncio.sleep(ROOM_S)
+            else:
+                self.waits_for = ""
+                return found
 
     async def _write(
         self,
@@ -419,6 +455,8 @@ class Children:
                     f"the reference of workload {workload.name!r} did not finish: it {outcome.text}",
                     hint=f"See {workload.reference}.",
                 ) from error
+        if "no_room" in header:
+            raise NoRoomError(f"a data set of {workload.name} can not be written: {clean(header['no_room'])}")
         if "error" in header:
             raise WorkloadError(clean(header["error"]), hint=clean(header.get("hint")))
         if "refused" in header:

@@ -100,6 +100,10 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             await work.children.stop()
         await self._zygote.stop()
 
+    def statistics(self) -> dict[str, object]:
+        """Return the queue's figures, and what the evaluations wait for besides slots."""
+        return {**super().statistics(), "waits_for": self._work.children.waits_for if self._work is not None else ""}
+
     def forget(self) -> None:
         """Forget results, so that known programs are evaluated again."""
         self._known.clear()

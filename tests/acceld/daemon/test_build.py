@@ -29,10 +29,10 @@ from acceld.proposers.both import BothProposer
 from acceld.proposers.command import CommandProposer
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules
-from acceld.search.control import RunControl
-from acceld.store.changes.runs import create_run, settle_steering, write_steering
+from acceld.search.control import RunControl, control_from
+from acceld.store.changes.runs import create_run, write_steered
 from acceld.store.database import Store
-from acceld.store.reads.records import load_events, spent_usd
+from acceld.store.reads.records import load_events, spent_usd, steering_events
 from acceld.workloads import load_workload, workload
 from tests.acceld.daemon.conftest import begun_store
 from tests.store import records
@@ -95,10 +95,8 @@ async def test_a_search_by_models_has_memory_and_money(store: Store) -> None:
     assert search.parts.teacher is not None
     with pytest.raises(BudgetError, match=r"r\d+"):
         await made.budget.reserve(run.id, Decimal("1.5"))
-    await store.change(
-        settle_steering, await store.change(write_steering, run.id, "budget", {"usd": 2.0}, "me"), "the cap is 2 USD"
-    )
-    await made.search(run, RunControl())
+    await store.change(write_steered, run.id, "budget", {"usd": 2.0}, "me", "the cap is 2 USD")
+    await made.search(run, control_from(await store.read(steering_events, run.id)))
     await made.budget.reserve(run.id, Decimal("1.5"))
     await made.close()
 

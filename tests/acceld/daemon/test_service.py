@@ -120,7 +120,12 @@ async def test_a_run_that_can_not_begin_fails_and_the_daemon_goes_on(home: Home)
 async def test_runs_are_steered_and_every_step_is_recorded(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCRIPTED_S", "0.05")
     async with serving(home) as (_, client):
-        run = await client.send("POST", "/v1/runs", QUICK | {"search": {"iterations": 50, "patience": 0}})
+        long = {"search": {"iterations": 50, "patience": 0}}
+        ruled = await client.send("POST", "/v1/runs", QUICK | long)
+        with pytest.raises(UsageError, match="rules read no hints"):
+            await client.send("POST", f"/v1/runs/{ruled['id']}/actions", {"action": "hint", "text": "fuse"})
+        await client.send("POST", f"/v1/runs/{ruled['id']}/actions", {"action": "cancel"})
+        run = await client.send("POST", "/v1/runs", QUICK | long | {"proposer": "llm"})
         path = f"/v1/runs/{run['id']}/actions"
         row = await begun(client, run["id"])
         paused = await client.send("POST", path, {"action": "pause"})

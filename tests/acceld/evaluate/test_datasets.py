@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -18,8 +20,11 @@ import pytest
 from acceld import home
 from acceld.child import child
 from acceld.evaluate.correctness import datasets
-from acceld.evaluate.sandbox.jail import Level
+from acceld.evaluate.correctness.errors import NONE
+from acceld.evaluate.correctness.noise import Floors, NumpyFloor
+from acceld.evaluate.sandbox.jail import Jail, Level
 from acceld.evaluate.sandbox.ladder import probe_level
+from acceld.evaluate.simulated import children as children_module
 from acceld.evaluate.simulated.children import Children, _disk_bytes
 from acceld.home import dataset_folder
 from acceld.workloads import load_workload
@@ -289,3 +294,58 @@ async def test_a_workload_in_another_folder_shares_no_data_set(tmp_path: Path, m
     finally:
         await children.stop()
     assert len(folders) == 2
+
+
+async def test_a_data_set_waits_while_no_file_can_grow_and_the_statistics_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, root = load_workload(WORKLOADS / "st_matmul"), tmp_path / "datasets"
+    room = asyncio.Event()
+    make = Jail
+
+    def jail(**limits: Any) -> Any:
+        return make(**limits | ({} if room.is_set() or "write_paths" not in limits else {"output_bytes": KIB}))
+
+    monkeypatch.setattr(children_module, "Jail", jail)
+    monkeypatch.setattr(children_module, "ROOM_S", 0.01)
+    children = Children(CONFIG, root, (await probe_level()).level)
+    await children.start()
+
+    async def use() -> Path:
+        async with children.data_set(found, "own", 1) as data:
+            assert isinstance(data, datasets.DataSet)
+            return data.folder
+
+    using = asyncio.create_task(use())
+    try:
+        while not children.waits_for:  # noqa: ASYNC110 - no event is set for it
+            await asyncio.sleep(0.01)
+        assert children.waits_for == "a data set of st_matmul can not be written: File too large"
+        await asyncio.sleep(0.05)
+        assert not using.done()
+        room.set()
+        assert (await using).is_dir()
+        assert children.waits_for == ""
+    finally:
+        using.cancel()
+        await children.stop()
+
+
+def test_noise_is_kept_in_memory_until_the_disk_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, floors = load_workload(WORKLOADS / "st_matmul"), Floors(tmp_path / "floors")
+    own, other = NumpyFloor(refused="one"), NumpyFloor(refused="two")
+    write = Path.write_text
+
+    def full(path: Path, *words: Any, **options: Any) -> int:
+        write(path, "", encoding="ascii")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        floors.learn_numpy(found, "own", own)
+        assert floors.learn_kernel(found, "nki", "trn2", "own", [NONE], [NONE]) == (NONE,)
+    assert list((tmp_path / "floors").iterdir()) == []
+    assert floors.of_numpy(found, "own") == own
+    assert floors.of_kernel(found, "nki", "trn2", "own") == (NONE,)
+    floors.learn_numpy(found, "special", other)
+    assert Floors(tmp_path / "floors").of_numpy(found, "own") == own, "written with the next one"
