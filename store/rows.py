@@ -15,6 +15,7 @@ from typing import Any
 from acceld.events import Event, from_json
 from acceld.model import (
     Attempt,
+    Basis,
     Candidate,
     Check,
     Correctness,
@@ -123,6 +124,8 @@ def run_of(row: Row, root: Kernel | None) -> Run:
         baseline=row["baseline"],
         best=row["best"],
         message=row["message"],
+        basis=Basis(**mapping(row["basis"])),
+        timed_again=row["timed_again"],
     )
 
 
@@ -226,6 +229,7 @@ def profile_of(row: Row, samples: tuple[float, ...], details: Mapping[str, Any])
         api=row["api"],
         latency_us=row["latency_us"],
         method=row["method"],
+        model=row["model"],
         sdk=row["sdk"],
         host=row["host"],
         instance_type=row["instance_type"],

@@ -185,7 +185,8 @@ def _beams(recorded: Recording) -> tuple[list[Difference], int]:
                 pool = {c.id: c for c in (*baseline, *(known[p] for p in parents if p in known), *children)}
                 fastest = select(pool.values(), plan.width, pinned=frozenset(pinned), vetoed=frozenset(vetoed))
                 passed = sorted((c for c in children if is_selectable(c)), key=lambda c: c.order)
-                again = [c.id for c in plan.next_beam(previous or fastest, fastest, passed)]
+                before = tuple(known[one.id] for one in previous)  # they may have been timed again
+                again = [c.id for c in plan.next_beam(before or fastest, fastest, passed)]
                 if again != list(stored):
                     what = f"beam of iteration {iteration}"
                     found.append(Difference(what, _names(stored, known), _names(again, known)))

@@ -228,7 +228,7 @@ def _stored(one: dict[str, Any], history: Any) -> Case:
     found = history.get(f"/v1/runs/{one['id']}/outcome")["paired"] or {}
     ratio = found.get("ratio")
     percent = 100 * (found["high"] - found["low"]) / 2 / ratio if ratio else 0.0
-    return replace(case, other=baseline, won=True, stored_ratio=ratio, stored_percent=percent)
+    return replace(case, other=baseline, won=bool(one["improved"]), stored_ratio=ratio, stored_percent=percent)
 
 
 def file_case(
