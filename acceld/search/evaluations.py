@@ -71,18 +71,28 @@ class CandidateEvaluations:
         """Evaluate a candidate by the gate that it had passed, as of today. Return the stored result with its key; the
         candidate keeps its earlier one.
         """
-        known = candidate.evaluation
-        gate = Gate.TIMING if known is not None and known.status is Status.UNTESTED else Gate.SEARCH
+        before = candidate.evaluation
+        gate = Gate.TIMING if before is not None and before.status is Status.UNTESTED else Gate.SEARCH
         priority = Priority.BASELINE if candidate.parent is None else Priority.SEARCH
-        request = self._request(candidate, (known.gate if known else None) or gate, priority)
-        found = await self._known(request)
-        if found is None:
-            evaluation = await self._evaluator.evaluate(request)
-            request = _as_done(request, evaluation)
-            where = {"workload": request.workload, "backend": request.backend, "chip": request.chip}
-            number = await self._store.change(keep_evaluation, evaluation, **where, key=request.key)
-            found = replace(evaluation, id=number)
-        return found, request.key
+        request = self._request(candidate, (before.gate if before else None) or gate, priority)
+        if (running := self._inflight.get(request.key)) is not None:
+            found = await asyncio.shield(running)
+            return found, _as_done(request, found).key
+        future: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+        self._inflight[request.key] = future
+        try:
+            known = await self._known(request)
+            found = known or await self._evaluator.evaluate(request)
+            done = _as_done(request, found)
+            if known is None:
+                where = {"workload": request.workload, "backend": request.backend, "chip": request.chip}
+                number = await self._store.change(keep_evaluation, found, **where, key=done.key)
+                found = replace(found, id=number)
+            future.set_result(found)
+        finally:
+            future.cancel()
+            del self._inflight[request.key]
+        return found, done.key
 
     async def measured_basis(self, baseline: Candidate) -> Basis:
         """Return what a device's latencies depend on today, by measuring the baseline, whose earlier result stays."""

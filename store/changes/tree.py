@@ -291,14 +291,17 @@ def _judge(tx: Transaction, candidate: int, baseline: int | None) -> None:
     root = known.get(baseline or 0) or next(iter(_line(tx, baseline, 1) if baseline else ()), None)
     parent = known.get(own["parent"] or 0)
     over_root, over_parent = (_gain(own, other, line) for other in (root, parent))
+    speedup, parent_speedup = (
+        ratio(other["latency_us"], own["latency_us"]) if other is not None else None for other in (root, parent)
+    )
     tx.update(
         "candidates",
         candidate,
-        speedup=ratio(root["latency_us"], own["latency_us"]) if root is not None else None,
-        improved=None if over_root is None else over_root.improved,
+        speedup=speedup,
+        improved=None if speedup is None else over_root is not None and over_root.improved,
         tie_band=over_root.band_percent if over_root is not None else None,
-        parent_speedup=ratio(parent["latency_us"], own["latency_us"]) if parent is not None else None,
-        parent_improved=None if over_parent is None else over_parent.improved,
+        parent_speedup=parent_speedup,
+        parent_improved=None if parent_speedup is None else over_parent is not None and over_parent.improved,
     )
 
 

@@ -158,7 +158,8 @@ def m008_wins(db: Database) -> None:
             ) AS won WHERE won.id = candidates.id"""
         )
     db.conn.execute(
-        "UPDATE candidates SET improved = ifnull(improved, 0), parent_improved = ifnull(parent_improved, 0) WHERE latency_us > 0"
+        "UPDATE candidates SET improved = CASE WHEN speedup IS NOT NULL THEN ifnull(improved, 0) END, "
+        "parent_improved = CASE WHEN parent_speedup IS NOT NULL THEN ifnull(parent_improved, 0) END"
     )
     # A measured best won each step from the baseline, although it was not timed beside it.
     db.conn.execute(

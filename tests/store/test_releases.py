@@ -38,7 +38,8 @@ async def test_it_opens_and_everything_is_there(saved: Path, tmp_path: Path) -> 
     await asyncio.to_thread(lambda: path.write_bytes(gzip.decompress(saved.read_bytes())))
     store = await asyncio.to_thread(Store.open, path)
     row = await store.read(listing.run_row, 1)
-    assert (row["workload"], row["speedup"], row["wins"]) == ("nkibench/silu", 1.25, 1)
+    assert (row["workload"], row["speedup"], row["wins"]) == ("nkibench/silu", 1.25, 0), "1.25x is a tie"
+    assert (row["improved"], row["tie_band"], row["timed_again"]) == (False, 34.0, "")
     assert len(await store.read(load_candidates, 1, details=True)) == 3
     assert len(await store.read(load_insights)) == 1
     again = await records.small_run(store)
