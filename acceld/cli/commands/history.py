@@ -90,9 +90,19 @@ def run(arguments: argparse.Namespace) -> int:
     show(arguments, columns, rows)
     if not rows:
         say(_why_empty(arguments))
+    if not arguments.saved or arguments.saved == "best":
+        at = table.columns.index("model")
+        if len({row[at] for row in table.rows if row[at]}) > 1:
+            say(TWO_MODELS)
     if table.truncated:
         say(f"the first {arguments.limit} rows; --limit N shows more")
     return 0
+
+
+TWO_MODELS = (
+    "These runs were timed by several versions or calibrations of the performance model (column model of --json): their "
+    "latencies and speed-ups do not compare."
+)
 
 
 def _hits(found: Sequence[dict[str, Any]], *, whole: bool) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:

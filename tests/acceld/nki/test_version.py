@@ -13,7 +13,7 @@ from acceld.nki.timing.version import digest, model_of, model_version, sources
 def test_every_file_that_a_prediction_depends_on_counts() -> None:
     found = sources()
     for module in (chips, cost, parameters, uncertainty):
-        assert Path(module.__file__) in found
+        assert Path(str(module.__file__)) in found
     parts = {path.parent.name for path in found}
     assert {"timing", "ir", "verify", "execute", "core", "legacy", "current"} <= parts and "port" not in parts
     assert model_version() == f"{parameters.PARAMS_VERSION}.{digest(found)}"

@@ -109,7 +109,7 @@ class Dying(ScriptedEvaluator):
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         self.left -= 1
         if self.left < 0:
-            while self.store is not None and len(await self.store.read(stored_keys, self.model)) < self.at:
+            while self.store is not None and len(await self.store.read(stored_keys, self.model)) < self.at:  # noqa: ASYNC110  evaluations have no event
                 await asyncio.sleep(0.01)
             raise RuntimeError("dead")
         return await super().evaluate(request)
