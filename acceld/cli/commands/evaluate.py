@@ -202,7 +202,7 @@ class _Baselines:
         except AcceldError as error:
             say(f"the baseline of {item.body['workload']} has no latency: {error.message}")
             return None
-        return evaluation_from(reported).profile if reported["status"] == "passed" else None
+        return evaluation_from({**reported, "id": 0}).profile if reported["status"] == "passed" else None
 
 
 def _ask(home: Home, body: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
     profile, correctness, failure = reported["profile"] or {}, reported["correctness"] or {}, reported["failure"]
     passed, latency_us = reported["status"] == "passed", profile.get("latency_us")
     baseline = baselines.profile(item) if passed else None
-    found = gain(baseline, evaluation_from(reported).profile)
+    found = gain(baseline, evaluation_from({**reported, "id": 0}).profile)
     turns = reported["paired"][0] if passed and reported["paired"] else None
     return record | {
         "status": reported["status"],
