@@ -206,7 +206,7 @@ class Builder:
             )
         await self._store.change(register_workload, found.name, definition(found))
         simulated = spec.backend == SIMULATOR
-        model = model_of(chosen(read(self._home.path), spec.chip, spec.api) if simulated else None)
+        model = await asyncio.to_thread(self._model, spec)
         context = f"{found.hash[:12]}.m{model}"
         basis = Basis(found.hash[:12], model if simulated else "", chip=spec.chip)
         if spec.backend in DEVICE_OF and DEVICE_OF[spec.backend].host_timed:
@@ -218,6 +218,11 @@ class Builder:
             self._store, self._router, proposer, problem, root, teacher, context, basis, price, cap, polisher, ahead
         )
         return Search(run, parts, control)
+
+    def _model(self, spec: RunSpec) -> str:
+        """Return the performance model that times a run; a device's runs use it uncalibrated, for screening."""
+        found = chosen(read(self._home.path), spec.chip, spec.api) if spec.backend == SIMULATOR else None
+        return model_of(found)
 
     def _equip(self, proposer: Proposer, run: Run) -> None:
         """Give an executor its tools, if they are enabled and the simulator takes the run's API and chip."""
