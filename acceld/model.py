@@ -488,7 +488,7 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What the latencies of a run depend on, besides its kernels. Latencies of two bases are never compared."""
+    """The facts that the latencies of a run depend on, besides its kernels. Latencies of two bases are never compared."""
 
     workload: str = ""
     """First digits of the hash of the workload's content."""
@@ -538,4 +538,4 @@ class Run:
     """Exit code of commands that wait for the run."""
     basis: Basis = UNKNOWN_BASIS
     timed_again: str = ""
-    """When and why its kernels were timed again, in words; empty if they were not."""
+    """Time and reason of timing its kernels again, in words; empty if they were not."""

@@ -195,7 +195,7 @@ class RunView:
     message: str = ""
     state_seq: int = -1
     timed_again: str = ""
-    """When and why all kernels were timed again, in words; empty if they were not."""
+    """Time and reason of timing all kernels again, in words; empty if they were not."""
     timed_again_seq: int = -1
     iteration: int = 0
     candidates: dict[int, CandidateView] = field(default_factory=dict)

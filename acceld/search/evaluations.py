@@ -19,7 +19,7 @@ class CandidateEvaluations:
     def __init__(self, run: Run, store: Store, evaluator: Evaluator, context: str, basis: Basis) -> None:
         self._run = run
         self.basis = basis
-        """What latencies depend on today. The SDK and driver of a device are known once the baseline is measured."""
+        """The present basis of latencies. The SDK and driver of a device are known once the baseline is measured."""
         self._store = store
         self._evaluator = evaluator
         self._context = context

@@ -94,7 +94,7 @@ class SearchParts:
     context: str = ""
     """Part of each evaluation's key: everything besides the kernel that a result depends on."""
     basis: Basis = UNKNOWN_BASIS
-    """What latencies depend on today."""
+    """The present basis of latencies."""
     device_usd_per_hour: float | None = None
     device_cap_usd: float | None = None
     """Cap in USD on the machine's time; needs its hourly price."""

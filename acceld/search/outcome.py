@@ -88,7 +88,7 @@ class Outcome:
     model: str
     """Version and calibration of the performance model; empty for measured latencies."""
     timed_again: str
-    """When and why the run's kernels were timed again, in words; empty if they were not."""
+    """Time and reason of timing the run's kernels again, in words; empty if they were not."""
     percent_of_peak_before: float | None
     percent_of_peak_after: float | None
     percent_of_attainable_before: float | None

@@ -1,4 +1,4 @@
-"""What latencies depend on may change while a run is stopped. Then it never compares those of before with those of after."""
+"""A run whose latencies depend on something that changed while it was stopped never compares old ones with new ones."""
 
 from __future__ import annotations
 
