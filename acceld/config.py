@@ -264,7 +264,7 @@ class TuiConfig:
 class HooksConfig:
     """Commands run with a JSON object on standard input."""
 
-    on_best: str = _key("", "a better kernel passed the strict gate", trusted=True)
+    on_best: str = _key("", "a kernel faster beyond a tie passed the strict gate", trusted=True)
     on_end: str = _key("", "a run ended", trusted=True)
     on_alarm: str = _key("", "a budget level, a sick device or a suspect candidate", trusted=True)
 

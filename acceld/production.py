@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import re
 import sqlite3
@@ -30,17 +31,20 @@ VERIFIER = "acceld verify"
 HOLDS, BROKEN = "verified: holds", "verified: no longer holds"
 """Prefixes of notes that mark a kernel as holding or broken."""
 MARKER = "# ---- acceld: provenance, evidence and self-check of the kernel above ----"
+MOST_CORES = 2
+"""Number of physical cores of the largest logical core, on which a current kernel may be launched."""
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 
 _QUERY = """
-SELECT c.id AS candidate, c.run, r.workload, r.workload_folder, s.api, s.entry, s.grid, s.lnc, t.text, f.chip, f.sdk, f.source,
+SELECT c.id AS candidate, c.run, c.improved, c.tie_band, f.model, r.workload, r.workload_folder, s.api, s.entry, s.grid, s.lnc, t.text, f.chip, f.sdk, f.source,
   f.method, f.resolution_us, f.interval_percent, f.latency_us, r.baseline_latency_us, e.id AS evaluation, e.gate, e.rel_l2,
   e.tolerance, e.sandbox_level, e.program_sha256, e.created_at
 FROM candidates c JOIN runs r ON r.id = c.run JOIN sources s ON s.sha256 = c.source
 JOIN texts t ON t.sha256 = s.text_sha256 JOIN evaluations e ON e.id = c.evaluation
 JOIN profiles f ON f.evaluation = e.id
 WHERE r.workload = ? AND c.status = 'passed' AND e.gate = 'strict' AND f.latency_us IS NOT NULL
-ORDER BY f.source = 'simulated', f.latency_us, c.id
+ORDER BY f.source = 'simulated', f.source = 'simulated' AND f.interval_percent IS NULL,
+  f.model <> first_value(f.model) OVER (PARTITION BY f.source ORDER BY e.id DESC), f.latency_us, c.id
 """
 
 
@@ -56,12 +60,20 @@ class Stored:
     api: str
     entry: str
     grid: tuple[int, ...]
+    lnc: int
+    """Number of physical cores that it runs on."""
     chip: str
     sdk: str
     source: str
     method: str
     latency_us: float
     baseline_latency_us: float | None
+    improved: bool
+    """True if it is faster than its run's baseline beyond a tie."""
+    tie_band: float | None
+    """Half width, in percent, inside which its speed-up is a tie; None if it is not known."""
+    model: str
+    """Version and calibration of the performance model; empty for a measured latency."""
     evaluation: int
     gate: str
     rel_l2: float | None
@@ -243,6 +255,7 @@ def _chosen(
         ("none was measured on a device", lambda one: simulated or one.source != "simulated"),
         (f"none is for the chip {chip or '(this machine tells none)'}", lambda one: one.chip == chip),
         (f"none was measured with neuronx-cc {sdk or '(none is installed)'}", lambda one: _same_sdk(one, sdk)),
+        ("none has a grid that nki launches, which is 1 or 2 cores", _launchable),
         (f"none is for arrays of {[tuple(one) for one in shapes]}", lambda one: not shapes or _fits(one, shapes)),
     ]
     for reason, holds in steps:
@@ -279,7 +292,7 @@ def _workload(one: Stored) -> Workload | None:
 
 def _stored(row: dict[str, Any]) -> Stored:
     values = {key: row[key] for key in Stored.__dataclass_fields__ if key in row}
-    return Stored(**{**values, "grid": tuple(json.loads(row["grid"]))})
+    return Stored(**{**values, "grid": tuple(json.loads(row["grid"])), "improved": bool(row["improved"])})
 
 
 def _digest(text: str) -> str:
@@ -302,7 +315,27 @@ def _imported(found: Stored, state: Path) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     function: Any = getattr(module, found.entry)
-    return function[found.grid] if found.grid else function  # type: ignore[no-any-return]
+    launch = _launch(found)
+    return function if launch is None else function[launch]  # type: ignore[no-any-return]
+
+
+def _launch(found: Stored) -> int | tuple[int, ...] | None:
+    """Return what stands in brackets between a kernel and its arguments; None for a launch without brackets.
+
+    A current kernel is launched on a number of cores, a legacy one on its grid.
+    """
+    if found.api == "nki":
+        return _cores(found) if _cores(found) > 1 else None
+    return found.grid or None
+
+
+def _cores(found: Stored) -> int:
+    return max(found.lnc, math.prod(found.grid))
+
+
+def _launchable(found: Stored) -> bool:
+    """Return True if a kernel's grid can be asked for: a current kernel's is the number of its cores."""
+    return found.api != "nki" or (len(found.grid) <= 1 and _cores(found) <= MOST_CORES)
 
 
 def _shaped(tensor: Any, shape: tuple[int, ...]) -> Any:

@@ -16,6 +16,7 @@ from acceld.errors import StoreError
 from acceld.events import Event, from_json
 from acceld.model import (
     Attempt,
+    Basis,
     Candidate,
     Check,
     Correctness,
@@ -124,6 +125,8 @@ def run_of(row: Row, root: Kernel | None) -> Run:
         baseline=row["baseline"],
         best=row["best"],
         message=row["message"],
+        basis=Basis(**mapping(row["basis"])),
+        timed_again=row["timed_again"],
     )
 
 
@@ -235,6 +238,7 @@ def profile_of(row: Row, samples: tuple[float, ...], details: Mapping[str, Any])
         api=row["api"],
         latency_us=row["latency_us"],
         method=row["method"],
+        model=row["model"],
         sdk=row["sdk"],
         host=row["host"],
         instance_type=row["instance_type"],

@@ -31,9 +31,9 @@ from acceld.llm.calls import Calls
 from acceld.llm.client import Role
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
-from acceld.model import PROPOSERS, Kernel, Run, RunSpec
+from acceld.model import PROPOSERS, Basis, Kernel, Run, RunSpec
 from acceld.nki.timing.calibration import chosen, read
-from acceld.nki.timing.parameters import PARAMS_VERSION
+from acceld.nki.timing.version import model_of
 from acceld.proposers.interface import Problem, ProblemArgument, Proposer
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.roles import RoleTable
@@ -204,19 +204,24 @@ class Builder:
                 run.id, problem, settings, store=self._store, proposer=proposer, where=where, seed=parameters.seed
             )
         await self._store.change(register_workload, found.name, definition(found))
-        context = f"{found.hash[:12]}.m{PARAMS_VERSION}"
-        calibration = chosen(read(self._home.path), spec.chip, spec.api) if spec.backend == SIMULATOR else None
-        if calibration is not None:
-            context += f".c{calibration.digest}"
+        simulated = spec.backend == SIMULATOR
+        model = await asyncio.to_thread(self._model, spec)
+        context = f"{found.hash[:12]}.m{model}"
+        basis = Basis(found.hash[:12], model if simulated else "", chip=spec.chip)
         if spec.backend in DEVICE_OF and DEVICE_OF[spec.backend].host_timed:
             context += f".r{run.id}"  # this machine's other load differs from run to run
         price = self._config.devices.usd_per_hour
         cap = self._config.budget.device_usd if spec.backend in DEVICE_OF else None
         polisher, ahead = self._polisher(spec), self._config.evaluate.queue_size
         parts = SearchParts(
-            self._store, self._router, proposer, problem, root, teacher, context, price, cap, polisher, ahead
+            self._store, self._router, proposer, problem, root, teacher, context, basis, price, cap, polisher, ahead
         )
         return Search(run, parts, control)
+
+    def _model(self, spec: RunSpec) -> str:
+        """Return the performance model that times a run; a device's runs use it uncalibrated, for screening."""
+        found = chosen(read(self._home.path), spec.chip, spec.api) if spec.backend == SIMULATOR else None
+        return model_of(found)
 
     def _equip(self, proposer: Proposer, run: Run) -> None:
         """Give an executor its tools, if they are enabled and the simulator takes the run's API and chip."""

@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from acceld import figures
 from acceld.config import Config
 from acceld.daemon import interruption, outside, specs, steering
 from acceld.daemon.hooks import run_hooks
@@ -54,7 +55,7 @@ from acceld.store.maintenance import size_bytes
 from acceld.store.reads import listing
 from acceld.store.reads.records import load_candidate, load_run, run_state
 from acceld.targets import SIMULATOR
-from acceld.watch.apply import apply, check_drop_in
+from acceld.watch.apply import apply, check_drop_in, check_win
 from acceld.watch.settings import Finding, SettingsFiles, digests
 
 P = ParamSpec("P")
@@ -438,7 +439,8 @@ class Daemon:
                 self._tasks.create_task(_guarded(what, self._remeasure, run, arguments["candidate"]))
                 return f"measuring c{arguments['candidate']} again"
             case "apply":
-                return await self._apply(run, Path(arguments["path"]), arguments["expected_sha256"])
+                even_if_tied = bool(arguments.get("even_if_tied"))
+                return await self._apply(run, Path(arguments["path"]), arguments["expected_sha256"], even_if_tied)
         raise AssertionError(f"no action {action}")
 
     async def _remeasure(self, run: int, number: int) -> None:
@@ -474,16 +476,20 @@ class Daemon:
         finally:
             self._remeasuring.discard(number)
 
-    async def _apply(self, run: int, path: Path, expected_sha256: str) -> str:
+    async def _apply(self, run: int, path: Path, expected_sha256: str, even_if_tied: bool) -> str:
         """Write the best kernel over a file.
 
-        The file must be unchanged since the person saw it, and the kernel must be a drop-in that passes now.
+        The file must be unchanged since the person saw it, and the kernel must be a drop-in that passes now. It must be
+        faster than the baseline beyond a tie, unless the person wants a tie too.
         """
         record = await self.store.read(load_run, run)
         if record.best is None:
             raise ConflictError(f"r{run} has no best kernel")
         if not path.is_absolute():
             raise UsageError("path must be absolute")
+        row = await self.store.read(listing.run_row, run)
+        if not even_if_tied:
+            check_win(row)
         best = await self.store.read(load_candidate, record.best)
         await asyncio.to_thread(check_drop_in, path, best.kernel)
         tried = await self._parts.evaluator.evaluate(_asked_by_a_person(best, record, Gate.TIMING))
@@ -491,7 +497,8 @@ class Daemon:
             why = tried.failure.message if tried.failure else tried.status.value
             raise ConflictError(f"c{best.id} does not pass today: {why}", hint=f"acceld verify r{run}")
         backup = await asyncio.to_thread(apply, path, best.kernel.text, expected_sha256)
-        return f"wrote c{best.id} to {path}; the former content is in {backup}"
+        gained = figures.gained(row["speedup"], row["improved"], row["tie_band"])
+        return f"wrote c{best.id} ({gained}) to {path}; the former content is in {backup}"
 
     def steering(self, run: int) -> dict[str, Any]:
         """Return the steering of an active run."""

@@ -29,7 +29,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 }
 """Every action and the arguments that it needs."""
 
-OPTIONAL = {"note": ("candidate",)}
+OPTIONAL = {"note": ("candidate",), "apply": ("even_if_tied",)}
 
 
 def check(action: str, arguments: Mapping[str, Any]) -> None:
@@ -49,6 +49,8 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
             raise UsageError(f"candidate = {value!r} is not an id")
         if name in ("text", "path", "expected_sha256") and (not isinstance(value, str) or not value.strip()):
             raise UsageError(f"{name} = {value!r} is not text")
+        if name == "even_if_tied" and not isinstance(value, bool):
+            raise UsageError(f"even_if_tied = {value!r} is not true or false")
         if name == "usd" and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9):
             raise UsageError(f"usd = {value!r} is not an amount")
 

@@ -36,11 +36,14 @@ def markdown(runs: Sequence[RunFacts]) -> str:
             f"{label}; candidates: {counts or 'none'}; model cost {figures.usd(facts.costs.get('cost_usd'))}",
             "",
         ]
+        if o["timed_again"]:
+            parts += [f"{o['timed_again']}.", ""]
         if o["has_reference"] is False:
             parts += [f"No reference: results are evaluated {OWN_ORACLE}.", ""]
         if o["wins"]:
             parts += [
-                f"- {literal(w['title'] or w['rule'] or '')}{figures.crossed(w['partner'])}: {figures.speedup(w['speedup'])} over its parent"
+                f"- {literal(w['title'] or w['rule'] or '')}{figures.crossed(w['partner'])}: "
+                f"{figures.brief_gain(w['speedup'], w['improved'])} over its parent"
                 for w in o["wins"]
             ] + [""]
         if facts.best and facts.baseline and facts.best["id"] != facts.baseline["id"]:

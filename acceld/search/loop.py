@@ -16,7 +16,20 @@ from dataclasses import dataclass, field, replace
 
 from acceld.errors import BudgetError
 from acceld.evaluate.interface import Evaluator, Priority
-from acceld.model import Attempt, Candidate, Evaluation, Gate, Insight, Kernel, Plan, Run, RunState, Status
+from acceld.model import (
+    UNKNOWN_BASIS,
+    Attempt,
+    Basis,
+    Candidate,
+    Evaluation,
+    Gate,
+    Insight,
+    Kernel,
+    Plan,
+    Run,
+    RunState,
+    Status,
+)
 from acceld.proposers.interface import (
     AttemptRequest,
     FirstRequest,
@@ -29,6 +42,7 @@ from acceld.proposers.interface import (
 )
 from acceld.search.beam import (
     beats,
+    challenger,
     could_enter,
     first_distinct,
     is_selectable,
@@ -39,17 +53,19 @@ from acceld.search.beam import (
     select,
 )
 from acceld.search.control import RunControl, RunEnded, end_of
-from acceld.search.evaluations import CandidateEvaluations
+from acceld.search.evaluations import CandidateEvaluations, basis_of
 from acceld.search.forecast import next_percent_usd
 from acceld.search.lineage import lineage, outcomes, partner_of
 from acceld.search.strategies import Allowance, derived_seed, strategy
 from acceld.search.teacher import MemoryTeacher
 from acceld.store.changes.runs import (
     select_beam,
+    set_basis,
     set_best,
     set_run_state,
     spending,
     start_iteration,
+    write_again,
     write_notice,
 )
 from acceld.store.changes.tree import write_attempt, write_candidate, write_plan
@@ -89,6 +105,8 @@ class SearchParts:
     teacher: MemoryTeacher | None = None
     context: str = ""
     """Part of each evaluation's key: everything besides the kernel that a result depends on."""
+    basis: Basis = UNKNOWN_BASIS
+    """The present basis of latencies."""
     device_usd_per_hour: float | None = None
     device_cap_usd: float | None = None
     """Cap in USD on the machine's time; needs its hourly price."""
@@ -124,7 +142,7 @@ class Search:
         self.baseline: Candidate | None = None
         self.best: Candidate | None = None
         self.beam: tuple[Candidate, ...] = ()
-        self._evaluations = CandidateEvaluations(run, parts.store, parts.evaluator, parts.context)
+        self._evaluations = CandidateEvaluations(run, parts.store, parts.evaluator, parts.context, parts.basis)
         self._plans: dict[tuple[int, int, int], Plan] = {}
         self._attempts: dict[tuple[int, int, int | None], Attempt] = {}
         self._candidates: dict[int | None, Candidate] = {}
@@ -147,14 +165,11 @@ class Search:
         """Search until a stop condition holds. Every step is in the store."""
         store, run = self.parts.store, self.run_record
         await store.change(set_run_state, run.id, RunState.RUNNING)
-        resumed = await store.read(resume_state, run.id)
-        self._plans = {(plan.iteration, plan.parent, plan.index): plan for plan in resumed.plans}
-        self._attempts = {(one.plan, one.index, one.fix_of): one for one in resumed.attempts}
-        self._candidates = {one.attempt: one for one in resumed.candidates}
         self._device_s_before = sum(one.evaluation_s for one in await store.read(spending, run.id))
         state, message = RunState.FINISHED, ""
         try:
-            await self._start(resumed)
+            await self._settle_basis()
+            await self._start(await store.read(resume_state, run.id))
             while self.iteration < self.strategy.iterations:
                 await self.control.checkpoint()
                 if (left_s := self._left_s()) is not None and left_s <= 0:
@@ -202,8 +217,47 @@ class Search:
         limits = self._limits_s()
         return RunEnded(RunState.FINISHED, min(limits, key=limits.__getitem__))
 
+    async def _settle_basis(self) -> None:
+        """Evaluate the kernels of an earlier daemon again if what their latencies depend on has changed, and write all
+        results at once, so that no table ever holds latencies of two bases. A run on a device ends instead.
+        """
+        store, run, now = self.parts.store, self.run_record, self.parts.basis
+        known = await store.read(load_candidates, run.id, None, True)
+        timed = [one for one in known if one.evaluation is not None and one.evaluation.latency_us]
+        timed.sort(key=lambda one: (one.id != run.baseline, one.id))
+        if not timed:
+            await store.change(set_basis, run.id, now)
+            return
+        if self.spec.backend != SIMULATOR:
+            now = self._evaluations.basis = await self._evaluations.measured_basis(timed[0])
+        changes = run.basis.changes(now)
+        if not changes:
+            return
+        if self.spec.backend != SIMULATOR:
+            message = (
+                f"{changes} changed meanwhile, and earlier latencies do not compare with new ones: start a new run"
+            )
+            raise RunEnded(RunState.FINISHED, message)
+        told = f"timing {len(timed)} kernels again, because of a change of {changes}"
+        await store.change(set_run_state, run.id, RunState.RUNNING, told)
+        async with asyncio.TaskGroup() as tasks:
+            again = [tasks.create_task(self._evaluations.again(one)) for one in timed]
+        await self.control.checkpoint()
+        done = [replace(one, evaluation=found.result()[0]) for one, found in zip(timed, again, strict=True)]
+        passed = [one for one in done if is_selectable(one)]
+        root = next((one for one in passed if one.id == run.baseline), None)
+        strict = [one for one in passed if one.evaluation and one.evaluation.gate is Gate.STRICT and one is not root]
+        best = next((one for one in sorted(strict, key=rank) if beats(one, root)), root) if root else None
+        keys = [found.result()[1] for found in again]
+        led = best.id if best else None
+        await store.change(write_again, run.id, now, changes, list(zip(done, keys, strict=True)), led)
+        await store.change(set_run_state, run.id, RunState.RUNNING)
+
     async def _start(self, resumed: ResumeState) -> None:
         """Evaluate the baseline, or load the state that an earlier daemon left."""
+        self._plans = {(plan.iteration, plan.parent, plan.index): plan for plan in resumed.plans}
+        self._attempts = {(one.plan, one.index, one.fix_of): one for one in resumed.attempts}
+        self._candidates = {one.attempt: one for one in resumed.candidates}
         if self.parameters.from_reference and not (resumed.baseline and is_selectable(resumed.baseline)):
             self.baseline = await self._first()
         elif resumed.baseline is None:
@@ -216,6 +270,10 @@ class Search:
         self._evaluations.baseline = self.baseline
         evaluation = self.baseline.evaluation
         assert evaluation is not None
+        basis = basis_of(self._evaluations.basis, evaluation.profile)
+        if basis != self._evaluations.basis:
+            self._evaluations.basis = basis
+            await self.parts.store.change(set_basis, self.run_record.id, basis)
         if not is_selectable(self.baseline):
             failure = evaluation.failure
             why = f": {failure.message}" if failure else ""
@@ -223,7 +281,7 @@ class Search:
         self.best = resumed.best or self.baseline
         if resumed.best is None:
             await self.parts.store.change(set_best, self.run_record.id, self.best.id)
-        self.beam = resumed.beam or (self.baseline,)
+        self.beam = tuple(filter(is_selectable, resumed.beam)) or (self.baseline,)
         self._parents = resumed.parents
         self.iteration = resumed.finished_iterations
         if self.parameters.candidates is not None:
@@ -559,7 +617,7 @@ class Search:
                     ]
                 pool |= {c.result().id: c.result() for c in checks}
                 continue
-            head = beam[0]
+            head = challenger(beam, self._need(self.best))
             is_certain = head.parent is None or (head.evaluation is not None and head.evaluation.gate is Gate.STRICT)
             if not is_certain:
                 head = await self._evaluations.certify(head)

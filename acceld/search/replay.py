@@ -179,6 +179,7 @@ def _beams(recorded: Recording) -> tuple[list[Difference], int]:
                 baseline = _baseline(recorded, known)
                 if baseline is not None:
                     branches = [known[number] for number in control.branches if number in known]
+                    beam = _now(beam, known)
                     chosen = plan.parents(baseline, beam or (baseline,))
                     again = [one.id for one in parents_of(chosen, baseline, branches, control.vetoed)]
                     if again != parents:
@@ -198,13 +199,18 @@ def _beams(recorded: Recording) -> tuple[list[Difference], int]:
                     passed = sorted(
                         (c for c in children if is_selectable(c) and c.id not in vetoes), key=lambda c: c.order
                     )
-                    again = [c.id for c in plan.next_beam(beam or (baseline,), fastest, passed)]
+                    again = [c.id for c in plan.next_beam(_now(beam, known) or (baseline,), fastest, passed)]
                     if again != list(stored):
                         what = f"beam of iteration {iteration}"
                         found.append(Difference(what, _names(stored, known), _names(again, known)))
                 beam = tuple(known[number] for number in stored if number in known)
         follow(control, event)
     return found, count
+
+
+def _now(beam: Sequence[Candidate], known: Mapping[int, Candidate]) -> tuple[Candidate, ...]:
+    """Return a beam with the evaluations known by now: its candidates may have been timed again."""
+    return tuple(known[one.id] for one in beam)
 
 
 def _baseline(recorded: Recording, known: Mapping[int, Candidate]) -> Candidate | None:

@@ -316,3 +316,78 @@ def loaded(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+AWS_CLASS = '''
+class Kernel:
+    """Takes a number of cores in brackets and nothing else, as the class of NKI does."""
+
+    def __init__(self, lnc=1):
+        if not isinstance(lnc, int) or lnc not in (1, 2):
+            raise ValueError(f"only LNC 1 or 2, not {lnc!r}")
+        self.lnc = lnc
+
+    def __getitem__(self, lnc):
+        return Kernel(lnc)
+
+    def __call__(self, x):
+        return self.lnc * x
+
+
+class Legacy:
+    def __getitem__(self, grid):
+        return lambda x: (grid, x)
+
+    def __call__(self, x):
+        return x
+
+
+kernel, legacy = Kernel(), Legacy()
+'''
+
+
+@pytest.mark.parametrize(
+    ("api", "grid", "lnc", "expected"),
+    [
+        ("nki", (), 1, 3),
+        ("nki", (), 2, 6),
+        ("nki", (2,), 2, 6),
+        ("nki", (2,), 1, 6),
+        ("nki", (1,), 1, 3),
+        ("nki_legacy", (4, 2), 1, ((4, 2), 3)),
+        ("nki_legacy", (2,), 1, ((2,), 3)),
+        ("nki_legacy", (), 1, 3),
+    ],
+)
+@pytest.mark.usefixtures("chip")
+def test_a_kernel_is_launched_on_its_cores_or_on_its_grid(
+    home: Path, tmp_path: Path, api: str, grid: tuple[int, ...], lnc: int, expected: object
+) -> None:
+    launched(home, tmp_path / "twice", api, grid, lnc)
+    found = acceld.best("twice", (8192,), home=home)
+    assert found.stored is not None and (found.stored.lnc, found.stored.grid) == (lnc, grid)
+    assert found.function(3) == expected
+
+
+@pytest.mark.usefixtures("chip")
+def test_a_kernel_that_no_launch_of_nki_fits_is_left_out(home: Path, tmp_path: Path) -> None:
+    launched(home, tmp_path / "twice", "nki", (2, 2), 1)
+    found = acceld.best("twice", (8192,), home=home)
+    assert found.stored is not None and found.stored.latency_us == 80, "the fastest that can be launched"
+
+
+def launched(home: Path, folder: Path, api: str, grid: tuple[int, ...], lnc: int) -> None:
+    """Store the fastest kernel of all, for AWS's way to launch it."""
+
+    async def write() -> None:
+        store = await asyncio.to_thread(Store.open, Home(home).database)
+        run = await store.change(create_run, RunSpec("twice", "trn2", api, workload_folder=str(folder)))
+        entry = "legacy" if api == "nki_legacy" else "kernel"
+        kernel = Kernel(text=AWS_CLASS, api=api, entry=entry, grid=grid, lnc=lnc, filename="kernel.py")
+        candidate = await store.change(write_candidate, Candidate(run.id, 0, kernel, None))
+        evaluation = result(1.0, Gate.STRICT, Source.MEASURED, SDK, 77)
+        where = {"workload": "twice", "backend": "neuron", "chip": "trn2"}
+        await store.change(write_evaluation, candidate, evaluation, **where, key="77")
+        await store.close()
+
+    asyncio.run(write())

@@ -20,6 +20,7 @@ from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.model import Gate, Kernel
 from acceld.targets import SIMULATOR
+from acceld.watch.apply import check_win
 
 TRYING_S = 600.0
 """Deadline in seconds for trying the kernel at the daemon, including its wait in the queue."""
@@ -34,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--apply",
         metavar="FILE",
         help="replace a kernel file by one with the same signature and imports that passes today; a copy is kept beside it",
+    )
+    parser.add_argument(
+        "--even-if-tied", action="store_true", help="with --apply: also a kernel that is no faster beyond a tie"
     )
     parser.add_argument(
         "--export",
@@ -66,7 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.export:
         _write_new(Path(arguments.export), _exported(found, arguments.home))
     elif arguments.apply:
-        say(_applied(Path(arguments.apply).absolute(), candidate, found, arguments.home))
+        if not arguments.even_if_tied:
+            check_win(found)
+        target = Path(arguments.apply).absolute()
+        say(_applied(target, candidate, found, arguments.home, arguments.even_if_tied))
     if arguments.json:
         print_json(
             {
@@ -75,6 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
                 "workload": found["workload"],
                 "latency_us": found["best_latency_us"],
                 "speedup": found["speedup"],
+                "improved": bool(found["improved"]),
+                "tie_band": found["tie_band"],
                 "source": found["source"],
                 "text": text,
             }
@@ -84,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     latency = figures.latency(
         found["best_latency_us"], found["source"], found["chip"], candidate.get("interval_percent")
     )
-    say(f"c{found['best']} of r{found['id']}: {latency}, {figures.speedup(found['speedup'])} over the baseline")
+    gained = figures.gained(found["speedup"], found["improved"], found["tie_band"])
+    say(f"c{found['best']} of r{found['id']}: {latency}, {gained} over the baseline")
     return 0
 
 
@@ -103,7 +113,9 @@ def _exported(found: Mapping[str, Any], home: str | None) -> str:
     return exported(kept[0])
 
 
-def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> str:
+def _applied(
+    path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None, even_if_tied: bool
+) -> str:
     """Write the best kernel over a file after every check, and return a message about it. A running daemon writes the
     file, as for the terminal UI. A measured kernel needs a daemon, which lends the device for the check.
     """
@@ -116,7 +128,8 @@ def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any],
         backup = apply(path, candidate["text"], expected)
         return f"wrote c{candidate['id']} to {path}; the former content is in {backup}"
     place, _ = connected(home)
-    asked = {"action": "apply", "path": str(path), "expected_sha256": expected}
+    asked: dict[str, Any] = {"action": "apply", "path": str(path), "expected_sha256": expected}
+    asked |= {"even_if_tied": True} if even_if_tied else {}
     reported = Client(place, timeout_s=TRYING_S).send("POST", f"/v1/runs/{found['id']}/actions", asked)
     return str(reported["result"])
 

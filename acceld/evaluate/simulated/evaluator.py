@@ -5,6 +5,7 @@ A program passes each gate once. A candidate that traces to a known program gets
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from acceld.evaluate.simulated.children import TASKS, Children
 from acceld.evaluate.simulated.early import Early
 from acceld.evaluate.simulated.timer import Timer
 from acceld.model import Correctness, Evaluation, Gate, Kernel, Status
-from acceld.nki.timing import calibration
+from acceld.nki.timing import calibration, version
 from acceld.targets import SIMULATOR
 from acceld.workloads import Arguments, Workload
 
@@ -78,7 +79,8 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         children = Children(
             self._config, self._folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote
         )
-        timer = Timer(self._config, children, calibration.read(self._folder))
+        timer = Timer(self._config, children, await asyncio.to_thread(calibration.read, self._folder))
+        await asyncio.to_thread(version.model_version)  # it is computed from files, once
         checker = Checker(
             self._config,
             children,

@@ -264,7 +264,11 @@ async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(h
         )
         await ended(client, run["id"])
         path = f"/v1/runs/{run['id']}/actions"
-        wrong = {"action": "apply", "path": str(target), "expected_sha256": "0" * 64}
+        wrong: dict[str, object] = {"action": "apply", "path": str(target), "expected_sha256": "0" * 64}
+        with pytest.raises(AcceldError, match=r"is no win: 1\.23x tie"):
+            await client.send("POST", path, wrong)
+        assert await asyncio.to_thread(target.read_text) == text
+        wrong["even_if_tied"] = True
         with pytest.raises(AcceldError, match="has changed"):
             await client.send("POST", path, wrong)
         with pytest.raises(AcceldError, match="arguments of its kernel differ"):
