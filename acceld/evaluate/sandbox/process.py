@@ -35,7 +35,8 @@ _COPY_BYTES = 1 << 20
 _ROOT = str(Path(__file__).resolve().parents[3])
 _BOOT = """
 import json, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = json.loads(sys.argv[1])
+sys.path[:] = dict.fromkeys(sys.path)
 from acceld.evaluate.sandbox.zygote import main
 main(json.loads(sys.argv[2]), int(sys.argv[3]))
 """
@@ -76,6 +77,14 @@ class LostError(SandboxError):
 
 class SilentError(LostError):
     """The zygote started no job: it is stopped, or hangs."""
+
+
+def _import_folders() -> list[str]:
+    """Return the folders that this process imports packages from: acceld's own, and those of PYTHONPATH, which a child
+    with ``-I`` does not read.
+    """
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [_ROOT, *(os.path.abspath(one) for one in named if one)]
 
 
 def lost_in(error: BaseException) -> LostError | None:
@@ -160,7 +169,7 @@ class Zygote:
     async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            arguments = ("-I", "-c", _BOOT, _ROOT, json.dumps(self.tasks), str(theirs.fileno()))
+            arguments = ("-I", "-c", _BOOT, json.dumps(_import_folders()), json.dumps(self.tasks), str(theirs.fileno()))
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *arguments,
