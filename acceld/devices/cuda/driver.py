@@ -102,7 +102,9 @@ class CudaDriver:
                 hint=f"{INSTALL}. Triton 3.4 comes with PyTorch 2.8.",
             )
         if self.reference and importlib.util.find_spec("torch") is None:
-            raise DeviceError("PyTorch is not installed in this environment; it checks results on the GPU", hint=INSTALL)
+            raise DeviceError(
+                "PyTorch is not installed in this environment; it checks results on the GPU", hint=INSTALL
+            )
 
     def _capability(self) -> int | None:
         reported, known = self.gpus[0].capability, self.gpu

@@ -44,6 +44,12 @@ class Driver:
             what = (named.value or b"unknown error").decode(), (said.value or b"").decode()
             raise DriverError(f"{name}: {what[0]} ({code}): {what[1]}")
 
+    def version(self) -> int:
+        """Return the newest CUDA version that the driver supports: 13000 is 13.0."""
+        found = ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(found))
+        return found.value
+
     def allocate(self, size_bytes: int) -> int:
         """Return device memory; at least one byte."""
         pointer = ctypes.c_uint64()

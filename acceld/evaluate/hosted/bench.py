@@ -257,18 +257,7 @@ class Bench:
         chooses.
         """
         rights = self._driver.referring() if expects and self._driver.reference else None
-        return Jail(
-            memory_bytes=self._memory_bytes if rights is None else rights.memory_bytes,
-            wall_s=_ORACLE_S,
-            cpu_s=int(_ORACLE_S),
-            output_bytes=1 << 36,
-            processes=1 if rights is None else rights.processes,
-            open_files=_FILES if rights is None else _DEVICE_FILES,
-            threads=THREADS,
-            trusted=True,
-            devices=rights is not None,
-            write_paths=() if rights is None else rights.device_paths,
-        )
+        return oracle_jail(rights, self._memory_bytes)
 
     def _libraries(self) -> tuple[str, ...]:
         return self._driver.referring().libraries if self._driver.reference else ()
@@ -474,6 +463,22 @@ def _jail(rights: Rights, wall_s: float, *, write_paths: tuple[str, ...] = (), c
         read_paths=rights.read_paths,
         write_paths=(*write_paths, *rights.device_paths),
         cores=cores,
+    )
+
+
+def oracle_jail(rights: Rights | None, memory_bytes: int) -> Jail:
+    """Return the jail for a workload's own code. ``rights`` are those of a reference that uses a device, else None."""
+    return Jail(
+        memory_bytes=memory_bytes if rights is None else rights.memory_bytes,
+        wall_s=_ORACLE_S,
+        cpu_s=int(_ORACLE_S),
+        output_bytes=1 << 36,
+        processes=1 if rights is None else rights.processes,
+        open_files=_FILES if rights is None else _DEVICE_FILES,
+        threads=THREADS,
+        trusted=True,
+        devices=rights is not None,
+        write_paths=() if rights is None else rights.device_paths,
     )
 
 
