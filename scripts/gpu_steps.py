@@ -285,7 +285,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--highest", choices=[one.name for one in Level], default=Level.L4.name)
     parser.add_argument("--home", default="")
     parser.add_argument("words", nargs="*")
-    given = parser.parse_args(words)
+    given = parser.parse_intermixed_args(words)
     try:
         print(json.dumps(STEPS[given.step](given)))
         return 0
@@ -350,7 +350,7 @@ async def _confined(highest: Level) -> Found:
     launch, code = Launch(0, (COUNT // THREADS, 1, 1), arguments), Code("scale", device_code(), 0, THREADS // 32)
     plan = Plan(settings["capability"], (Buffer(4 * COUNT),), (code,), (launch,), (out,))
     array = {"shape": [COUNT], "dtype": "float32"}
-    job = {
+    job: Found = {
         "api": "triton", "text": "", "filename": "scale.py", "entry": "", "grid": [], "settings": settings,
         "arguments": [{"name": "source", **array}, {"name": "factor", "value": FACTOR}],
         "outputs": [{"name": "result", **array}],
@@ -385,7 +385,7 @@ async def _triton(highest: Level) -> Found:
         built = await bench.build(job)
     if isinstance(built, Failed):
         return {"level": report.level.name, "error": f"{built.failure.rule}: {built.failure.message}"}
-    return {"level": report.level.name, "log": built.log, "seconds": built.seconds}
+    return {"level": report.level.name, "log": built.log, "build_s": built.seconds}
 
 
 def _torch() -> Found:
@@ -426,7 +426,8 @@ async def _torch_confined(highest: Level) -> Found:
         await zygote.stop()
     level: Found = {"level": report.level.name}
     try:
-        return level | json.loads(said[said.index(b"{") :].decode())
+        answered: Found = json.loads(said[said.index(b"{") :].decode())
+        return level | answered
     except ValueError:
         return level | {"error": f"torch's process {outcome.text}"}
 

@@ -29,6 +29,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,22 @@ AFTER_S = 60.0
 """Seconds reserved for further shapes and for torch, until a workload has shown how many they take."""
 CALL_S = 150.0
 """Deadline of one measurement after the search."""
+DEADLINES_S = {
+    "install": 90.0,
+    "check": 30.0,
+    "unconfined": 40.0,
+    "confined": 30.0,
+    "calls": 20.0,
+    "torch": 60.0,
+    "torch_confined": 60.0,
+    "triton": 60.0,
+    "clocks": 20.0,
+    "shapes": 30.0,
+    "outcome": 30.0,
+    "torch_kernels": CALL_S,
+    "point": CALL_S,
+}
+"""Deadline of each step, in seconds. All of them up to ``clocks`` take about a minute where everything works."""
 _MOST_LOG_BYTES = 8 << 20
 NO_ROW, NO_GPU, INTERRUPTED = 1, 8, 130
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17, 12, 5)] + [
@@ -182,13 +199,32 @@ class Trial:
         folders = [str(ROOT)]
         if wheels is not None:
             command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-cache-dir", "--no-compile"]
-            command += ["--upgrade", "--find-links", str(wheels), "--target", str(self._site), *needs()]
-            if not self._step("install", command, 90.0):
+            command += [
+                "--upgrade",
+                "--find-links",
+                str(wheels),
+                "--target",
+                str(self._site),
+                *project()["dependencies"],
+            ]
+            if self._step("install", command, DEADLINES_S["install"]) is None:
                 return False
-            folders.append(str(self._site.resolve()))
+        self._name()
+        folders.append(str(self._site.resolve()))
         folders += [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
         self._environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(one) for one in folders)
         return True
+
+    def _name(self) -> None:
+        """Give the checkout a name and a version, which the daemon reports, unless it is installed."""
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            metadata.version("acceld")
+            return
+        known = project()
+        named = self._site / f"acceld-{known['version']}.dist-info"
+        named.mkdir(parents=True, exist_ok=True)
+        text = f"Metadata-Version: 2.1\nName: acceld\nVersion: {known['version']}\n"
+        (named / "METADATA").write_text(text, encoding="utf-8")
 
     # -- one minute of steps ----------------------------------------------------------------------------------------
 
@@ -197,40 +233,41 @@ class Trial:
         nothing can be measured.
         """
         figures = self._folder.figures
-        checked = self._take("check", 30.0)
+        checked = self._take("check")
         if checked is None:
             return ""
         figures |= {"gpu": checked["gpu"], "sdk": checked["sdk"], "chip": checked["chip"] or "h100"}
         doctor = self._run([sys.executable, "-m", "acceld", "doctor", "--home", self._home], 40.0)
         self._folder.note("acceld doctor", doctor[1] + doctor[2])
-        if self._take("unconfined", 40.0) is None:
+        if self._take("unconfined") is None:
             return ""
-        highest = self._highest("confined", "L4", 30.0)
-        self._take("calls", 20.0)
-        if not highest or self._take("torch", 60.0) is None:
+        highest = self._highest("confined", "L4")
+        self._take("calls")
+        if not highest:
             return ""
-        highest = self._highest("torch_confined", highest, 60.0)
-        if not highest or self._take("triton", 60.0, "--highest", highest) is None:
+        if self._take("torch") is not None:
+            highest = self._highest("torch_confined", highest) or highest
+        if self._take("triton", "--highest", highest) is None:
             return ""
-        self._take("clocks", 20.0)
+        self._take("clocks")
         figures["sandbox"] = highest
         figures["preflight_s"] = round(time.monotonic() - self._begun, 1)
         return highest
 
-    def _highest(self, step: str, from_level: str, most_s: float) -> str:
+    def _highest(self, step: str, from_level: str) -> str:
         """Take a jailed step at falling levels until it works. Return that level; empty if there is none."""
         for level in ("L4", "L3", "L2", "L1", "L0"):
             if level > from_level:
                 continue
-            found = self._take(step, most_s, "--highest", level)
+            found = self._take(step, "--highest", level)
             if found is not None:
                 return str(found["level"]) if level != "L0" else "L0"
         return ""
 
-    def _take(self, step: str, most_s: float, *words: str) -> dict[str, Any] | None:
+    def _take(self, step: str, *words: str) -> dict[str, Any] | None:
         """Take a step of scripts/gpu_steps.py. Return its findings; None if it failed, which is then written down."""
         command = [sys.executable, "-m", "scripts.gpu_steps", step, "--home", self._home, *words]
-        return self._step(" ".join((step, *words)), command, most_s)
+        return self._step(" ".join((step, *words)), command, DEADLINES_S[step])
 
     def _step(self, name: str, command: list[str], most_s: float) -> dict[str, Any] | None:
         began = time.monotonic()
@@ -318,7 +355,7 @@ class Trial:
         self._folder.rows[name] = row
         self._folder.write()
         began = time.monotonic()
-        shaped = self._take("shapes", 30.0, name)
+        shaped = self._take("shapes", name)
         if shaped is not None:
             row["torch"] = self._torch(shaped["folders"])
             row["points"] = self._points(row, shaped["folders"])
@@ -327,7 +364,7 @@ class Trial:
 
     def _torch(self, shaped: Mapping[str, str]) -> Row:
         """Return the times of torch's own kernels, by shape; ``error`` if they could not be timed."""
-        found = self._take("torch_kernels", CALL_S, *shaped.values())
+        found = self._take("torch_kernels", *shaped.values())
         if found is None:
             return {"error": self._folder.figures["steps"][-1]["error"]}
         return {text: found.get(folder) for text, folder in shaped.items()}
@@ -341,7 +378,7 @@ class Trial:
             if time.monotonic() > self._ends and self._measured:
                 break
             began = time.monotonic()
-            found = self._take("point", CALL_S, str(row["run"]), folder)
+            found = self._take("point", str(row["run"]), folder)
             points[text] = found or {"error": self._folder.figures["steps"][-1]["error"]}
             if time.monotonic() + (time.monotonic() - began) > self._ends + AFTER_S:
                 break
@@ -355,7 +392,7 @@ class Trial:
 
     def _last_outcome(self, name: str) -> dict[str, Any]:
         """Return the stored outcome of a search whose command was interrupted; empty if there is none."""
-        return self._take("outcome", 30.0, name) or {}
+        return self._take("outcome", name) or {}
 
     def _acceld(self, *words: str, most_s: float = 60.0) -> dict[str, Any]:
         """Return a command's JSON, or ``error`` with its last lines."""
@@ -440,16 +477,23 @@ def main(words: Sequence[str] | None = None) -> int:
     return Trial(given, Folder(given.output, given.home)).run()
 
 
-def needs() -> list[str]:
-    """Return acceld's requirements."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return list(project["dependencies"])
+def project() -> dict[str, Any]:
+    """Return acceld's own facts: version and requirements."""
+    known: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return known
 
 
 def download(folder: Path, python: str) -> int:
     """Fetch the wheels of acceld's requirements for x86-64 Linux and another Python; print their sum."""
     command = [sys.executable, "-m", "pip", "download", "-q", "--only-binary=:all:", "--implementation", "cp"]
-    command += ["--python-version", python, "-d", str(folder), *(f"--platform={one}" for one in PLATFORMS), *needs()]
+    command += [
+        "--python-version",
+        python,
+        "-d",
+        str(folder),
+        *(f"--platform={one}" for one in PLATFORMS),
+        *project()["dependencies"],
+    ]
     code = subprocess.run(command, check=False).returncode
     if code == 0:
         size = sum(one.stat().st_size for one in folder.glob("*.whl"))
@@ -475,9 +519,9 @@ def _lines(name: str, one: Row) -> list[str]:
     best = _latency(one.get("best_latency_us"), one.get("interval_percent"))
     lines = [_line(name, "own", before, best, one.get("paired"), _torch_of(one, ""), one.get("percent_of_peak"), note)]
     for shape, point in (one.get("points") or {}).items():
-        measured = [_latency(point.get(which), None) for which in ("baseline_us", "best_us")]
+        before, best = (_latency(point.get(which), None) for which in ("baseline_us", "best_us"))
         percent, said = point.get("percent_of_peak"), point.get("error", "")
-        lines.append(_line("", shape, *measured, point.get("turns"), _torch_of(one, shape), percent, said))
+        lines.append(_line("", shape, before, best, point.get("turns"), _torch_of(one, shape), percent, said))
     return lines
 
 

@@ -77,7 +77,25 @@ def admit(request: bytes, reply: int) -> None:
     """Examine if the workload can distinguish right outputs from wrong ones, with the reference that ``check`` uses."""
     raw, _ = unpack(request)
     _load(raw["libraries"])
-    examination.admit(request, reply, function(raw["reference"]) if raw["reference"] else None)
+    examination.admit(request, reply, _on_device(raw["reference"]) if raw["reference"] else None)
+
+
+def _on_device(where: str) -> Callable[[Workload, Sequence[Any]], list[NDArray[Any]]]:
+    """Return the reference ``module:name`` of a device. Whatever it raises becomes a WorkloadError that says so."""
+    reference = function(where)
+
+    def expect(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
+        try:
+            outputs: list[NDArray[Any]] = reference(workload, inputs)
+        except WorkloadError:
+            raise
+        except Exception as error:
+            raise WorkloadError(
+                f"the reference of {workload.name} failed on the device: {type(error).__name__}: {error}"[:2000]
+            ) from error
+        return outputs
+
+    return expect
 
 
 def _load(libraries: Sequence[str]) -> None:
@@ -89,8 +107,7 @@ def _load(libraries: Sequence[str]) -> None:
 
 def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dict[str, Any]]:
     """Return one record a call: ``errors`` by output, or ``refused``. New floors are added to ``raw["floors"]``."""
-    expect: Callable[[Workload, Sequence[Any]], list[NDArray[Any]]]
-    expect = function(raw["reference"]) if raw["reference"] else reference_outputs
+    expect = _on_device(raw["reference"]) if raw["reference"] else reference_outputs
     known: dict[tuple[str, int], tuple[list[NDArray[Any]], list[NDArray[Any]]]] = {}
     records = []
     for number, trial in zip(raw["numbers"], raw["trials"], strict=True):
