@@ -52,10 +52,12 @@ REPORT, FIGURES, DATABASE, LOG, MACHINE = "gpu_trial.md", "gpu_trial.json", "acc
 BEGIN, END = "<!-- results of the trial: begin -->", "<!-- results of the trial: end -->"
 LEAST_S = 40.0
 """Shortest useful search of a further workload, in seconds."""
-FIRST_SHARE = 0.6
+FIRST_SHARE = 0.8
 """Share of the time left that the first workload's search may take."""
 AFTER_S = 60.0
 """Seconds reserved for further shapes and for torch, until a workload has shown how many they take."""
+GRACE_S = 180.0
+"""Seconds after ``--minutes`` at which everything ends, the first workload included: a caller's limit may be near."""
 CALL_S = 150.0
 """Deadline of one measurement after the search."""
 DEADLINES_S = {
@@ -74,6 +76,8 @@ DEADLINES_S = {
     "point": CALL_S,
 }
 """Deadline of each step, in seconds. All of them up to ``clocks`` take about a minute where everything works."""
+_LEAST_CALL_S = 10.0
+"""Seconds that a command has even when all time is used up: the history must still be copied."""
 _MOST_LOG_BYTES = 8 << 20
 NO_ROW, NO_GPU, INTERRUPTED = 1, 8, 130
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17, 12, 5)] + [
@@ -140,6 +144,7 @@ class Trial:
         self._given, self._folder = given, folder
         self._begun = time.monotonic()
         self._ends = self._begun + 60 * given.minutes
+        self._last = self._ends + GRACE_S
         self._home = str(folder.home.resolve())
         self._site = folder.home / "site"
         self._environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -411,6 +416,7 @@ class Trial:
         """Run a command in a process group of its own and end the whole group at the deadline. Return its exit status
         and what it printed.
         """
+        most_s = max(_LEAST_CALL_S, min(most_s, self._last - time.monotonic()))
         try:
             child = subprocess.Popen(
                 command, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

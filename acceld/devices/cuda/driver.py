@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -39,6 +41,16 @@ _HEADROOM = 1.02
 """Factor by which a kernel may exceed a datasheet's peak before it is suspect: boost clocks and rounding."""
 
 
+_START_S = 60.0
+_START = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+code = library.cuInit(0)
+named = ctypes.c_char_p()
+if code:
+    library.cuGetErrorName(code, ctypes.byref(named))
+    sys.exit(f"cuInit: {(named.value or b'unknown error').decode()} ({code})")
+"""
 LEAST_TRITON = (3, 4)
 """Oldest Triton that the builder can record: older ones call their driver in another way."""
 
@@ -56,6 +68,8 @@ class CudaDriver:
 
     def __init__(self, ask: Ask = ask_nvidia_smi) -> None:
         self._ask = ask
+        self._held: list[int] = []
+        """Open device files, for as long as the process lives."""
 
     @cached_property
     def gpus(self) -> tuple[Installed, ...]:
@@ -155,7 +169,25 @@ class CudaDriver:
         }
 
     def learn(self, folder: Path) -> None:
-        """Do nothing, because datasheets have the rates."""
+        """Start the driver's library once, with all rights, and keep the device files open. DeviceError if it does not
+        start.
+
+        The first process that uses CUDA makes missing device files; a jailed worker can not. A GPU without a user is
+        shut down, and would start again for each worker and each question to ``nvidia-smi``.
+        """
+        command = [sys.executable, "-I", "-c", _START, self.library]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_START_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise DeviceError(f"NVIDIA's driver library does not start within {_START_S:.0f} s") from error
+        if done.returncode:
+            said = (done.stdout + done.stderr).strip().splitlines() or [f"exit {done.returncode}"]
+            raise DeviceError(
+                f"NVIDIA's driver library does not start: {said[-1]}", hint="`nvidia-smi` and `dmesg` may say more."
+            )
+        for lease in self.leases():
+            with contextlib.suppress(OSError):  # without its device file the worker fails, and says why
+                self._held.append(os.open(self.running("", "", lease).device_paths[0], os.O_RDWR | os.O_CLOEXEC))
 
     def peaks(self, chip: str) -> Peaks | None:
         """Return datasheet rates."""
