@@ -87,7 +87,7 @@ POINTS: Mapping[str, tuple[Mapping[str, int], ...]] = {
         {"BATCH": batch, "QUERIES": queries, "TOKENS": tokens, "PAGES": tokens + tokens // 16}
         for batch, queries, tokens in _PREFILL
     ),
-    "rmsnorm": ({"ROWS": 256},),
+    "rmsnorm": ({"ROWS": 64},),
 }
 """Further batches and lengths at which a workload's best kernel, its baseline and torch's kernels are measured, by the
 beginning of its name.

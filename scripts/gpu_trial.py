@@ -272,7 +272,8 @@ class Trial:
     def _take(self, step: str, *words: str) -> dict[str, Any] | None:
         """Take a step of scripts/gpu_steps.py. Return its findings; None if it failed, which is then written down."""
         command = [sys.executable, "-m", "scripts.gpu_steps", step, "--home", self._home, *words]
-        return self._step(" ".join((step, *words)), command, DEADLINES_S[step])
+        shown = (word.rpartition("/")[2] for word in words)
+        return self._step(" ".join((step, *shown)), command, DEADLINES_S[step])
 
     def _step(self, name: str, command: list[str], most_s: float) -> dict[str, Any] | None:
         began = time.monotonic()
@@ -287,7 +288,7 @@ class Trial:
         self._folder.figures["steps"].append(record)
         if code or found.get("error"):
             hint = f" {found['hint']}" if found.get("hint") else ""
-            self._folder.error(name, f"{found['error']}{hint}")
+            self._folder.error(name.partition(" ")[0], f"{found['error']}{hint}")
             self._folder.note(f"failed: {name}", f"{out[-4000:]}\n{said[-8000:]}")
         self._folder.write()
         return None if code or found.get("error") else found
@@ -416,7 +417,7 @@ class Trial:
         """Run a command in a process group of its own and end the whole group at the deadline. Return its exit status
         and what it printed.
         """
-        most_s = max(_LEAST_CALL_S, min(most_s, self._last - time.monotonic()))
+        most_s = min(most_s, max(_LEAST_CALL_S, self._last - time.monotonic()))
         try:
             child = subprocess.Popen(
                 command, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
