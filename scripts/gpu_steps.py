@@ -92,6 +92,8 @@ POINTS: Mapping[str, tuple[Mapping[str, int], ...]] = {
 """Further batches and lengths at which a workload's best kernel, its baseline and torch's kernels are measured, by the
 beginning of its name.
 """
+_ANSWER_S = 600.0
+"""Wait for the daemon's measurement; the trial ends the step earlier."""
 _BUILD_S = 60.0
 _MEMORY_BYTES = 4 << 30
 _DONE_S = 10.0
@@ -234,6 +236,7 @@ def point(given: argparse.Namespace) -> Found:
     """
     from acceld.cli.connect import connected, reading
     from acceld.cli.kernels import plain, stored_kernel
+    from acceld.client import Client
     from acceld.model import Gate
 
     run, folder = given.words
@@ -241,7 +244,7 @@ def point(given: argparse.Namespace) -> Found:
         one = history.get(f"/v1/runs/{run}")
         best = stored_kernel(history.get(f"/v1/candidates/{one['best']}"))
         first = stored_kernel(history.get(f"/v1/candidates/{one['baseline']}"))
-    client = connected(given.home)[1]
+    client = Client(connected(given.home)[0], timeout_s=_ANSWER_S)
     against = [] if one["best"] == one["baseline"] else [plain(first)]
     asked = {"workload": Path(folder).name, "workload_folder": folder, "backend": one["backend"], "chip": one["chip"]}
     asked |= {"gate": Gate.SEARCH.value, "kernel": plain(best), "against": against}

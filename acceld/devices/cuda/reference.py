@@ -6,31 +6,37 @@ all children; only a child uses the GPU.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from acceld.workloads import Workload, load_reference, reference_outputs
 
+with contextlib.suppress(ImportError):
+    importlib.import_module("torch")
+
 
 def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
     """Return the outputs in the reference's layout. Runs on the host if torch finds no GPU, or too little GPU memory."""
+    import torch
+
     forward = load_reference(workload.reference).forward_torch if workload.reference is not None else None
     if forward is None or not torch.cuda.is_available():
         return reference_outputs(workload, inputs)
     try:
         with torch.no_grad():
-            result = forward(*(_tensor(one) for one in inputs))
+            result = forward(*(_tensor(torch, one) for one in inputs))
             outputs = result if isinstance(result, tuple | list) else (result,)
             return [one.cpu().numpy() for one in outputs]
     except torch.cuda.OutOfMemoryError:
         return reference_outputs(workload, inputs)
 
 
-def _tensor(value: Any) -> Any:
+def _tensor(torch: Any, value: Any) -> Any:
     """Return an array on the GPU, in float64 unless it holds whole numbers. Other values are returned unchanged."""
     if not isinstance(value, np.ndarray):
         return value
