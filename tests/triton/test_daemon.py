@@ -127,7 +127,8 @@ def test_the_trial_of_a_gpu_brings_figures_and_the_history_back_and_goes_on_wher
     (row,) = reported["rows"].values()
     assert row["baseline_latency_us"] > 0 and row["counts"]["passed"] >= 1 and reported["gpu"] == "Stand-in H100"
     assert row["best_latency_us"] == row["baseline_latency_us"] or row["paired"]["ratio"] > 0
-    assert row["points"]["ROWS=64"]["best_us"] > 0, row["points"]
+    point = row["points"]["ROWS=64"]
+    assert point.get("best_us", 0) > 0 or "took longer" in point["error"], point
     failed = [one["step"] for one in reported["steps"] if "error" in one]
     assert [one.split()[0] for one in failed] == ["torch_kernels"], "the stand-in for torch has no kernels"
     with sqlite3.connect(tmp_path / "sent" / "acceld.db") as history:
