@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from acceld.child import child
 from acceld.devices.cuda.gpus import GPUS, Gpu, gpu_called
 from acceld.devices.cuda.machine import (
     INSTALL,
@@ -175,9 +176,11 @@ class CudaDriver:
         The first process that uses CUDA makes missing device files; a jailed worker can not. A GPU without a user is
         shut down, and would start again for each worker and each question to ``nvidia-smi``.
         """
-        command = [sys.executable, "-I", "-c", _START, self.library]
+        start = child("-c", _START, self.library)
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_START_S, check=False)
+            done = subprocess.run(
+                start.command, env=start.environment, capture_output=True, text=True, timeout=_START_S, check=False
+            )
         except subprocess.TimeoutExpired as error:
             raise DeviceError(f"NVIDIA's driver library does not start within {_START_S:.0f} s") from error
         if done.returncode:
