@@ -52,6 +52,7 @@ EXERCISED = frozenset(
         "cli/web_server.py",
         "cluster/remote.py",
         "daemon/launch.py",
+        "devices/cuda/driver.py",
         "drafts.py",
         "evaluate/sandbox/ladder.py",
         "evaluate/sandbox/process.py",
@@ -71,9 +72,11 @@ from acceld.client import Client
 from acceld.cluster.remote import RayHosts, Setup, environment
 from acceld.config import Config
 from acceld.daemon.launch import launch
+from acceld.devices.cuda.driver import start_library
 from acceld.devices.neuron.compile_jail import _paths_of
 from acceld.devices.neuron.tools.detection import find_neuron
 from acceld.drafts import reference_facts
+from acceld.errors import DeviceError
 from acceld.evaluate.sandbox.jail import Jail, Level
 from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.evaluate.sandbox.process import Zygote
@@ -126,6 +129,11 @@ theirs.close()
 ours.close()
 said = running.communicate()[1].decode()
 assert (find_spec("ray") is not None) or "No module named 'ray'" in said, said
+
+try:
+    start_library("/nowhere/libcuda.so.1")
+except DeviceError as error:
+    assert "cannot open shared object" in error.message, error
 
 find_neuron((sys.executable,))
 _paths_of(sys.executable)

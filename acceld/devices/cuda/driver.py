@@ -56,6 +56,22 @@ LEAST_TRITON = (3, 4)
 """Oldest Triton that the builder can record: older ones call their driver in another way."""
 
 
+def start_library(library: str) -> None:
+    """Start NVIDIA's driver library once, in a child with all rights. DeviceError if it does not start."""
+    start = child("-c", _START, library)
+    try:
+        done = subprocess.run(
+            start.command, env=start.environment, capture_output=True, text=True, timeout=_START_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DeviceError(f"NVIDIA's driver library does not start within {_START_S:.0f} s") from error
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines() or [f"exit {done.returncode}"]
+        raise DeviceError(
+            f"NVIDIA's driver library does not start: {said[-1]}", hint="`nvidia-smi` and `dmesg` may say more."
+        )
+
+
 class CudaDriver:
     """Implements :class:`acceld.evaluate.hosted.driver.Driver` for NVIDIA GPUs of one kind on this machine."""
 
@@ -176,18 +192,7 @@ class CudaDriver:
         The first process that uses CUDA makes missing device files; a jailed worker can not. A GPU without a user is
         shut down, and would start again for each worker and each question to ``nvidia-smi``.
         """
-        start = child("-c", _START, self.library)
-        try:
-            done = subprocess.run(
-                start.command, env=start.environment, capture_output=True, text=True, timeout=_START_S, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise DeviceError(f"NVIDIA's driver library does not start within {_START_S:.0f} s") from error
-        if done.returncode:
-            said = (done.stdout + done.stderr).strip().splitlines() or [f"exit {done.returncode}"]
-            raise DeviceError(
-                f"NVIDIA's driver library does not start: {said[-1]}", hint="`nvidia-smi` and `dmesg` may say more."
-            )
+        start_library(self.library)
         for lease in self.leases():
             with contextlib.suppress(OSError):  # without its device file the worker fails, and says why
                 self._held.append(os.open(self.running("", "", lease).device_paths[0], os.O_RDWR | os.O_CLOEXEC))
