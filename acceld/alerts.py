@@ -12,7 +12,7 @@ from typing import Literal
 
 from acceld import figures
 from acceld.events import BestChanged, BudgetLevel, CandidateEvaluated, DeviceState, Event, RunStateChanged
-from acceld.model import SIMULATED_TIE_PERCENT, Status
+from acceld.model import Status
 
 Subject = Literal["win", "budget", "device", "suspect", "end"]
 Manner = Literal["off", "bell", "osc9", "osc777"]
@@ -50,10 +50,9 @@ def alert_of(event: Event) -> Alert | None:
     """Return the alert of an event; None if the event needs none."""
     run = f"r{event.run}: " if event.run else ""
     match event.data:
-        case BestChanged() as best if best.speedup is not None and best.speedup > 1:
+        case BestChanged() as best if best.improved:
             latency = figures.brief_latency(best.latency_us, best.source or "simulated")
-            tie = None if figures.best_is_win(best.speedup, best.source) else SIMULATED_TIE_PERCENT
-            return Alert("win", f"{run}c{best.candidate} {latency}, {figures.speedup(best.speedup, tie)}")
+            return Alert("win", f"{run}c{best.candidate} {latency}, {figures.speedup(best.speedup)}")
         case RunStateChanged(state, message) if state.ended:
             return Alert("end", f"{run}{state}" + (f": {message}" if message else ""))
         case BudgetLevel(scope, spent_usd, cap_usd):

@@ -33,7 +33,9 @@ class Optimized:
     improved: bool
     """True if the best kernel is faster than the baseline beyond what the model or the measurement can resolve."""
     speedup: float | None
-    """Baseline over best; None if nothing passed."""
+    """Baseline over best; None if nothing passed. It is a win only if ``improved``."""
+    tie_band: float | None
+    """Half width, in percent, inside which the speed-up is a tie; None if it is not known, as for unvalidated latencies."""
     baseline_latency_us: float | None
     best_latency_us: float | None
     interval_percent: float | None
@@ -118,6 +120,7 @@ def _optimized(record: Mapping[str, Any], client: Any) -> Optimized:
         message=record["message"],
         improved=record["improved"],
         speedup=record["speedup"],
+        tie_band=record["tie_band"],
         baseline_latency_us=record["baseline_latency_us"],
         best_latency_us=record["best_latency_us"],
         interval_percent=record["interval_percent"],

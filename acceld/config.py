@@ -90,7 +90,9 @@ class EvaluateConfig:
     max_instructions: int = _key(1_000_000, "instructions a program may have")
     queue_size: int = _key(64, "candidates of a run that may wait for evaluation; at that number no new attempt starts")
     sandbox: Literal["auto", "L4", "L3", "L2", "L1"] = _key("auto", "least isolation to accept", trusted=True)
-    cache_gib: float = _key(4.0, "disk for input data and references; those in use may exceed it")
+    cache_gib: float = _key(
+        1.0, "disk for input data and references in the user's cache, of all folders; those in use may exceed it"
+    )
     allow_unsandboxed: bool = _key(False, "run model-written code even if no isolation works", trusted=True)
     strict_legality: bool = _key(False, "refuse constructs that newer compilers refuse, such as block dimensions")
 
@@ -262,7 +264,7 @@ class TuiConfig:
 class HooksConfig:
     """Commands run with a JSON object on standard input."""
 
-    on_best: str = _key("", "a better kernel passed the strict gate", trusted=True)
+    on_best: str = _key("", "a kernel faster beyond a tie passed the strict gate", trusted=True)
     on_end: str = _key("", "a run ended", trusted=True)
     on_alarm: str = _key("", "a budget level, a sick device or a suspect candidate", trusted=True)
 

@@ -11,7 +11,9 @@ Result = TypeVar("Result")
 
 _MOST_THREADS = 4
 """Each thread needs address space and blocks of its own, and other evaluations run at the same time."""
-THREADS = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, _MOST_THREADS)
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""Number of processor cores that this process may use."""
+THREADS = min(CORES, _MOST_THREADS)
 """Number of threads that share work on arrays."""
 
 

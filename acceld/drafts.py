@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from acceld.child import child
 from acceld.errors import UsageError, WorkloadError, did_you_mean
 from acceld.workloads.records import DISTRIBUTIONS, DTYPE_BYTES
 
@@ -116,8 +116,10 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
     names = [argument.name for argument in given]
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
     try:
+        probe = child("-c", _PROBE, str(path.resolve()), reported)
         done = subprocess.run(
-            [sys.executable, "-c", _PROBE, str(path.resolve()), reported],
+            probe.command,
+            env=probe.environment,
             capture_output=True,
             text=True,
             timeout=REFERENCE_DEADLINE_S,
@@ -162,10 +164,16 @@ def lowered_kernels(path: Path, facts: ReferenceFacts) -> Lowered:
         ],
         "output_shapes": [output.kernel_shape or output.shape for output in facts.outputs],
     }
-    words = [sys.executable, "-P", "-m", "acceld.lowering.child", str(path.resolve())]
+    start = child("acceld.lowering.child", str(path.resolve()))
     try:
         done = subprocess.run(
-            words, input=json.dumps(request), capture_output=True, text=True, timeout=REFERENCE_DEADLINE_S, check=False
+            start.command,
+            input=json.dumps(request),
+            env=start.environment,
+            capture_output=True,
+            text=True,
+            timeout=REFERENCE_DEADLINE_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise WorkloadError(f"{path}: lowering it takes more than {REFERENCE_DEADLINE_S} s") from error

@@ -30,6 +30,7 @@ class EventKind(StrEnum):
     CANDIDATE_EVALUATED = "candidate_evaluated"
     BEAM_SELECTED = "beam_selected"
     BEST_CHANGED = "best_changed"
+    TIMED_AGAIN = "timed_again"
     INSIGHT_WRITTEN = "insight_written"
     INSIGHT_CHANGED = "insight_changed"
     LLM_CALL_STARTED = "llm_call_started"
@@ -148,6 +149,10 @@ class CandidateEvaluated:
     bound: str = ""
     source: str | None = None
     """Origin of the latency: ``simulated`` or ``measured``."""
+    improved: bool | None = None
+    """True if it is faster than the baseline beyond a tie; None if the two are not compared."""
+    parent_improved: bool | None = None
+    """True if it is faster than its parent beyond a tie; None if the two are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,19 @@ class BestChanged:
     speedup: float | None = None
     percent_of_peak: float | None = None
     source: str | None = None
+    improved: bool | None = None
+    """True if it is faster than the baseline beyond a tie."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedAgain:
+    """A run's latencies depend on something that has changed, so all its kernels were timed again. Their new results
+    follow; none of the earlier ones counts any more.
+    """
+
+    kind: ClassVar = EventKind.TIMED_AGAIN
+    candidates: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +322,7 @@ EventData = (
     | CandidateEvaluated
     | BeamSelected
     | BestChanged
+    | TimedAgain
     | InsightWritten
     | InsightChanged
     | LlmCallStarted

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from acceld.model import SIMULATED_TIE_PERCENT, Source, Status
+from acceld.model import Source, Status
 
 STATUS_GLYPHS: dict[Status, str] = {
     Status.PASSED: "✓",
@@ -96,44 +96,23 @@ def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
     return f"{text} ({low:.2f} – {high:.2f})"
 
 
-def is_win(ratio: float | None, source: Source | str | None, band_percent: float | None = None) -> bool:
-    """Return True if a speed-up is larger than chance explains.
+def gained(value: float | None, improved: Any, tie_band_percent: float | None = None, reason: str = "") -> str:
+    """Format a speed-up that was judged: as :func:`speedup`, and ``1.52x tie (unvalidated)`` for a tie without a band.
 
-    This is the one rule for results that are called, coloured or applied as a win. Without ``band_percent``, a
-    prediction is compared with the general band, and a measured speed-up is not called a win.
+    ``improved`` is true for a win. A speed-up of 1 or less without a band stays as it is.
     """
-    if ratio is None:
-        return False
-    if band_percent is None:
-        if source is not None and Source(source) is Source.MEASURED:
-            return False
-        band_percent = SIMULATED_TIE_PERCENT
-    return ratio > 1 + band_percent / 100
+    if value is None or value <= 1:
+        return speedup(value, tie_band_percent)
+    if improved:
+        return f"{value:.2f}x" if value <= 1 + (tie_band_percent or 0.0) / 100 else speedup(value, tie_band_percent)
+    if tie_band_percent:
+        return f"{value:.2f}x tie (±{tie_band_percent:.0f} %)"
+    return f"{value:.2f}x tie" + (f" ({reason})" if reason else "")
 
 
-def best_is_win(ratio: float | None, source: Source | str | None) -> bool:
-    """Return True if a run's best kernel is a win.
-
-    A measured one passed the test of its interval when it became the best.
-    """
-    return is_win(ratio, source, 0.0 if source is not None and Source(source) is Source.MEASURED else None)
-
-
-def news(ratio: float, source: Source | str | None, band_percent: float | None = None) -> bool | None:
-    """Return True for a win, False for a loss beyond the same band, None for a tie."""
-    if is_win(ratio, source, band_percent):
-        return True
-    return False if is_win(1 / ratio, source, band_percent) else None
-
-
-def interleaved_news(pair: Mapping[str, Any]) -> bool | None:
-    """Return True for a win, False for a loss and None for a tie of two kernels measured interleaved, from an entry of
-    ``paired``.
-    """
-    if pair["win"]:
-        return True
-    slower = pair["interval"][1] < 1 and pair["ratio"] * (1 + pair["band_percent"] / 100) < 1
-    return False if slower else None
+def brief_gain(value: float | None, improved: Any) -> str:
+    """Format a speed-up that was judged, for narrow columns: ``1.42x``, or ``1.02x tie``."""
+    return speedup(value) + (" tie" if value is not None and value > 1 and not improved else "")
 
 
 def paired(found: Mapping[str, Any]) -> str:

@@ -1,11 +1,13 @@
 """Find and manage the state folder. Standard library only.
 
 The folder holds ``acceld.db`` (history), ``token`` (for clients), ``daemon.json`` (about the running daemon),
-``daemon.lock``, ``log/acceld.log``, ``backups/``. Only its owner has access. One daemon serves it at a time.
+``daemon.lock``, ``log/acceld.log``, ``backups/``, and ``origin``, the proof that this user made or trusted it. Only its
+owner has access. One daemon serves it at a time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -14,13 +16,18 @@ import os
 import secrets
 import stat
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from acceld import origins
 from acceld.errors import AcceldError, DaemonError, UsageError
+from acceld.private_files import private_folder, user_folder, write_private
 
 FOLDER = ".acceld"
+DATASETS = "datasets"
+IGNORE = ".gitignore"
 SOCKET_LIMIT = 107
 """Limit in bytes on the path of a unix socket."""
 
@@ -69,13 +76,13 @@ class Home:
 
     @property
     def datasets(self) -> Path:
-        """Folder of inputs and references. Missing ones are made again."""
-        return self.path / "datasets"
+        """Folder of inputs and references, made private. Missing ones are made again."""
+        return dataset_folder(self.path)
 
     @property
     def made_again(self) -> tuple[Path, ...]:
-        """Folders whose contents can be made again: data sets, noise floors, compiled kernels."""
-        return self.datasets, self.path / "floors", self.path / "neuron"
+        """Folders in this one whose contents can be made again: noise floors, compiled kernels."""
+        return self.path / "floors", self.path / "neuron"
 
     def socket(self) -> Path:
         """Return the socket path for a new daemon of this folder: a short path in the user's runtime folder, which is
@@ -83,7 +90,7 @@ class Home:
         """
         name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12] + ".sock"
         for folder in _runtime_folders():
-            if len(os.fsencode(folder / name)) <= SOCKET_LIMIT and _private(folder):
+            if len(os.fsencode(folder / name)) <= SOCKET_LIMIT and private_folder(folder):
                 return folder / name
         raise AcceldError(
             "there is no folder for the daemon's socket",
@@ -91,9 +98,10 @@ class Home:
         )
 
     def prepare(self) -> Path:
-        """Make the folder, check that it can be used, and return its path.
+        """Make the folder, check that it can be used, and return its path. Every use that writes or executes begins here.
 
-        Raises UsageError if it can not be written, or lies on a network file system.
+        Raises UsageError if it can not be written, lies on a network file system, or has content that neither this user
+        made nor trusts.
         """
         kind = file_system(self.path)
         if kind in NETWORK_FILE_SYSTEMS:
@@ -104,19 +112,39 @@ class Home:
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chmod(self.path, 0o700)
-            ignore = self.path / ".gitignore"
-            if not ignore.exists():
-                ignore.write_text("*\n")
-            for folder in (self.log_file.parent, self.backups):
-                folder.mkdir(mode=0o700, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            with self._making():
+                self._own()
+                ignore = self.path / IGNORE
+                if not ignore.exists():
+                    ignore.write_text("*\n")
+            for folder in (self.log_file.parent, self.backups):
+                folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise UsageError(
                 f"can not use {self.path} as state folder: {error.strerror}",
                 hint="acceld needs a folder that it may write: --home DIR.",
             ) from error
         return self.path
+
+    @contextlib.contextmanager
+    def _making(self) -> Iterator[None]:
+        """Keep other processes from making the same folder at this moment."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _own(self) -> None:
+        """Record an empty folder as this user's. UsageError for one with content from elsewhere."""
+        if origins.is_ours(self.path):
+            return
+        if any(entry.name != IGNORE for entry in self.path.iterdir()):
+            raise foreign(self.path)
+        origins.adopt(self.path)
 
     def daemon(self) -> dict[str, Any] | None:
         """Return the daemon's self-description, or None if no daemon runs. Takes no lock that a starting daemon could
@@ -153,6 +181,15 @@ class Home:
             ) from error
 
 
+def foreign(folder: Path) -> UsageError:
+    """Return the refusal of a state folder that is not known to be this user's."""
+    return UsageError(
+        f"{folder} is not known to be yours: it came with a checkout, was copied or moved, or an older acceld made it",
+        hint="Its runs would go on and its kernels be executed. Look at it: acceld runs. To trust it as it is: "
+        f"acceld trust --history {folder}. To use another: --home DIR.",
+    )
+
+
 def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | None = None) -> Home:
     """Return the state folder: ``explicit``, else the nearest ``.acceld`` in ``folder`` or above it, else a new one
     there.
@@ -166,6 +203,19 @@ def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | Non
         if _is_ours(parent / FOLDER):
             return Home(parent / FOLDER)
     return Home(here / FOLDER)
+
+
+def dataset_folder(state: Path) -> Path:
+    """Return the folder of data sets, made private: one in the user's cache for all state folders.
+
+    It is in the state folder where the cache can not be used: it is on a network file system, whose locks can not be
+    trusted, or not this user's alone.
+    """
+    shared = user_folder("XDG_CACHE_HOME", ".cache") / DATASETS
+    with contextlib.suppress(OSError):  # the next line finds that it can not be used
+        shared.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    usable = file_system(shared) not in NETWORK_FILE_SYSTEMS and private_folder(shared) and os.access(shared, os.W_OK)
+    return shared if usable else state / DATASETS
 
 
 def _is_ours(folder: Path) -> bool:
@@ -242,24 +292,6 @@ def _recorded(home: Home) -> dict[str, Any] | None:
     return record if process_start(record.get("pid", 0)) == record.get("process_started") else None
 
 
-def write_private(path: Path, text: str) -> None:
-    """Replace a file atomically by one that only its owner can read. UsageError if the disk refuses."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.unlink(missing_ok=True)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise UsageError(
-            f"can not write {path}: {error.strerror}", hint="Make room there, or use a folder elsewhere: --home DIR."
-        ) from error
-
-
 def process_start(pid: int) -> int | None:
     """Return a process's start in clock ticks since boot; None if there is none. Distinguishes a reused pid."""
     try:
@@ -274,20 +306,6 @@ def _runtime_folders() -> list[Path]:
     if os.environ.get("XDG_RUNTIME_DIR"):
         folders.append(Path(os.environ["XDG_RUNTIME_DIR"]) / "acceld")
     return [*folders, Path(f"/tmp/acceld-{os.getuid()}")]
-
-
-def _private(folder: Path) -> bool:
-    """Create ``folder`` with access only for its owner. Return False if that fails."""
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        info = folder.lstat()
-    except OSError:
-        return False
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
-        return False
-    if stat.S_IMODE(info.st_mode) != 0o700:
-        os.chmod(folder, 0o700)
-    return True
 
 
 def file_system(path: Path, mounts: str | None = None) -> str:

@@ -184,6 +184,8 @@ class Profile:
     """None if the time depends on unknown data."""
     method: str
     """Method that gave the latency, such as ``compiler_legacy`` or ``neuron-profile total_time``."""
+    model: str = ""
+    """Version and calibration of the performance model that predicted it; empty for a measured one."""
     sdk: str = ""
     host: str = ""
     """Host of a fleet that evaluated the kernel; empty means the daemon's own machine."""
@@ -485,6 +487,37 @@ class RunSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """The facts that the latencies of a run depend on, besides its kernels. Latencies of two bases are never compared."""
+
+    workload: str = ""
+    """First digits of the hash of the workload's content."""
+    model: str = ""
+    """Version and calibration of the performance model; empty if latencies are measured."""
+    sdk: str = ""
+    driver: str = ""
+    chip: str = ""
+
+    def changes(self, now: Basis) -> str:
+        """Return what differs ``now``, in words; empty if nothing does."""
+        named = {
+            "workload": "the workload's content",
+            "model": "the performance model",
+            "sdk": "the SDK",
+            "driver": "the driver",
+            "chip": "the chip",
+        }
+        changed = ((named[one.name], getattr(self, one.name), getattr(now, one.name)) for one in fields(self))
+        return ", ".join(
+            f"{name} ({old or 'unknown'} → {new or 'unknown'})" for name, old, new in changed if old != new
+        )
+
+
+UNKNOWN_BASIS = Basis()
+"""Basis of a run that began before it was recorded."""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One search on one workload, start to end."""
 
@@ -503,3 +536,6 @@ class Run:
     """Reason why it ended or waits."""
     exit_code: int = 0
     """Exit code of commands that wait for the run."""
+    basis: Basis = UNKNOWN_BASIS
+    timed_again: str = ""
+    """Time and reason of timing its kernels again, in words; empty if they were not."""

@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import re
 import sqlite3
@@ -21,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from acceld.errors import AcceldError, UsageError
-from acceld.home import find_home
+from acceld.home import find_home, foreign
+from acceld.origins import is_ours
 from acceld.workloads import Workload, load_workload, workload
 
 VERIFIER = "acceld verify"
@@ -29,17 +31,20 @@ VERIFIER = "acceld verify"
 HOLDS, BROKEN = "verified: holds", "verified: no longer holds"
 """Prefixes of notes that mark a kernel as holding or broken."""
 MARKER = "# ---- acceld: provenance, evidence and self-check of the kernel above ----"
+MOST_CORES = 2
+"""Number of physical cores of the largest logical core, on which a current kernel may be launched."""
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 
 _QUERY = """
-SELECT c.id AS candidate, c.run, r.workload, r.workload_folder, s.api, s.entry, s.grid, s.lnc, t.text, f.chip, f.sdk, f.source,
+SELECT c.id AS candidate, c.run, c.improved, c.tie_band, f.model, r.workload, r.workload_folder, s.api, s.entry, s.grid, s.lnc, t.text, f.chip, f.sdk, f.source,
   f.method, f.resolution_us, f.interval_percent, f.latency_us, r.baseline_latency_us, e.id AS evaluation, e.gate, e.rel_l2,
   e.tolerance, e.sandbox_level, e.program_sha256, e.created_at
 FROM candidates c JOIN runs r ON r.id = c.run JOIN sources s ON s.sha256 = c.source
 JOIN texts t ON t.sha256 = s.text_sha256 JOIN evaluations e ON e.id = c.evaluation
 JOIN profiles f ON f.evaluation = e.id
 WHERE r.workload = ? AND c.status = 'passed' AND e.gate = 'strict' AND f.latency_us IS NOT NULL
-ORDER BY f.source = 'simulated', f.latency_us, c.id
+ORDER BY f.source = 'simulated', f.source = 'simulated' AND f.interval_percent IS NULL,
+  f.model <> first_value(f.model) OVER (PARTITION BY f.source ORDER BY e.id DESC), f.latency_us, c.id
 """
 
 
@@ -55,12 +60,20 @@ class Stored:
     api: str
     entry: str
     grid: tuple[int, ...]
+    lnc: int
+    """Number of physical cores that it runs on."""
     chip: str
     sdk: str
     source: str
     method: str
     latency_us: float
     baseline_latency_us: float | None
+    improved: bool
+    """True if it is faster than its run's baseline beyond a tie."""
+    tie_band: float | None
+    """Half width, in percent, inside which its speed-up is a tie; None if it is not known."""
+    model: str
+    """Version and calibration of the performance model; empty for a measured latency."""
     evaluation: int
     gate: str
     rel_l2: float | None
@@ -104,6 +117,7 @@ def best(
     fallback: Callable[..., Any] | None = None,
     simulated: bool = False,
     home: str | os.PathLike[str] | None = None,
+    trusted: bool = False,
 ) -> Best:
     """Return the fastest kernel that passed the strict gate for a workload, for this chip and SDK; else ``fallback``.
 
@@ -111,8 +125,14 @@ def best(
     ``chip`` and ``sdk`` (the version of neuronx-cc) default to those of this machine. Only measured kernels count, and
     with ``simulated`` those of the simulator too. Kernels that ``acceld verify --all`` has marked are left out.
     UsageError if nothing fits and there is no fallback.
+
+    The kernel is executed with your rights. So the history has to be one that this user made on this machine, or trusts
+    (``acceld trust --history``). With ``trusted`` the caller vouches for it: for a history that was copied to a server.
     """
     try:
+        state = find_home(home).path
+        if not trusted and state.is_dir() and not is_ours(state):
+            raise foreign(state)
         found, reason = _chosen(name, shapes, chip or this_chip(), sdk or this_sdk(), simulated, home)
     except (AcceldError, sqlite3.Error) as error:
         found, reason = None, str(error)
@@ -126,7 +146,7 @@ def best(
     spec = _workload(found)
     layouts = tuple(a.kernel_shape or a.shape for a in spec.arguments if not a.is_scalar) if spec else ()
     results = tuple(one.shape for one in spec.outputs) if spec else ()
-    return Best(_imported(found, Path(find_home(home).path)), found, reason, layouts, results)
+    return Best(_imported(found, state), found, reason, layouts, results)
 
 
 def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> list[Stored]:
@@ -134,6 +154,7 @@ def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> lis
     fastest first.
     """
     from acceld.store.connection import connect_reader
+    from acceld.store.reads.records import load_candidates_by_id
 
     database = find_home(home).database
     if not database.is_file():
@@ -143,6 +164,7 @@ def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> lis
         rows = [dict(row) for row in connection.execute(_QUERY, (name,))]
         marks = connection.execute("SELECT subject, text FROM notes WHERE by = ? ORDER BY id", (VERIFIER,))
         marked = {row["subject"]: row["text"] for row in marks}
+        load_candidates_by_id(connection, [row["candidate"] for row in rows], details=False)  # compares the hashes
     kept = [row for row in rows if not marked.get(f"c{row['candidate']}", "").startswith(BROKEN)]
     return [_stored(row) for row in kept]
 
@@ -233,6 +255,7 @@ def _chosen(
         ("none was measured on a device", lambda one: simulated or one.source != "simulated"),
         (f"none is for the chip {chip or '(this machine tells none)'}", lambda one: one.chip == chip),
         (f"none was measured with neuronx-cc {sdk or '(none is installed)'}", lambda one: _same_sdk(one, sdk)),
+        ("none has a grid that nki launches, which is 1 or 2 cores", _launchable),
         (f"none is for arrays of {[tuple(one) for one in shapes]}", lambda one: not shapes or _fits(one, shapes)),
     ]
     for reason, holds in steps:
@@ -269,7 +292,7 @@ def _workload(one: Stored) -> Workload | None:
 
 def _stored(row: dict[str, Any]) -> Stored:
     values = {key: row[key] for key in Stored.__dataclass_fields__ if key in row}
-    return Stored(**{**values, "grid": tuple(json.loads(row["grid"]))})
+    return Stored(**{**values, "grid": tuple(json.loads(row["grid"])), "improved": bool(row["improved"])})
 
 
 def _digest(text: str) -> str:
@@ -292,7 +315,27 @@ def _imported(found: Stored, state: Path) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     function: Any = getattr(module, found.entry)
-    return function[found.grid] if found.grid else function  # type: ignore[no-any-return]
+    launch = _launch(found)
+    return function if launch is None else function[launch]  # type: ignore[no-any-return]
+
+
+def _launch(found: Stored) -> int | tuple[int, ...] | None:
+    """Return what stands in brackets between a kernel and its arguments; None for a launch without brackets.
+
+    A current kernel is launched on a number of cores, a legacy one on its grid.
+    """
+    if found.api == "nki":
+        return _cores(found) if _cores(found) > 1 else None
+    return found.grid or None
+
+
+def _cores(found: Stored) -> int:
+    return max(found.lnc, math.prod(found.grid))
+
+
+def _launchable(found: Stored) -> bool:
+    """Return True if a kernel's grid can be asked for: a current kernel's is the number of its cores."""
+    return found.api != "nki" or (len(found.grid) <= 1 and _cores(found) <= MOST_CORES)
 
 
 def _shaped(tensor: Any, shape: tuple[int, ...]) -> Any:

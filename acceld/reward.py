@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import math
 import secrets
 import tempfile
 import threading
@@ -29,7 +28,8 @@ from acceld.errors import UsageError
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
-from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.gains import gain
+from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.proposers.llm.extraction import extract_kernel
 from acceld.report.datasets import NO_CODE, worth
 from acceld.targets import SIMULATOR, Choice, choose
@@ -59,6 +59,10 @@ class Score:
     latency_us: float | None = None
     baseline_latency_us: float | None = None
     speedup: float | None = None
+    improved: bool = False
+    """True if it is faster than the baseline beyond a tie. A tie has no reward."""
+    tie_band: float | None = None
+    """Half width, in percent, inside which the speed-up is a tie; None if it is not known, as for an unvalidated latency."""
     rule: str = ""
     message: str = ""
     line: int = 0
@@ -105,7 +109,7 @@ class Scorer:
         self._thread: threading.Thread | None = None
         self._evaluator: SimulatedEvaluator
         self._workloads: dict[str, Workload] = {}
-        self._baselines: dict[tuple[str, str, str], asyncio.Task[float | None]] = {}
+        self._baselines: dict[tuple[str, str, str], asyncio.Task[Profile | None]] = {}
 
     def __enter__(self) -> Self:
         self._started()
@@ -140,7 +144,8 @@ class Scorer:
     def baseline(self, name: str = "") -> tuple[Kernel, float | None]:
         """Return a workload's own kernel and its latency in microseconds; None if it does not pass."""
         found, api, chip = self._place(name or self._workload)
-        return baseline_kernel(found, api), self._run(self._baseline_us(found, api, chip))
+        profile = self._run(self._baseline(found, api, chip))
+        return baseline_kernel(found, api), profile.latency_us if profile else None
 
     def close(self) -> None:
         """End the child processes."""
@@ -185,8 +190,8 @@ class Scorer:
             return self._rewarded(Score(NO_CODE, NO_CODE_STATUS, message=reason))
         kernel = Kernel(text, api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
         reported = await self._evaluator.evaluate(self._request(kernel, found, chip, Priority.SEARCH))
-        baseline_us = await self._baseline_us(found, api, chip)
-        return self._rewarded(_scored(reported, baseline_us, timed=self.gate is Gate.TIMING))
+        baseline = await self._baseline(found, api, chip)
+        return self._rewarded(_scored(reported, baseline, timed=self.gate is Gate.TIMING))
 
     def _rewarded(self, score: Score) -> Score:
         return replace(score, reward=self._worth(score)) if self._worth is not None else score
@@ -213,16 +218,16 @@ class Scorer:
         )
         return found, where.api, where.chip
 
-    def _baseline_us(self, found: Workload, api: str, chip: str) -> Coroutine[Any, Any, float | None]:
-        """Return a baseline's latency, evaluated once; None if it does not pass."""
+    def _baseline(self, found: Workload, api: str, chip: str) -> Coroutine[Any, Any, Profile | None]:
+        """Return a baseline's profile, evaluated once; None if it does not pass."""
 
-        async def ask() -> float | None:
+        async def ask() -> Profile | None:
             request = self._request(baseline_kernel(found, api), found, chip, Priority.BASELINE)
             gate = Gate.TIMING if self.gate is Gate.TIMING else Gate.SEARCH
             reported = await self._evaluator.evaluate(replace(request, gate=gate))
-            return reported.latency_us if reported.status in (Status.PASSED, Status.UNTESTED) else None
+            return reported.profile if reported.status in (Status.PASSED, Status.UNTESTED) else None
 
-        async def reported() -> float | None:
+        async def reported() -> Profile | None:
             key = (str(found.folder), api, chip)
             if key not in self._baselines:
                 self._baselines[key] = asyncio.get_running_loop().create_task(ask())
@@ -231,21 +236,19 @@ class Scorer:
         return reported()
 
 
-def _scored(reported: Evaluation, baseline_us: float | None, *, timed: bool) -> Score:
+def _scored(reported: Evaluation, baseline: Profile | None, *, timed: bool) -> Score:
     right = reported.status is Status.PASSED or (timed and reported.status is Status.UNTESTED)
-    latency_us = reported.latency_us if right else None
-    reward = (
-        CHEAT
-        if reported.status is Status.SUSPECT
-        else worth(Status.PASSED if right else reported.status, baseline_us, latency_us)
-    )
+    found = gain(baseline, reported.profile) if right else None
+    reward = CHEAT if reported.status is Status.SUSPECT else worth(Status.PASSED if right else reported.status, found)
     failure = reported.failure
     return Score(
         reward=reward,
         status=str(reported.status),
         latency_us=reported.latency_us,
-        baseline_latency_us=baseline_us if right else None,
-        speedup=baseline_us / latency_us if baseline_us and latency_us else None,
+        baseline_latency_us=baseline.latency_us if right and baseline else None,
+        speedup=found.ratio if found else None,
+        improved=found is not None and found.improved,
+        tie_band=found.band_percent if found else None,
         rule=failure.rule if failure else "",
         message=failure.message if failure else "",
         line=failure.line if failure else 0,
@@ -350,18 +353,20 @@ class Environment:
         self._scorer, self._name, self._most = scorer, workload, most_steps
         self._text, self._steps = "", 0
         self._latency_us: float | None = None
+        self._worth = 0.0
+        """Reward of the current kernel against the baseline."""
 
     def reset(self) -> Observation:
         """Begin at the workload's baseline."""
         kernel, self._latency_us = self._scorer.baseline(self._name)
-        self._text, self._steps = kernel.text, 0
+        self._text, self._steps, self._worth = kernel.text, 0, 0.0
         return Observation(self._text, self._latency_us, None)
 
     def step(self, action: str | Edit | Sequence[Edit]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Try a new text, or edits. Return observation, reward, terminated, truncated, and further information.
 
-        The reward of a passing step is log2 of the latency before over that after, so that the rewards of an episode
-        add up to the gain over it.
+        The reward of a passing step is the worth of the kernel after it, less that of the kernel before it. So the
+        rewards of an episode add up to the worth of its last kernel: log2 of its speed-up over the baseline, 0 for a tie.
         """
         if not self._text:
             raise UsageError("the environment has not begun", hint="reset() it first")
@@ -374,10 +379,17 @@ class Environment:
             (score,) = self._scorer.score([text], [self._name] if self._name else None)
         reward = score.reward or 0.0
         if score.latency_us and score.speedup:
-            reward = math.log2(self._latency_us / score.latency_us) if self._latency_us else 0.0
+            worth = score.reward or 0.0
+            reward, self._worth = worth - self._worth, worth
             self._text, self._latency_us = text, score.latency_us
         reported = Observation(self._text, self._latency_us, score)
-        return reported, reward, False, truncated, {"status": score.status, "speedup": score.speedup}
+        return (
+            reported,
+            reward,
+            False,
+            truncated,
+            {"status": score.status, "speedup": score.speedup, "improved": score.improved},
+        )
 
 
 def _edited(text: str, action: str | Edit | Sequence[Edit]) -> tuple[str, str]:

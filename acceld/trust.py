@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from acceld.errors import UsageError
-from acceld.home import write_private
+from acceld.private_files import write_private
 
 FILE_NAME = "acceld.toml"
 
@@ -65,6 +65,6 @@ def _read(path: Path) -> dict[str, str]:
 def _write(path: Path, known: dict[str, str]) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(path, json.dumps(known, indent=2) + "\n")
     except OSError as error:
         raise UsageError(f"can not write {path}: {error.strerror}") from error
+    write_private(path, json.dumps(known, indent=2) + "\n")

@@ -41,8 +41,10 @@ class Hub:
         return len(self._wakers)
 
     def publish(self, events: list[Event]) -> None:
-        """Publish events, in order of seq. Called by the writer's thread after a commit."""
+        """Publish the events of one commit, in order of seq. Called by the writer's thread after the commit."""
         with self._lock:
+            if events[0].seq != self._last_seq + 1:
+                self._recent.clear()  # memory has no gap, so that subscribers read what is missing from the database
             self._recent.extend(events)
             self._last_seq = events[-1].seq
         self._wake()

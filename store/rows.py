@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+from acceld.errors import StoreError
 from acceld.events import Event, from_json
 from acceld.model import (
     Attempt,
+    Basis,
     Candidate,
     Check,
     Correctness,
@@ -123,6 +125,8 @@ def run_of(row: Row, root: Kernel | None) -> Run:
         baseline=row["baseline"],
         best=row["best"],
         message=row["message"],
+        basis=Basis(**mapping(row["basis"])),
+        timed_again=row["timed_again"],
     )
 
 
@@ -153,8 +157,10 @@ def attempt_of(row: Row, text: str | None) -> Attempt:
 
 
 def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
-    """Return a row with the columns of ``sources`` and ``filename``, ``trusted`` as a record."""
-    return Kernel(
+    """Return a row with the columns of ``sources`` and ``filename``, ``trusted`` as a record. StoreError if it is not the
+    kernel that was stored: a text in the file was changed.
+    """
+    kernel = Kernel(
         text=text,
         api=row["api"],
         entry=row["entry"],
@@ -164,6 +170,12 @@ def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
         trusted=bool(row["trusted"]),
         closure=closure,
     )
+    if kernel.sha256 != row["sha256"]:
+        raise StoreError(
+            f"the text of {kernel.filename} is not the one that was evaluated: its hash is not {row['sha256'][:12]}",
+            hint="The database was changed by another program: `acceld db restore FILE` replaces it by a copy.",
+        )
+    return kernel
 
 
 def candidate_of(row: Row, kernel: Kernel, evaluation: Evaluation | None) -> Candidate:
@@ -226,6 +238,7 @@ def profile_of(row: Row, samples: tuple[float, ...], details: Mapping[str, Any])
         api=row["api"],
         latency_us=row["latency_us"],
         method=row["method"],
+        model=row["model"],
         sdk=row["sdk"],
         host=row["host"],
         instance_type=row["instance_type"],

@@ -1,7 +1,8 @@
 """Write with one thread and one connection from a bounded queue; a change is acknowledged after its commit.
 
 Changes that wait together share one commit (at most ``GROUP`` of them). Each is inside its own savepoint, so that a
-failing change takes no other with it. A full disk or an I/O error does not lose a change: the group is rolled back, the
+failing change takes no other with it. A group's events are one list in the order of their rows, published whole and once, so
+the order of publication is the order of seq. A full disk or an I/O error does not lose a change: the group is rolled back, the
 reserve file is freed, and the group is tried again until it commits or the store closes. Until then callers wait, and
 with them the search.
 """
@@ -16,7 +17,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,14 @@ _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqli
 class Transaction:
     """A change's access to the database: SQL, and the events it publishes."""
 
-    def __init__(self, connection: sqlite3.Connection, at: float, redact: Callable[[str], str] | None) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, at: float, redact: Callable[[str], str] | None, events: list[Event]
+    ) -> None:
         self.connection = connection
         self.at = at
         """Seconds since the epoch, one for the whole change."""
-        self.events: list[Event] = []
+        self._events = events
+        """Events of the commit so far; each new one is appended as its row is written."""
         self._redact = redact
 
     def execute(self, sql: str, values: Any = ()) -> sqlite3.Cursor:
@@ -49,6 +53,10 @@ class Transaction:
         if self._redact is not None:
             values = self._redacted(values, self._redact)
         return self.connection.execute(sql, values)
+
+    def redacted(self, text: str) -> str:
+        """Return a text as it is stored: without keys. The hash of a stored text is that of what is stored."""
+        return text if self._redact is None else self._redact(text)
 
     def insert(self, table: str, values: dict[str, Any]) -> int:
         """Insert one row and return its id."""
@@ -77,7 +85,7 @@ class Transaction:
             data = from_json(data.kind, load(text))
         seq = self.insert("events", {"at": self.at, "kind": data.kind, "run": run, "data": text})
         event = Event(data, run, seq, self.at)
-        self.events.append(event)
+        self._events.append(event)
         return event
 
     @staticmethod
@@ -96,7 +104,6 @@ class _Item:
     done: Callable[[Any, BaseException | None], None]
     result: Any = None
     error: BaseException | None = None
-    events: list[Event] = field(default_factory=list)
 
 
 class Writer:
@@ -180,10 +187,11 @@ class Writer:
             self._settle(group)
 
     def _settle(self, group: list[_Item]) -> None:
-        """Commit the group, and try again while the error may be temporary. Then answer all callers."""
+        """Commit the group, and try again while the error may be temporary. Then publish, and answer all callers."""
+        events: list[Event] = []
         while True:
             try:
-                self._commit(group)
+                events = self._commit(group)
                 break
             except sqlite3.Error as error:
                 self._roll_back()
@@ -192,42 +200,44 @@ class Writer:
                         f"the database refused a change: {error}", hint="acceld db check has details."
                     )
                     for item in group:
-                        item.result, item.error, item.events = None, failure, []
+                        item.result, item.error = None, failure
                     break
                 self._suffer(error)
             except Exception as error:  # noqa: BLE001 - a broken change must not end the thread: callers would wait for ever
                 self._roll_back()
                 for item in group:
-                    item.result, item.error, item.events = None, error, []
+                    item.result, item.error = None, error
                 break
-        events = [event for item in group for event in item.events]
         if events:
             self._publish(events)
         for item in group:
             item.done(item.result, item.error)
 
-    def _commit(self, group: list[_Item]) -> None:
+    def _commit(self, group: list[_Item]) -> list[Event]:
+        """Apply the group in one commit. Return its events in the order of their rows."""
         connection = self._connection
+        events: list[Event] = []
         connection.execute("BEGIN IMMEDIATE")
         for item in group:
-            transaction = Transaction(connection, time.time(), self._redact)
+            transaction = Transaction(connection, time.time(), self._redact, events)
+            kept = len(events)
             connection.execute("SAVEPOINT change")
             try:
                 item.result, item.error = item.change(transaction), None
-                item.events = transaction.events
             except (AcceldError, ValueError, KeyError, TypeError, sqlite3.IntegrityError) as error:
                 connection.execute("ROLLBACK TO change")
-                item.result, item.error, item.events = None, _for_caller(error), []
+                item.result, item.error = None, _for_caller(error)
+                del events[kept:]
             connection.execute("RELEASE change")
         if self.degraded:
-            recovered = Transaction(connection, time.time(), None)
+            recovered = Transaction(connection, time.time(), None, events)
             recovered.event(Notice(level="info", text=f"Storage works again ({self.degraded})", hint=""), None)
         connection.execute("COMMIT")
         self.commits += 1
         if self.degraded:
-            self._publish(recovered.events)
             self.degraded = ""
             self._fill_reserve()
+        return events
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

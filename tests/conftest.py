@@ -1,6 +1,12 @@
-"""Settings of the property tests: the same examples in every run of the suite, fresh ones under ``make fuzz``."""
+"""The user's folders of the whole suite, and settings of the property tests: the same examples in every run of the suite,
+fresh ones under ``make fuzz``.
+"""
 
 from __future__ import annotations
+
+import atexit
+import os
+import tempfile
 
 from hypothesis import HealthCheck, settings
 
@@ -9,3 +15,9 @@ _SLOW = [HealthCheck.too_slow]  # a health check by the clock fails on a busy ma
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, suppress_health_check=_SLOW)
 settings.register_profile("fresh", deadline=None, database=None, print_blob=True, suppress_health_check=_SLOW)
 settings.load_profile("repeatable")  # ``--hypothesis-profile=fresh`` replaces it
+
+_USER = tempfile.TemporaryDirectory(prefix="acceld-user-")
+atexit.register(_USER.cleanup)
+# The person's own records and data sets stay out of the tests, and the tests out of theirs. Modules that are imported
+# later may copy the environment, so it is set here and not in a fixture.
+os.environ |= {name: os.path.join(_USER.name, name.lower()) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}

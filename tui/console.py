@@ -24,6 +24,7 @@ from acceld.events import (
     LlmCallFinished,
     RunCreated,
     RunStateChanged,
+    TimedAgain,
     to_json,
 )
 from acceld.tui.state import Recent, RunView
@@ -52,6 +53,8 @@ class RunRow:
     baseline_us: float | None = None
     best_us: float | None = None
     speedup: float | None = None
+    improved: bool = False
+    """True if the best is faster than the baseline beyond a tie."""
     percent_of_peak: float | None = None
     candidates: int = 0
     passed: int = 0
@@ -118,6 +121,7 @@ class ConsoleView:
             baseline_us=row.get("baseline_latency_us"),
             best_us=row.get("best_latency_us"),
             speedup=row.get("speedup"),
+            improved=bool(row.get("improved")),
             percent_of_peak=row.get("percent_of_peak_after"),
             candidates=row.get("candidates") or 0,
             passed=row.get("passed") or 0,
@@ -170,9 +174,13 @@ class ConsoleView:
                 row.iteration = iteration
             case CandidateWritten():
                 row.candidates += 1
+            case TimedAgain():
+                row.baseline_us = row.best_us = row.speedup = None
             case BestChanged() as best:
                 row.best_us, row.percent_of_peak, row.speedup = best.latency_us, best.percent_of_peak, best.speedup
-                row.baseline_us = row.baseline_us or row.best_us
+                row.improved = bool(best.improved)
+                if row.baseline_us is None and best.latency_us is not None:
+                    row.baseline_us = best.latency_us * (best.speedup or 1.0)
                 row.source = best.source or row.source
             case LlmCallFinished(cost_usd=cost_usd):
                 row.cost_usd = (row.cost_usd or 0.0) + (cost_usd or 0.0)

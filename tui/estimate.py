@@ -34,10 +34,10 @@ def estimate(rows: Iterable[Mapping[str, Any]], preset: str, proposer: str, chip
     else:
         prices = [r["cost_usd"] / r["candidates"] for r in ended if r["cost_usd"] is not None]
         text += f", about {figures.usd(median(prices) * most)}" if prices else ", cost unknown"
-    gains = sorted(r["speedup"] for r in ended if r["speedup"])
+    gains = sorted((r["speedup"], bool(r["improved"])) for r in ended if r["speedup"])
     known = f"{len(ended)} earlier run{'s' if len(ended) > 1 else ''}"
     if gains:
-        known += f" reached {figures.speedup(gains[0])}" + (
-            f" to {figures.speedup(gains[-1])}" if len(gains) > 1 else ""
+        known += f" reached {figures.brief_gain(*gains[0])}" + (
+            f" to {figures.brief_gain(*gains[-1])}" if len(gains) > 1 else ""
         )
     return f"{text}\n{known}"

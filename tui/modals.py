@@ -167,15 +167,13 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
 
     def _row(self, key: Any, width: int) -> Text:
         palette, rows = palette_of(self.app), self._workloads[key]
-        best, source = max(
-            ((row["speedup"] or 0.0, row.get("source")) for row in rows), default=(0.0, None), key=lambda one: one[0]
-        )
+        won, best = max(((bool(row.get("improved")), row["speedup"] or 0.0) for row in rows), default=(False, 0.0))
         return line(
             COLUMNS,
             [
                 (key, palette.text),
                 (str(len(rows)) if rows else "—", palette.muted),
-                (f"{best:.2f}x" if best else "—", palette.good if figures.best_is_win(best, source) else palette.muted),
+                (figures.brief_gain(best or None, won), palette.good if won else palette.muted),
             ],
             width,
         )

@@ -35,8 +35,9 @@ from acceld.events import (
     RunCreated,
     RunStateChanged,
     Steered,
+    TimedAgain,
 )
-from acceld.model import Gate, RunState, Source, Status
+from acceld.model import Gate, RunState, Status
 
 LOADED = -1_000_000
 """Number below that of every event. A best that comes from a row is stored under this number plus its iteration."""
@@ -96,6 +97,10 @@ class CandidateView:
     latency_us: float | None = None
     speedup: float | None = None
     """Speed-up over the baseline."""
+    improved: bool = False
+    """True if it is faster than the baseline beyond a tie."""
+    parent_improved: bool = False
+    """True if it is faster than its parent beyond a tie."""
     percent_of_peak: float | None = None
     percent_of_attainable: float | None = None
     failure: str = ""
@@ -135,6 +140,10 @@ class Best:
     percent_of_peak: float | None = None
     at: float = 0.0
     source: str = "simulated"
+    improved: bool = False
+    """True if it is faster than the baseline beyond a tie."""
+    known_at: int = 0
+    """Number of the event, or of the newest event before the row, that tells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +194,9 @@ class RunView:
     state: str = "queued"
     message: str = ""
     state_seq: int = -1
+    timed_again: str = ""
+    """Time and reason of timing all kernels again, in words; empty if they were not."""
+    timed_again_seq: int = -1
     iteration: int = 0
     candidates: dict[int, CandidateView] = field(default_factory=dict)
     under_way: dict[int, float] = field(default_factory=dict)
@@ -316,24 +328,12 @@ class RunView:
         return base / candidate.latency_us if base and candidate.latency_us else None
 
     def is_win(self, candidate: CandidateView) -> bool:
-        """Return True if it passed and is faster than the baseline beyond a tie. A measured one must have been the best
-        at some time.
-        """
-        return self._won(candidate, self.speedup_of(candidate))
+        """Return True if it passed and is faster than the baseline beyond a tie."""
+        return candidate.status is Status.PASSED and candidate.improved
 
     def gained(self, candidate: CandidateView) -> bool:
-        """Return True if it is faster than its parent beyond a tie."""
-        parent = self.candidates.get(candidate.parent or 0)
-        if parent is None or not parent.latency_us or not candidate.latency_us:
-            return False
-        return self._won(candidate, parent.latency_us / candidate.latency_us)
-
-    def _won(self, candidate: CandidateView, ratio: float | None) -> bool:
-        if candidate.status is not Status.PASSED:
-            return False
-        if self.source != Source.MEASURED:
-            return figures.is_win(ratio, self.source)
-        return any(best.candidate == candidate.id for best in self.bests) and figures.best_is_win(ratio, self.source)
+        """Return True if it passed and is faster than its parent beyond a tie."""
+        return candidate.status is Status.PASSED and candidate.parent_improved
 
     def path(self, candidate: int) -> tuple[int, ...]:
         """Return the candidates from the baseline to ``candidate``."""
@@ -386,7 +386,9 @@ class RunView:
             case BeamSelected(iteration, beam):
                 return self._selected(iteration, beam, seq)
             case BestChanged() as data:
-                return self._best(data, seq, event.at)
+                return self._best(data, seq, event.at, seq)
+            case TimedAgain(text=text):
+                return self._timed_again(text, seq)
             case InsightWritten() as data:
                 self.insights.setdefault(data.insight, data)
             case LlmCallStarted(call, role, model):
@@ -410,21 +412,31 @@ class RunView:
         if seq > self.state_seq:
             self.state, self.message, self.state_seq = row.get("state") or "queued", row.get("message") or "", seq
         self._sourced(row.get("source"), seq)
+        self.timed_again = row.get("timed_again") or self.timed_again
         self.iteration = max(self.iteration, row.get("iteration") or 0)
         base, latest = row.get("baseline_latency_us"), 0.0
         if row.get("baseline") and base:
-            self._best(BestChanged(row["baseline"], base, 1.0, source=row.get("source")), LOADED, 0.0)
+            self._best(BestChanged(row["baseline"], base, 1.0, source=row.get("source")), LOADED, 0.0, seq)
         for beam in row.get("beams") or ():
             if beam.get("selected"):
                 self._selected(beam["iteration"], tuple(beam["selected"]), seq)
             latency_us = beam.get("best_latency_us")
             if latency_us and latency_us != latest and latency_us < (base or 0.0):
-                found = BestChanged(beam["best"], latency_us, beam.get("speedup"), source=row.get("source"))
-                self._best(found, LOADED + beam["iteration"], beam.get("ended_at") or 0.0)
+                found = BestChanged(
+                    beam["best"],
+                    latency_us,
+                    beam.get("speedup"),
+                    source=row.get("source"),
+                    improved=beam.get("improved"),
+                )
+                self._best(found, LOADED + beam["iteration"], beam.get("ended_at") or 0.0, seq)
                 latest = latency_us
         if row.get("best") and row.get("best_latency_us") not in (None, latest, base):
             percent = row.get("percent_of_peak_after")
-            self._best(BestChanged(row["best"], row["best_latency_us"], row.get("speedup"), percent), -1, 0.0)
+            found = BestChanged(
+                row["best"], row["best_latency_us"], row.get("speedup"), percent, improved=row.get("improved")
+            )
+            self._best(found, -1, 0.0, seq)
         for mark, numbers in (("pin", "pinned"), ("veto", "vetoed")):
             for number in (row.get("steering") or {}).get(numbers) or ():
                 self.marks[number] = (seq, mark)
@@ -500,6 +512,7 @@ class RunView:
         node.result_seq, node.status = seq, data.status
         self.counts[node.status.value] += 1
         node.latency_us, node.speedup = data.latency_us, data.speedup
+        node.improved, node.parent_improved = bool(data.improved), bool(data.parent_improved)
         node.percent_of_peak, node.percent_of_attainable = data.percent_of_peak, data.percent_of_attainable
         node.failure, node.gate, node.bound = data.failure or "", data.gate or "", data.bound
         self._sourced(data.source, seq)
@@ -516,8 +529,17 @@ class RunView:
         self.iteration = max(self.iteration, iteration)
         return True
 
-    def _best(self, data: BestChanged, seq: int, at: float) -> bool:
-        if data.latency_us is None:
+    def _timed_again(self, text: str, seq: int) -> bool:
+        """Forget the bests of before, whose latencies do not compare with those that follow."""
+        if seq <= self.timed_again_seq:
+            return False
+        self.timed_again, self.timed_again_seq = text, seq
+        self.bests = [best for best in self.bests if best.known_at >= seq]
+        return True
+
+    def _best(self, data: BestChanged, seq: int, at: float, known_at: int) -> bool:
+        """Keep a best of event ``seq``, known as of event ``known_at``."""
+        if data.latency_us is None or known_at < self.timed_again_seq:
             return False
         best = Best(
             seq,
@@ -527,6 +549,8 @@ class RunView:
             data.percent_of_peak,
             at,
             data.source or self.source,
+            bool(data.improved),
+            known_at,
         )
         place = bisect_left(self.bests, best.seq, key=lambda known: known.seq)
         if place < len(self.bests) and self.bests[place].seq == seq:

@@ -109,9 +109,11 @@ class Steering:
                 self._app.notify(f"{path}: {error.strerror}", severity="error")
                 return
             self._app.notify("tried first: it must be a drop-in and pass today")
-            self._act("apply", "", path=str(path), expected_sha256=expected)
+            self._act("apply", "", path=str(path), expected_sha256=expected, **tied)
 
-        title = f"Write c{run.best.candidate} over which file?"
+        tied: dict[str, Any] = {} if run.best.improved else {"even_if_tied": True}
+        word = ", although it is a tie," if tied else ""
+        title = f"Write c{run.best.candidate}{word} over which file?"
         self._app.push_screen(Ask(title, "kernel.py; a copy of it is kept beside it"), write)
 
     def refusal(self, action: str) -> str:

@@ -31,6 +31,7 @@ from acceld.events import (
     RunCreated,
     RunStateChanged,
     Steered,
+    TimedAgain,
     Watch,
 )
 from acceld.model import RunState, Status
@@ -127,7 +128,9 @@ def sentence(event: Event) -> str:
             return f"iteration {iteration} keeps {_ids(beam)}, best {figures.speedup(speedup)}"
         case BestChanged() as best:
             latency = figures.brief_latency(best.latency_us, best.source or "simulated")
-            return f"new best c{best.candidate}: {latency}, {figures.speedup(best.speedup)}"
+            return f"new best c{best.candidate}: {latency}, {figures.brief_gain(best.speedup, best.improved)}"
+        case TimedAgain(text=text):
+            return text
         case InsightWritten() as insight:
             return f"insight i{insight.insight}: {insight.title} ({figures.speedup(insight.speedup)})"
         case InsightChanged(number, what):

@@ -243,12 +243,13 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
         return await _answered(box.best_kernel(run=run, workload=workload, chip=chip))
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False))
-    async def apply_best(run: RunId, path: Path) -> Json:
+    async def apply_best(run: RunId, path: Path, even_if_tied: bool = False) -> Json:
         """Write a run's best kernel over the file it came from; a copy of what was there stays beside it.
 
-        Refused unless it passed the strict gate, is a drop-in for the file, and passes again now.
+        Refused unless it passed the strict gate, is a drop-in for the file, passes again now, and is faster beyond a tie.
+        even_if_tied: write a tie too, if the user asked for that.
         """
-        return await _answered(box.apply_best(run=run, path=path))
+        return await _answered(box.apply_best(run=run, path=path, even_if_tied=even_if_tied))
 
 
 def _reading_tools(server: MCPServer, box: Toolbox) -> None:

@@ -21,11 +21,13 @@ from acceld.daemon.launch import ensure
 from acceld.drafts import parse_argument, parse_scalar
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.evaluate import policy
+from acceld.gains import gain, interleaved
 from acceld.home import Home
 from acceld.http.client import HttpClient
-from acceld.model import SIMULATED_TIE_PERCENT, Gate, Kernel, RunState, waits_for_budget
+from acceld.model import Gate, Kernel, RunState, waits_for_budget
 from acceld.nki.frontend import reference
 from acceld.roofline import floor_us, roofline_us
+from acceld.watch.answers import evaluation_from
 from acceld.watch.apply import seen
 from acceld.workloads import Workload, find_workloads
 
@@ -43,6 +45,8 @@ COMPARED = {
     None: "a tie: the difference is within the uncertainty",
 }
 """Result words by the outcome of a comparison of two kernels."""
+GAIN = ("speedup", "improved", "tie_band")
+"""Figures of a speed-up: it is a win if ``improved``, and a tie inside the band."""
 HOT_LINES = 5
 KEPT = 128
 """Number of full results that are kept for later questions by id."""
@@ -138,18 +142,17 @@ class Toolbox:
         latencies = _latency_us(one), _latency_us(other)
         both = one["status"] == other["status"] == "passed" and latencies[0] and latencies[1]
         ratio = timed["ratio"] if timed else latencies[1] / latencies[0] if both else None
-        source = one["profile"]["source"] if one["profile"] else None
         same = one["program_sha256"] == other["program_sha256"]
-        band = timed["band_percent"] if timed else SIMULATED_TIE_PERCENT if source == "simulated" else None
-        if timed:
-            news = figures.interleaved_news(timed)
-        else:
-            news = figures.news(ratio, source) if ratio and not same else None
+        change = gain(evaluation_from(other).profile, evaluation_from(one).profile)
+        news = None if same else interleaved(timed) if timed else change.faster if change else None
+        band = timed["band_percent"] if timed else change.band_percent if change else None
         return {
             "first": self._short(one, first.text),
             "second": self._short(other, second.text),
             "ratio": ratio,
+            "improved": bool(both and news),
             "tie_band_percent": band,
+            "tie_reason": "" if timed or change is None else change.reason,
             "result": COMPARED[news] if both else "both have to pass before they can be compared",
         }
 
@@ -242,7 +245,7 @@ class Toolbox:
         """Return the newest runs in short."""
         await self._ready()
         found = await self._client.get("/v1/runs", workload=workload or None, limit=max(1, min(limit, 100)))
-        keys = ("workload", "state", "message", "proposer", "chip", "best_latency_us", "speedup", "source")
+        keys = ("workload", "state", "message", "proposer", "chip", "best_latency_us", *GAIN, "source")
         runs = [{"run": f"r{one['id']}", **{key: one[key] for key in keys}} for one in found["runs"]]
         return {"runs": runs, "total": found["total"]}
 
@@ -255,17 +258,18 @@ class Toolbox:
             "run": f"r{found['id']}",
             "candidate": f"c{found['best']}",
             "latency_us": found["best_latency_us"],
-            "speedup": found["speedup"],
+            **{key: found[key] for key in GAIN},
             "source": found["source"],
             "gate": candidate["gate"],
             "text": candidate["text"],
             "diff": _cut(changed["diff"], PAGE_CHARS),
         }
 
-    async def apply_best(self, *, run: str, path: str) -> Json:
+    async def apply_best(self, *, run: str, path: str, even_if_tied: bool = False) -> Json:
         """Write a run's best kernel over a file and keep a copy of the old text beside it.
 
-        UsageError if the kernel has not passed the strict gate, is not a drop-in for the file, or does not pass now.
+        UsageError if the kernel has not passed the strict gate, is not a drop-in for the file, does not pass now, or is
+        no faster than the baseline beyond a tie, unless ``even_if_tied``.
         """
         found = await self._best(run, "", "")
         best = await self._client.get(f"/v1/candidates/{found['best']}")
@@ -274,9 +278,10 @@ class Toolbox:
                 f"c{found['best']} has not passed the strict gate", hint="follow_run until the run has ended"
             )
         file = await asyncio.to_thread(self.places.kernel_file, path)
-        asked = {"path": str(file), "expected_sha256": await asyncio.to_thread(seen, file)}
-        result = await self._act(found["id"], "apply", **asked)
-        return {"result": result, "latency_us": found["best_latency_us"], "speedup": found["speedup"], "gate": "strict"}
+        asked: Json = {"path": str(file), "expected_sha256": await asyncio.to_thread(seen, file)}
+        result = await self._act(found["id"], "apply", **asked, **({"even_if_tied": True} if even_if_tied else {}))
+        gained = {key: found[key] for key in GAIN}
+        return {"result": result, "latency_us": found["best_latency_us"], **gained, "gate": "strict"}
 
     # Tools that look things up.
 
@@ -470,6 +475,10 @@ class Toolbox:
             following = f"best_kernel r{run} shows it; apply_best r{run} writes it over its file."
         else:
             following = "Nothing faster beyond the uncertainty was found. Another proposer or preset may find more."
+            if found["tie_reason"]:
+                following = (
+                    f"The speed-up is no win, because it is {found['tie_reason']}: measure the kernel on a device."
+                )
         keys = (
             "state",
             "message",
@@ -480,9 +489,9 @@ class Toolbox:
             "proposer",
             "baseline_latency_us",
             "best_latency_us",
-            "speedup",
-            "tie_band",
-            "improved",
+            *GAIN,
+            "tie_reason",
+            "timed_again",
             "percent_of_peak_after",
             "elapsed_s",
             "wins",
@@ -620,7 +629,7 @@ def _standing(row: Mapping[str, Any]) -> str:
     if row["best_latency_us"] is not None:
         text += f", best {figures.brief_latency(row['best_latency_us'], row['source'], row['chip'])}"
     if row["speedup"] is not None:
-        text += f" ({row['speedup']:.2f}x)"
+        text += f" ({figures.brief_gain(row['speedup'], row['improved'])})"
     return text + (f"; {row['message']}" if row["message"] else "")
 
 

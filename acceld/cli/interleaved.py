@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from acceld import figures
 from acceld.cli.kernels import plain
 from acceld.client import Client
+from acceld.gains import interleaved
 from acceld.model import Evaluation, Gate, Kernel, Status
 from acceld.watch.answers import evaluation_from
 
@@ -41,7 +41,7 @@ class Interleaved:
             "band_percent": self.band_percent,
             "win": self.win,
         }
-        tie = figures.interleaved_news(pair) is None
+        tie = interleaved(pair) is None
         return f"{self.ratio:.2f}x ({self.low:.2f} – {self.high:.2f})" + (" tie" if tie else "")
 
 

@@ -93,7 +93,7 @@ COMMANDS: dict[str, Command] = {
     "budget": Command("steer", "steer", "change a run's cap in USD; a run that waits for it continues"),
     "completion": Command("completion", "setup", "print a completion script for bash, zsh or fish, or the man page"),
     "config": Command("config", "setup", "show the configuration and where each value comes from"),
-    "trust": Command("trust", "setup", "let a folder's acceld.toml set keys that can send data elsewhere"),
+    "trust": Command("trust", "setup", "trust a folder's acceld.toml, or a history from elsewhere"),
     "doctor": Command("doctor", "setup", "show what this machine offers, and what to install"),
     "selftest": Command("selftest", "setup", "try every known attack on this machine's own evaluator"),
 }

@@ -34,7 +34,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
     counts = figures.counted(result["counts"]) or "none"
     wins = [
         f"{win['rule'] or win['title'] or 'rewrite'}{figures.crossed(win['partner'])}"
-        + (f"  {win['speedup']:.2f}x" if win["speedup"] else "")
+        + (f"  {figures.brief_gain(win['speedup'], win['improved'])}" if win["speedup"] else "")
         for win in result["wins"]
     ]
     printed = f"acceld best r{result['run']} prints it" if result["best"] is not None else "—"
@@ -43,9 +43,10 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         ("workload", f"{result['workload']}  ({result['api']}, {result['chip']}, proposals by {result['proposer']})"),
         ("baseline", latency("baseline_latency_us", "baseline_interval_percent")),
         ("best", latency("best_latency_us", "interval_percent")),
-        ("speed-up", figures.speedup(result["speedup"], result["tie_band"])),
+        ("speed-up", figures.gained(*(result[key] for key in ("speedup", "improved", "tie_band", "tie_reason")))),
         *([("by shape", "\n".join(map(_at_shape, result["shapes"])))] if result.get("shapes") else []),
         *([("interleaved", figures.paired(result["paired"]))] if result["paired"] else []),
+        *([("note", result["timed_again"])] if result["timed_again"] else []),
         *([("measured by", result["method"])] if result["source"] == Source.MEASURED else []),
         *(
             (f"of {name}", before_after(key) + note)

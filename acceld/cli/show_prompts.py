@@ -129,7 +129,7 @@ async def _result(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) -
         gate=Gate.TIMING,
         priority=Priority.PERSON,
     )
-    async with started(SimulatedEvaluator(settings.evaluate, home.path)) as evaluator:
+    async with started(SimulatedEvaluator(settings.evaluate, home.prepare())) as evaluator:
         return await evaluator.evaluate(request)
 
 

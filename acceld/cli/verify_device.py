@@ -36,6 +36,8 @@ class Measured:
     source: str | None
     interval_percent: float | None
     speedup: float | None
+    improved: bool | None
+    """True if it is faster than the baseline beyond a tie; None if they were not timed together."""
     interleaved: Interleaved | None
     """Speed-up over the baseline; None for the baseline itself, or if they were not timed together."""
     failure: str | None
@@ -125,6 +127,7 @@ def _measured(
         source=profile.get("source"),
         interval_percent=profile.get("interval_percent"),
         speedup=turns.ratio if turns else None,
+        improved=turns.win if turns else None,
         interleaved=turns,
         failure=failure["message"] if failure else None,
     )

@@ -96,5 +96,13 @@ class WatchRuns:
         place.parent.mkdir(exist_ok=True)
         place.write_text(text, encoding="utf-8")
         reported = f"r{run}: {row['speedup']:.2f}x, in {place}; d shows the diff, A writes it"
-        self._report(Step(watched.path, "optimized", reported, True, data={"run": run, "speedup": row["speedup"]}))
+        self._report(
+            Step(
+                watched.path,
+                "optimized",
+                reported,
+                True,
+                data={"run": run, "speedup": row["speedup"], "improved": True, "tie_band": row["tie_band"]},
+            )
+        )
         self.won(watched)

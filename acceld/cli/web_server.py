@@ -10,13 +10,13 @@ from __future__ import annotations
 import hmac
 import secrets
 import shlex
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 from textual_serve.server import Server
 
+from acceld.child import PATH, child
 from acceld.cli.output import say
 
 COOKIE = "acceld_web"
@@ -89,6 +89,7 @@ class GuardedServer(Server):
 
 def serve(home: str | None, port: int, run: str | None) -> int:
     """Serve until interrupted."""
-    words = [sys.executable, "-m", "acceld", "attach", *([run] if run else []), *(["--home", home] if home else [])]
-    GuardedServer(shlex.join(words), port).serve()
+    attach = child("acceld", "attach", *([run] if run else []), *(["--home", home] if home else []))
+    path = attach.environment.get(PATH, "")  # textual-serve adds the whole environment of this process
+    GuardedServer(shlex.join(("env", f"{PATH}={path}", *attach.command)), port).serve()
     return 0

@@ -1,4 +1,4 @@
-"""Talk to Ray in a child process of the daemon: ``python -m acceld.cluster.bridge FD``.
+"""Talk to Ray in a child process of the daemon, which gets the descriptor of a socket.
 
 One actor owns the evaluator of each node that has the resource ``acceld``. Ray decides nothing else.
 """

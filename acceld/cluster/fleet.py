@@ -43,6 +43,8 @@ from acceld.workloads import load_workload, workload
 
 LOOK_S = 5.0
 """Seconds between two health checks of the hosts."""
+FIRST_LOOK_S = 5.0
+"""Deadline in seconds for the first answer of the cluster. After it the daemon serves, and the work waits."""
 SILENT_S = 20.0
 """A host without an answer for this many seconds gets no work, and its running work is queued again."""
 _DOUBTFUL = frozenset({Status.RUNTIME_ERROR, Status.INCORRECT_NUMERICAL, Status.TIMEOUT, Status.SUSPECT})
@@ -115,15 +117,20 @@ class Fleet:
         self._workloads: Recent[tuple[str, str, str], bytes] = Recent(64)
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
+        self._waits_for = "the cluster has not answered yet"
+        """Reason why no host can work, in words; empty if there is none."""
         self._occupancy = Occupancy(1, clock)
 
     # Starting and stopping.
 
     async def start(self) -> None:
-        """Connect, and check the hosts from now on. DeviceError if no cluster can be reached."""
+        """Check the hosts from now on. DeviceError if software is missing. Work waits until the cluster answers."""
         await self._hosts.start()
-        await self.look()
-        self._looking = asyncio.create_task(self._look_on())
+        looked = asyncio.Event()
+        self._looking = asyncio.create_task(self._look_on(looked))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LOOK_S):
+                await looked.wait()
 
     async def ready(self, backend: str) -> Evaluator:
         """Return the fleet itself: hosts report later which backends they serve. UsageError for an unknown backend."""
@@ -158,6 +165,7 @@ class Fleet:
             "slots": self._schedule.slots,
             "slots_in_use": sum(seat.in_use for seat in seats.values()),
             "waiting": len(self._schedule.waiting),
+            "waits_for": self._waits_for,
             "busy_share": self._occupancy.share,
             "oldest_waiting_s": max((now - self._since[number] for number in self._schedule.waiting), default=0.0),
             "sandbox_level": min(levels, default=""),
@@ -228,20 +236,24 @@ class Fleet:
 
     # Hosts that join, leave and stop answering.
 
-    async def _look_on(self) -> None:
+    async def _look_on(self, looked: asyncio.Event) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
             try:
                 await self.look()
             except Exception:  # keep checking: nothing else would bring a host back
                 log.exception("a check of the hosts failed")
+            looked.set()
+            await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
         """Update the hosts: add new ones, remove lost ones, mark those that stopped or resumed answering."""
         try:
             found = await self._hosts.found(self._schedule.wanted)
+            self._waits_for = ""
         except HostLostError as lost:
-            log.warning("the cluster does not answer: %s", lost)
+            if self._waits_for != str(lost):
+                log.warning("the cluster does not answer: %s", lost)
+            self._waits_for = str(lost)
             found = {name: member.host for name, member in self._members.items()}
         for name in [name for name, member in self._members.items() if found.get(name) is not member.host]:
             await self._leave(name, "it left the cluster")

@@ -81,11 +81,14 @@ class Hosts(Protocol):
     """Interface that finds hosts."""
 
     async def start(self) -> None:
-        """Connect. DeviceError if no connection can be made."""
+        """Check what a connection needs on this machine. DeviceError if something is missing."""
         ...
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
-        """Return the hosts by name; a restarted host is another object. ``wanted`` is the number of hosts with work."""
+        """Return the hosts by name; a restarted host is another object. ``wanted`` is the number of hosts with work.
+
+        Connects first if that is needed. HostLostError if the cluster does not answer.
+        """
         ...
 
     async def close(self) -> None:

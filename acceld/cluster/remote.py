@@ -13,12 +13,12 @@ import pickle
 import socket
 import struct
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
+from acceld.child import child
 from acceld.cluster.host import Host, HostFacts, HostLostError
 from acceld.config import DevicesConfig, EvaluateConfig
 from acceld.device import Finding
@@ -31,7 +31,7 @@ _LOOK_S = 20.0
 _TRIES = 3
 """Failed checks in a row before another child is started. A child that knew a former head node never finds the new one."""
 _LENGTH = struct.Struct("!Q")
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,9 @@ class RayHosts:
         self._failed = 0
 
     async def start(self) -> None:
-        """Connect. DeviceError if Ray is missing or the cluster can not be reached."""
+        """Check that Ray is installed. DeviceError if it is not. :meth:`found` connects."""
         if find_spec("ray") is None:
             raise DeviceError("devices.cluster needs Ray", hint="pip install 'acceld[cluster]'")
-        self._bridge = bridge = _Bridge(self._address, self._setup)
-        try:
-            await bridge.start()
-        except HostLostError as lost:
-            await self.close()
-            raise DeviceError(f"the Ray cluster {self._address} can not be reached: {lost}") from lost
 
     async def found(self, wanted: int) -> Mapping[str, Host]:
         """Return the hosts. A child that has ended, or lost the cluster, is replaced."""
@@ -88,7 +82,11 @@ class RayHosts:
             await self.close()
             self._failed = 0
             self._bridge = _Bridge(self._address, self._setup)
-            await self._bridge.start()
+            try:
+                await self._bridge.start()
+            except HostLostError as lost:
+                await self.close()
+                raise HostLostError(f"the Ray cluster {self._address} can not be reached: {lost}") from lost
         bridge = self._bridge
         try:
             names = await asyncio.wait_for(bridge.call("found", wanted), _LOOK_S)
@@ -151,12 +149,13 @@ class _Bridge:
     async def start(self) -> None:
         """Start the child and connect it. HostLostError if that fails."""
         ours, theirs = socket.socketpair()
-        words = [sys.executable, "-m", "acceld.cluster.bridge", str(theirs.fileno())]
+        bridge = child("acceld.cluster.bridge", str(theirs.fileno()), environment=environment())
         self._process = await asyncio.to_thread(
             subprocess.Popen,
-            words,
+            bridge.command,
             pass_fds=(theirs.fileno(),),
-            env=environment(),
+            env=bridge.environment,
+            cwd="/",  # Ray puts the current folder on the path of its workers
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

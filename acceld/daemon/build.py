@@ -31,9 +31,9 @@ from acceld.llm.calls import Calls
 from acceld.llm.client import Role
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
-from acceld.model import PROPOSERS, Kernel, Run, RunSpec
+from acceld.model import PROPOSERS, Basis, Kernel, Run, RunSpec
 from acceld.nki.timing.calibration import chosen, read
-from acceld.nki.timing.parameters import PARAMS_VERSION
+from acceld.nki.timing.version import model_of
 from acceld.proposers.interface import Problem, ProblemArgument, Proposer
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.roles import RoleTable
@@ -49,7 +49,7 @@ from acceld.store.changes.calls import spent_by_role
 from acceld.store.changes.runs import keep_host, register_workload, write_event, write_notice
 from acceld.store.changes.tree import mark_started
 from acceld.store.database import Store
-from acceld.store.reads.records import load_candidates, load_plans, past_steering, priced_calls, spent_usd
+from acceld.store.reads.records import load_candidates, load_plans, priced_calls, spent_usd
 from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, every_shape, load_workload, workload
@@ -102,7 +102,7 @@ class Builder:
             make_search=self.search,
             close=self.close,
             reload=self.reload,
-            set_budget=self.budget.open_run,
+            set_budget=self.budget.change_run,
             check=self.check,
             fleet=fleet,
         )
@@ -182,11 +182,10 @@ class Builder:
         parameters = spec.search
         proposer = await asyncio.to_thread(self._proposer, spec, found, run.id)
         self._equip(proposer, run)
-        cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
-        for wish in await self._store.read(past_steering, run.id):
-            cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap
-        self.budget.open_run(run.id, cap, await self._store.read(spent_usd, run.id, settled=True))
+        spent = await self._store.read(spent_usd, run.id, settled=True)
         fixing_usd = (await self._store.read(spent_by_role, run.id)).get("fixer", 0.0)
+        caps = (control.budget_usd, parameters.budget_usd, self._config.budget.run_usd)
+        self.budget.open_run(run.id, next((cap for cap in caps if cap is not None), None), spent)
         self.budget.open_role(run.id, "fixer", parameters.fixer_usd, fixing_usd)
         teacher = None
         if parameters.memory not in ("off", "") and proposer.abilities.teaches:
@@ -205,19 +204,24 @@ class Builder:
                 run.id, problem, settings, store=self._store, proposer=proposer, where=where, seed=parameters.seed
             )
         await self._store.change(register_workload, found.name, definition(found))
-        context = f"{found.hash[:12]}.m{PARAMS_VERSION}"
-        calibration = chosen(read(self._home.path), spec.chip, spec.api) if spec.backend == SIMULATOR else None
-        if calibration is not None:
-            context += f".c{calibration.digest}"
+        simulated = spec.backend == SIMULATOR
+        model = await asyncio.to_thread(self._model, spec)
+        context = f"{found.hash[:12]}.m{model}"
+        basis = Basis(found.hash[:12], model if simulated else "", chip=spec.chip)
         if spec.backend in DEVICE_OF and DEVICE_OF[spec.backend].host_timed:
             context += f".r{run.id}"  # this machine's other load differs from run to run
         price = self._config.devices.usd_per_hour
         cap = self._config.budget.device_usd if spec.backend in DEVICE_OF else None
         polisher, ahead = self._polisher(spec), self._config.evaluate.queue_size
         parts = SearchParts(
-            self._store, self._router, proposer, problem, root, teacher, context, price, cap, polisher, ahead
+            self._store, self._router, proposer, problem, root, teacher, context, basis, price, cap, polisher, ahead
         )
         return Search(run, parts, control)
+
+    def _model(self, spec: RunSpec) -> str:
+        """Return the performance model that times a run; a device's runs use it uncalibrated, for screening."""
+        found = chosen(read(self._home.path), spec.chip, spec.api) if spec.backend == SIMULATOR else None
+        return model_of(found)
 
     def _equip(self, proposer: Proposer, run: Run) -> None:
         """Give an executor its tools, if they are enabled and the simulator takes the run's API and chip."""

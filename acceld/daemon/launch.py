@@ -7,10 +7,10 @@ import json
 import os
 import select
 import subprocess
-import sys
 import time
 from typing import Any
 
+from acceld.child import child
 from acceld.errors import AcceldError, DaemonError
 from acceld.home import Home
 
@@ -24,13 +24,15 @@ def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
     """
     home.prepare()
     reading, writing = os.pipe()
-    words = [sys.executable, "-m", "acceld.daemon.process", "--home", str(home.path), "--ready-fd", str(writing)]
+    words = ["acceld.daemon.process", "--home", str(home.path), "--ready-fd", str(writing)]
     if idle_exit_s is not None:
         words += ["--idle-exit", str(idle_exit_s)]
     output = os.open(home.log_file.parent / "daemon.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
+        start = child(*words)
         process = subprocess.Popen(
-            words,
+            start.command,
+            env=start.environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

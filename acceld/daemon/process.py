@@ -1,4 +1,4 @@
-"""Run the daemon's process: ``python -m acceld.daemon.process --home DIR``. Commands start it through ``launch``."""
+"""Run the daemon's process: the daemon of ``--home DIR``. Commands start it through ``launch``."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ def serve(
             idle_exit_s=idle_exit_s,
             folder=folder,
             configured=frozenset(resolved.origins),
+            files=resolved.files,
         )
         asyncio.run(_serve(daemon, ready_fd))
         return 0

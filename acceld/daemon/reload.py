@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 
-from acceld.config import Config
 from acceld.events import Watch
 from acceld.store.changes.runs import write_event
 from acceld.store.database import Store
@@ -16,14 +14,10 @@ from acceld.watch.settings import Finding, SettingsFiles
 STAGE = "settings"
 
 
-async def follow_settings(folder: Path, config: Config, store: Store, take: Callable[[Finding], None]) -> None:
-    """Call ``take`` with each valid change, and record every change, without end.
-
-    ``folder`` is the one whose acceld.toml is looked up.
-    """
-    settings = SettingsFiles(folder, config)
+async def follow_settings(settings: SettingsFiles, store: Store, take: Callable[[Finding], None]) -> None:
+    """Call ``take`` with each valid change, and record every change, without end."""
     files = await asyncio.to_thread(settings.files)
-    saved = await asyncio.to_thread(SavedFiles, files, quiet_s=config.watch.debounce_ms / 1000)
+    saved = await asyncio.to_thread(SavedFiles, files, quiet_s=settings.settings.watch.debounce_ms / 1000)
     async for batch in saved.batches():
         for found in await asyncio.to_thread(settings.check, batch):
             if found.good:

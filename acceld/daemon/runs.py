@@ -7,14 +7,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from acceld.daemon.steering import control_from
 from acceld.errors import AcceldError
 from acceld.http.answers import ConflictError
 from acceld.model import Run, RunState
-from acceld.search.control import RunControl
+from acceld.search.control import RunControl, control_from
 from acceld.store.changes.runs import set_run_state, write_notice
 from acceld.store.database import Store
-from acceld.store.reads.records import load_run, past_steering
+from acceld.store.reads.records import load_run, steering_events
 
 log = logging.getLogger(__name__)
 
@@ -52,18 +51,19 @@ class RunQueue:
         return any(control.running.is_set() for control in self._controls.values())
 
     def control(self, run: int) -> RunControl | None:
-        """Return the control of a run that is active or waits; None for any other run."""
-        return self._controls.get(run)
+        """Return the control of a run that still decides something, or waits; None for any other run."""
+        control = self._controls.get(run)
+        return None if control is None or control.ended else control
 
     async def take_up(self, run: int) -> None:
         """Queue a run to begin or to continue, behind those that wait already."""
         if run in self._controls:
             self._controls[run].resume()
             return
-        past = await self._store.read(past_steering, run)
+        past = await self._store.read(steering_events, run)
         if run in self._controls:  # another caller took up the run during the read
             return
-        self._controls[run] = control_from((one.action, one.arguments) for one in past)
+        self._controls[run] = control_from(past)
         self._running[run] = self._tasks.create_task(self._go(run), name=f"r{run}")
 
     async def pause(self, run: int) -> None:
@@ -94,6 +94,8 @@ class RunQueue:
         record = await self._store.read(load_run, run)
         if record.state.ended:
             raise ConflictError(f"r{run} has ended ({record.state})")
+        if control is not None and control.ended:
+            raise ConflictError(f"r{run} has just ended")
         if control is None or record.started_at is None:
             if control is not None:
                 control.cancel()
@@ -118,7 +120,7 @@ class RunQueue:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _going(self, run: int) -> RunControl:
-        control = self._controls.get(run)
+        control = self.control(run)
         if control is None:
             raise ConflictError(f"r{run} is not active", hint="acceld runs lists the active ones.")
         return control

@@ -18,22 +18,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from acceld import figures
 from acceld.config import Config
 from acceld.daemon import interruption, outside, specs, steering
 from acceld.daemon.hooks import run_hooks
 from acceld.daemon.parts import FleetControl, Parts, PartsMaker
-from acceld.daemon.reload import follow_settings
+from acceld.daemon.reload import STAGE, follow_settings
 from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
 from acceld.daemon.telemetry import export
 from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.interface import EvaluationRequest, Priority
-from acceld.events import DaemonStarted, DaemonStopped
-from acceld.home import Home
+from acceld.events import DaemonStarted, DaemonStopped, Watch
+from acceld.home import DATASETS, Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
 from acceld.model import Candidate, Gate, Run, RunState, Status
+from acceld.search.control import LASTING, REFUSED, RunControl
 from acceld.search.teacher import withdraw
 from acceld.store.changes.insights import change_insight
 from acceld.store.changes.runs import (
@@ -43,6 +45,7 @@ from acceld.store.changes.runs import (
     settle_steering,
     write_event,
     write_notice,
+    write_steered,
     write_steering,
 )
 from acceld.store.changes.tree import keep_evaluation, write_evaluation
@@ -50,10 +53,10 @@ from acceld.store.connection import JOURNAL_LIMIT_BYTES
 from acceld.store.database import Store
 from acceld.store.maintenance import size_bytes
 from acceld.store.reads import listing
-from acceld.store.reads.records import load_candidate, load_run
+from acceld.store.reads.records import load_candidate, load_run, run_state
 from acceld.targets import SIMULATOR
-from acceld.watch.apply import apply, check_drop_in
-from acceld.watch.settings import Finding
+from acceld.watch.apply import apply, check_drop_in, check_win
+from acceld.watch.settings import Finding, SettingsFiles, digests
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,8 +92,9 @@ class Daemon:
         idle_exit_s: float | None = None,
         folder: Path | None = None,
         configured: Collection[str] = (),
+        files: Collection[Path] = (),
     ) -> None:
-        """Prepare the daemon. ``configured`` are the dotted keys that the configuration sets.
+        """Prepare the daemon. ``configured`` are the dotted keys that the configuration sets, in ``files``.
 
         ``folder`` is the one whose acceld.toml is looked up. If it is given, saves of the settings are followed.
         """
@@ -101,7 +105,7 @@ class Daemon:
         self._keys = dict(keys or {})
         self._listening = listening
         self._idle_exit_s = idle_exit_s
-        self._folder = folder
+        self._settings = None if folder is None else SettingsFiles(folder, config, tuple(files))
         self._started_at = time.time()
         self._started = time.monotonic()
         self._state = "starting"
@@ -125,6 +129,9 @@ class Daemon:
         have ended.
         """
         free = (await asyncio.to_thread(shutil.disk_usage, self.home.path)).free
+        if self.home.path / DATASETS != await asyncio.to_thread(lambda: self.home.datasets):
+            # Releases before this one kept them there.
+            await asyncio.to_thread(datasets.trim, self.home.path / DATASETS, 0)
         reserve = RESERVE_BYTES if free > RESERVE_NEEDS_BYTES else 0
         redact = redactor(self._keys)
         self.store = await asyncio.to_thread(Store.open, self.home.database, reserve_bytes=reserve, redact=redact)
@@ -156,7 +163,7 @@ class Daemon:
                 await asyncio.to_thread(self._listening)
                 await self._stored(self._greet())
                 for run in unfinished:
-                    if (await self.store.read(load_run, run)).state is not RunState.PAUSED:
+                    if await self.store.read(run_state, run) is not RunState.PAUSED:
                         await self._runs.take_up(run)
                 watching = tasks.create_task(_guarded("watching the state folder", self._watch))
                 self._hooks = self._start_hooks()
@@ -167,9 +174,9 @@ class Daemon:
                 exporting = tasks.create_task(
                     _guarded("telemetry", export, self.store, self._config.telemetry, statistics)
                 )
-                if self._folder is not None:
+                if self._settings is not None:
                     following = _guarded(
-                        "following the settings", follow_settings, self._folder, self._config, self.store, self._take
+                        "following the settings", follow_settings, self._settings, self.store, self._take
                     )
                     self._following = tasks.create_task(following)
                 self._state = "running"
@@ -298,6 +305,7 @@ class Daemon:
                 "data_cap_bytes": self._config.evaluate.cache_bytes,
             }
         )
+        statistics = self._parts.evaluator.statistics()
         return {
             "version": VERSION,
             "pid": os.getpid(),
@@ -308,8 +316,9 @@ class Daemon:
             "clients": self._clients,
             "runs": {state.value: counts.get(state.value, 0) for state in RunState},
             "active": active,
-            "queue": self._parts.evaluator.statistics(),
+            "queue": statistics,
             "storage": storage | {"waiting": writer.waiting(), "degraded": writer.degraded},
+            "waits_for": [text for text in (writer.degraded, *_waits(statistics)) if text],
             "cost_usd": (await self.store.read(listing.costs))["cost_usd"],
             "last_seq": self.store.hub.last_seq,
         }
@@ -349,26 +358,66 @@ class Daemon:
         if self._state == "stopping":
             raise ConflictError("the daemon is stopping")
         self._touch()
-        wanted = await asyncio.to_thread(specs.run_spec, spec, self._config, self._configured)
+        asked = {key: value for key, value in spec.items() if key != "settings"}
+        await self._read_settings()
+        wanted = await asyncio.to_thread(specs.run_spec, asked, self._config, self._configured)
+        if "settings" in spec and self._settings is not None:
+            specs.refuse_other_settings(spec["settings"], digests(self._config, wanted), self._settings.read)
         await self._parts.check(wanted)
         run = await self.store.change(create_run, wanted)
         await self._runs.take_up(run.id)
         return run.id
 
+    async def _read_settings(self) -> None:
+        """Take over what was saved or trusted a moment ago, which may not have been noticed yet."""
+        if self._settings is None:
+            return
+        used = self._settings.settings
+        path = self._settings.read[-1] if self._settings.read else self.home.path
+        found = await asyncio.to_thread(self._settings.configuration, path)
+        if found.good and self._settings.settings != used:
+            self._take(found)
+            await self.store.change(write_event, Watch(str(found.path), STAGE, found.text, True))
+
     async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
         """Steer a run, and return a message about the action."""
         self._touch()
         steering.check(action, arguments)
-        await self.store.read(load_run, run)
-        if "candidate" in arguments and (await self.store.read(load_candidate, arguments["candidate"])).run != run:
-            raise UsageError(f"c{arguments['candidate']} is not a candidate of r{run}")
+        record = await self.store.read(load_run, run)
+        candidate = None
+        if "candidate" in arguments:
+            candidate = await self.store.read(load_candidate, arguments["candidate"])
+            if candidate.run != run:
+                raise UsageError(f"c{candidate.id} is not a candidate of r{run}")
+        if action in LASTING:
+            return await self._steer(record, candidate, action, arguments, by)
         entry = await self.store.change(write_steering, run, action, arguments, by)
         try:
             result = await self._do(run, action, arguments, by)
         except AcceldError as error:
-            await self.store.change(settle_steering, entry, f"refused: {error.message}")
+            await self.store.change(settle_steering, entry, f"{REFUSED}{error.message}")
             raise
         await self.store.change(settle_steering, entry, result)
+        return result
+
+    async def _steer(
+        self, record: Run, candidate: Candidate | None, action: str, arguments: Mapping[str, Any], by: str
+    ) -> str:
+        """Change what a run decides from now on."""
+        run = record.id
+        try:
+            steering.refuse_idle(action, record.spec, candidate)
+            control = self._runs.control(run)
+            if control is None and action != "budget":
+                raise ConflictError(f"r{run} is not active", hint="Start another: acceld optimize.")
+        except AcceldError as error:
+            await self.store.change(write_steered, run, action, arguments, by, f"{REFUSED}{error.message}")
+            raise
+        result = (control or RunControl()).steer(action, arguments)
+        if action == "budget" and self._parts.set_budget is not None:
+            self._parts.set_budget(run, float(arguments["usd"]))
+        # no await between the change and this submission: decisions are submitted to the same queue (search/control.py)
+        await self.store.change(write_steered, run, action, arguments, by, result)
         return result
 
     async def _do(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
@@ -385,20 +434,14 @@ class Daemon:
                 candidate = arguments.get("candidate")
                 await self.store.change(add_note, f"c{candidate}" if candidate else f"r{run}", arguments["text"], by)
                 return "noted"
-            case "budget":
-                if self._parts.set_budget is not None:
-                    self._parts.set_budget(run, float(arguments["usd"]))
-                return f"the cap is {arguments['usd']:g} USD"
             case "remeasure":
                 what = f"measuring c{arguments['candidate']} again"
                 self._tasks.create_task(_guarded(what, self._remeasure, run, arguments["candidate"]))
                 return f"measuring c{arguments['candidate']} again"
             case "apply":
-                return await self._apply(run, Path(arguments["path"]), arguments["expected_sha256"])
-        control = self._runs.control(run)
-        if control is None:
-            raise ConflictError(f"r{run} is not active", hint="Start another: acceld optimize.")
-        return steering.apply(control, action, arguments)
+                even_if_tied = bool(arguments.get("even_if_tied"))
+                return await self._apply(run, Path(arguments["path"]), arguments["expected_sha256"], even_if_tied)
+        raise AssertionError(f"no action {action}")
 
     async def _remeasure(self, run: int, number: int) -> None:
         if number in self._remeasuring:
@@ -433,16 +476,20 @@ class Daemon:
         finally:
             self._remeasuring.discard(number)
 
-    async def _apply(self, run: int, path: Path, expected_sha256: str) -> str:
+    async def _apply(self, run: int, path: Path, expected_sha256: str, even_if_tied: bool) -> str:
         """Write the best kernel over a file.
 
-        The file must be unchanged since the person saw it, and the kernel must be a drop-in that passes now.
+        The file must be unchanged since the person saw it, and the kernel must be a drop-in that passes now. It must be
+        faster than the baseline beyond a tie, unless the person wants a tie too.
         """
         record = await self.store.read(load_run, run)
         if record.best is None:
             raise ConflictError(f"r{run} has no best kernel")
         if not path.is_absolute():
             raise UsageError("path must be absolute")
+        row = await self.store.read(listing.run_row, run)
+        if not even_if_tied:
+            check_win(row)
         best = await self.store.read(load_candidate, record.best)
         await asyncio.to_thread(check_drop_in, path, best.kernel)
         tried = await self._parts.evaluator.evaluate(_asked_by_a_person(best, record, Gate.TIMING))
@@ -450,7 +497,8 @@ class Daemon:
             why = tried.failure.message if tried.failure else tried.status.value
             raise ConflictError(f"c{best.id} does not pass today: {why}", hint=f"acceld verify r{run}")
         backup = await asyncio.to_thread(apply, path, best.kernel.text, expected_sha256)
-        return f"wrote c{best.id} to {path}; the former content is in {backup}"
+        gained = figures.gained(row["speedup"], row["improved"], row["tie_band"])
+        return f"wrote c{best.id} ({gained}) to {path}; the former content is in {backup}"
 
     def steering(self, run: int) -> dict[str, Any]:
         """Return the steering of an active run."""
@@ -505,6 +553,12 @@ class Daemon:
     def touched(self) -> None:
         """Record that a request came."""
         self._touch()
+
+
+def _waits(statistics: Mapping[str, Any]) -> list[str]:
+    """Return what the evaluators wait for, in words."""
+    own: list[Any] = [statistics.get("waits_for"), *map(_waits, (statistics.get("backends") or {}).values())]
+    return [text for one in own for text in ([one] if isinstance(one, str) else one or []) if text]
 
 
 def _inode(folder: Path) -> int | None:

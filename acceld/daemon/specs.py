@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
 import msgspec
 
 from acceld.config import Config
-from acceld.errors import UsageError, did_you_mean
+from acceld.errors import ConfigError, UsageError, did_you_mean
 from acceld.kernel_files import api_of_text
 from acceld.model import PRESETS, PROPOSERS, SEARCH_OPTIONS, Gate, Kernel, MemoryPolicy, RunSpec, SearchParameters
 from acceld.targets import Choice, choose
@@ -159,3 +160,25 @@ def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{name} = {value!r} is not text")
     return value
+
+
+def refuse_other_settings(given: Any, own: Mapping[str, str], read: Collection[Path]) -> None:
+    """Raise ConfigError if a client's settings differ from the daemon's in a key that the run depends on.
+
+    ``given`` has the client's ``digests`` by key and the ``files`` that it read; ``own`` are the daemon's digests.
+    """
+    if not (
+        isinstance(given, dict) and isinstance(given.get("digests"), dict) and isinstance(given.get("files"), list)
+    ):
+        raise UsageError("settings has digests by key, and files")
+    theirs = given["digests"]
+    keys = sorted(key for key in theirs.keys() | own.keys() if theirs.get(key) != own.get(key))
+    if not keys:
+        return
+    here, there = (", ".join(map(str, files)) or "no acceld.toml" for files in (read, given["files"]))
+    raise ConfigError(
+        f"the daemon's configuration differs from this command's in {', '.join(keys)}: "
+        f"the daemon read {here}; this command read {there}",
+        hint="Variables ACCELD_... count too. Start the command in the daemon's folder, set the keys in its file, "
+        "or: acceld restart",
+    )

@@ -1,12 +1,16 @@
-"""Steer runs: check requests, apply them to the run's control, and apply them again after a restart."""
+"""Check what people ask of runs, and show a run's steering."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from acceld.errors import UsageError, did_you_mean
+from acceld.http.answers import ConflictError
+from acceld.model import PROPOSERS, Candidate, RunSpec, Status
+from acceld.search.beam import is_selectable
 from acceld.search.control import RunControl
+from acceld.search.strategies import strategy
 
 ACTIONS: dict[str, tuple[str, ...]] = {
     "pause": (),
@@ -25,9 +29,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 }
 """Every action and the arguments that it needs."""
 
-OPTIONAL = {"note": ("candidate",)}
-LASTING = frozenset({"pin", "unpin", "veto", "unveto", "hint", "branch"})
-"""Actions that a restarted daemon applies again."""
+OPTIONAL = {"note": ("candidate",), "apply": ("even_if_tied",)}
 
 
 def check(action: str, arguments: Mapping[str, Any]) -> None:
@@ -47,44 +49,24 @@ def check(action: str, arguments: Mapping[str, Any]) -> None:
             raise UsageError(f"candidate = {value!r} is not an id")
         if name in ("text", "path", "expected_sha256") and (not isinstance(value, str) or not value.strip()):
             raise UsageError(f"{name} = {value!r} is not text")
+        if name == "even_if_tied" and not isinstance(value, bool):
+            raise UsageError(f"even_if_tied = {value!r} is not true or false")
         if name == "usd" and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9):
             raise UsageError(f"usd = {value!r} is not an amount")
 
 
-def apply(control: RunControl, action: str, arguments: Mapping[str, Any]) -> str:
-    """Apply a lasting action, and return a message about it."""
-    candidate = arguments.get("candidate", 0)
-    match action:
-        case "pin":
-            control.vetoed.discard(candidate)
-            control.pinned.add(candidate)
-            return f"pinned c{candidate}"
-        case "unpin":
-            control.pinned.discard(candidate)
-            return f"c{candidate} is no longer pinned"
-        case "veto":
-            control.pinned.discard(candidate)
-            control.vetoed.add(candidate)
-            return f"c{candidate} is never selected"
-        case "unveto":
-            control.vetoed.discard(candidate)
-            return f"c{candidate} may be selected"
-        case "branch":
-            control.branches.append(candidate)
-            return f"c{candidate} is a parent in the next iteration"
-        case "hint":
-            control.hints.append(arguments["text"].strip())
-            return "the planner gets it from its next plan on"
-    raise UsageError(f"{action} does not last")
-
-
-def control_from(actions: Iterable[tuple[str, Mapping[str, Any]]]) -> RunControl:
-    """Return the control of a run of an earlier daemon: its lasting actions in order, without branches already taken."""
-    control = RunControl()
-    for action, arguments in actions:
-        if action in LASTING and action != "branch":
-            apply(control, action, arguments)
-    return control
+def refuse_idle(action: str, spec: RunSpec, candidate: Candidate | None) -> None:
+    """Raise UsageError or ConflictError if an action could change nothing in a run."""
+    if action == "hint" and not PROPOSERS[spec.proposer].uses_models:
+        raise UsageError("rules read no hints", hint="--proposer llm, both or command, in a new run")
+    if action == "pin" and not strategy(spec.search).keeps_pins:
+        raise UsageError(f"the strategy {spec.search.strategy} keeps no beam that a candidate could be pinned to")
+    if candidate is None or candidate.evaluation is None:
+        return
+    status = candidate.evaluation.status
+    usable = is_selectable(candidate) or (action == "pin" and status is Status.UNTESTED)
+    if action in ("pin", "branch") and not usable:
+        raise ConflictError(f"c{candidate.id} is {status}: nothing can continue from it", hint="choose one that passed")
 
 
 def shown(control: RunControl) -> dict[str, Any]:

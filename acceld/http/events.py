@@ -37,12 +37,13 @@ async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
     """Return the events after ``after``. With ``wait_s``, an answer without events waits up to that long for the first."""
     reading = request.app[READING]
     after, limit = integer(request, "after", 0), page(request)
+    seen = await reading.read(records.last_seq)  # before the page, so that an event between the two is waited for
     found = await reading.read(records.load_events, after, run, limit)
     wait_s = _seconds(request)
     if not found and wait_s:
         try:
             async with asyncio.timeout(wait_s):
-                await _first(reading, await reading.read(records.last_seq), run)
+                await _first(reading, seen, run)
         except TimeoutError:
             pass
         found = await reading.read(records.load_events, after, run, limit)

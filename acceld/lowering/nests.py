@@ -238,13 +238,9 @@ class Nest:
         # A fold runs at the level of its operand.
         self.kept: set[int] = set()
         for node in self.nodes:
-            for number, view in enumerate(node.args):
-                if (
-                    isinstance(view, View)
-                    and id(view.node) in self.inside
-                    and self._needs_tile(node, number, view.node)
-                ):
-                    self.kept.add(id(view.node))
+            for read in node.views:
+                if id(read.node) in self.inside and self._needs_tile(node, read.node):
+                    self.kept.add(id(read.node))
         self._fit()
 
     def _part_of(self, node: Node, view: View) -> Access | None:
@@ -307,7 +303,7 @@ class Nest:
         view = node.views[0]
         return math.prod(view.shape[len(view.shape) - node.folded :])
 
-    def _needs_tile(self, node: Node, number: int, source: Node) -> bool:
+    def _needs_tile(self, node: Node, source: Node) -> bool:
         """Return True if a reader runs in another group than the node that it reads."""
         if self.column_width(source) == 1 and source.kind != "dot":
             return False
@@ -1053,9 +1049,9 @@ class Nest:
         names: list[str | None] = []
         with self._nested_steps([e for e, _ in outer], names):
             place = ZERO
-            for at, ((_, by), name) in enumerate(zip(outer, names, strict=True)):
+            for depth, ((_, by), name) in enumerate(zip(outer, names, strict=True)):
                 offset += variable(name) * by
-                place += variable(name) * math.prod(e for e, _ in columns[at + 1 :])
+                place += variable(name) * math.prod(e for e, _ in columns[depth + 1 :])
             for count, first, size in _blocks(extent):
                 with self.build.loop("strip", count) as name:
                     at = variable(name) * size + first
@@ -1320,7 +1316,7 @@ _PLAIN = {
 
 def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
     """Return row axes divided, and merged, so that each walks along one axis of every tensor: then slices can name them."""
-    extents: Shape | None = tuple(n for n, _ in rows[0]) if rows else ()
+    extents: Shape = tuple(n for n, _ in rows[0]) if rows else ()
     for axes, shape in zip(rows, shapes, strict=True):
         parts: list[int] = []
         for extent, stride in axes:
@@ -1329,7 +1325,6 @@ def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
                 within.insert(0, room)
                 extent, stride = extent // room, stride * room
             parts += [extent, *within]
-        assert extents is not None
         extents = refined(extents, parts) or extents
     found = [list(split(axes, extents)) for axes in rows]
     at = 0
@@ -1380,7 +1375,7 @@ def _cut(extents: Sequence[int], rows: Sequence[Axes], columns: int) -> tuple[li
         return [], list(rows), [() for _ in rows]
     last = extents[-1] // columns
     heads = [[*one[:-1], *(((last, one[-1][1] * columns),) if last > 1 else ())] for one in rows]
-    found = [((columns, one[-1][1]),) if columns > 1 else () for one in rows]
+    found: list[Axes] = [((columns, one[-1][1]),) if columns > 1 else () for one in rows]
     return [*extents[:-1], *((last,) if last > 1 else ())], [tuple(one) for one in heads], found
 
 

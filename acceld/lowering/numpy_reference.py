@@ -123,7 +123,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def __float__(self) -> float:
         raise NotLowered("a Python number made of the values of an array is not lowered", _line())
 
-    __int__ = __index__ = __float__  # type: ignore[assignment]
+    __int__ = __index__ = __float__
 
     def __array__(self, *_: object, **__: object) -> Any:
         raise NotLowered("a numpy function that reads the values of an array is not lowered", _line())
@@ -295,7 +295,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def clip(self, low: Any = None, high: Any = None, **_: object) -> Traced:
         """Return the values held between two bounds."""
         found = self if low is None else np.maximum(self, low)
-        return found if high is None else np.minimum(found, high)  # type: ignore[return-value]
+        return found if high is None else np.minimum(found, high)
 
     def dot(self, other: Any) -> Traced:
         """Return the product."""
@@ -311,8 +311,10 @@ def _dtype(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
+        narrow: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return narrow
+    found: np.dtype[Any] = np.dtype(name)
+    return found
 
 
 def _name(dtype: np.dtype[Any]) -> str:
@@ -460,7 +462,7 @@ def _stacked(parts: Sequence[Any], axis: int = 0, **_: object) -> Traced:
 
 
 def _new(shape: Any, dtype: Any, value: float | None) -> Traced:
-    wanted = (shape,) if isinstance(shape, int | np.integer) else tuple(int(n) for n in shape)
+    wanted = (int(shape),) if isinstance(shape, int | np.integer) else tuple(int(n) for n in shape)
     name = _name(np.dtype(dtype))
     if value is None:
         return Traced(whole(Node("buffer", "", (), wanted, name, _line())))
@@ -616,10 +618,14 @@ def _traced_constructors() -> Iterator[None]:
     names = ("empty", "zeros", "ones", "full", "array", "asarray", "ascontiguousarray")
     held = {name: getattr(np, name) for name in names}
     try:
-        np.empty = lambda shape, dtype=float, **_: _new(shape, dtype, None)  # type: ignore[assignment]
-        np.zeros = lambda shape, dtype=float, **_: _new(shape, dtype, 0.0)  # type: ignore[assignment]
-        np.ones = lambda shape, dtype=float, **_: _new(shape, dtype, 1.0)  # type: ignore[assignment]
-        np.full = lambda shape, value, dtype=float, **_: _new(shape, dtype, float(value))  # type: ignore[assignment]
+        made: dict[str, Callable[..., Any]] = {
+            "empty": lambda shape, dtype=float, **_: _new(shape, dtype, None),
+            "zeros": lambda shape, dtype=float, **_: _new(shape, dtype, 0.0),
+            "ones": lambda shape, dtype=float, **_: _new(shape, dtype, 1.0),
+            "full": lambda shape, value, dtype=float, **_: _new(shape, dtype, float(value)),
+        }
+        for name, function in made.items():
+            setattr(np, name, function)
         for name in ("array", "asarray", "ascontiguousarray"):
             setattr(np, name, _given(held[name]))
         yield

@@ -28,6 +28,7 @@ from acceld.errors import ConfigError
 from acceld.llm.calls import Purse
 from acceld.llm.client import CompletionRequest, Usage
 from acceld.llm.ledger import CallIntent, CallOutcome, Ledger, prompt_sha256, question_key
+from acceld.markup import fenced
 from acceld.model import PROPOSERS, Attempt, Candidate, Insight, Kernel, Plan
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.proposers.llm.presentation import insight_lines, profile_lines, standing, tried_lines
@@ -284,9 +285,7 @@ class CommandProposer:
             "",
             *(one.text for one in problem.arguments),
             "",
-            "```python",
-            problem.reference_source,
-            "```",
+            fenced(problem.reference_source, "python"),
         ]
         return {
             "README.md": "\n".join(lines) + "\n",

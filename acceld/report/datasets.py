@@ -1,7 +1,7 @@
 """Convert the history to training data: rows, their rewards, and their split. Pure.
 
 Rewards follow AccelOpt's write-up. An empty answer is worst, then one that does not compile, then a wrong one. A right
-but slower kernel costs a little, and a faster one earns the logarithm of its speed-up.
+but slower kernel costs a little, and a faster one earns the logarithm of its speed-up. A tie earns nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from acceld.gains import Gain, gain_of
+from acceld.markup import fenced
 from acceld.model import Attempt, Candidate, Kernel, Plan, Run, Status
 from acceld.report.scrub import scrubbed
 from acceld.store.reads.records import AnsweredCall
@@ -64,16 +66,16 @@ def reward(candidate: Candidate, parent: Candidate) -> float | None:
     evaluation = candidate.evaluation
     if evaluation is None:
         return None
-    return worth(evaluation.status, parent.evaluation.latency_us if parent.evaluation else None, evaluation.latency_us)
+    return worth(evaluation.status, gain_of(candidate, parent))
 
 
-def worth(status: Status, before_us: float | None, after_us: float | None) -> float | None:
-    """Return the reward of a result against an earlier latency; None if it says nothing about the kernel."""
+def worth(status: Status, found: Gain | None) -> float | None:
+    """Return the reward of a result with its gain over an earlier kernel; None if it says nothing about the kernel."""
     if status is not Status.PASSED:
         return REWARDS.get(status)
-    if not before_us or not after_us:
+    if found is None:
         return None
-    return max(LEAST, min(MOST, math.log2(before_us / after_us)))
+    return 0.0 if found.faster is None else max(LEAST, min(MOST, math.log2(found.ratio)))
 
 
 def split(workload: str) -> str:
@@ -101,7 +103,7 @@ def answer(candidate: Candidate) -> str:
 
 
 def _fenced(kernel: Kernel) -> str:
-    return f"```{'c' if kernel.api == 'c' else 'python'}\n{kernel.text.rstrip()}\n```"
+    return fenced(kernel.text, "c" if kernel.api == "c" else "python")
 
 
 def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | None, float]]:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from acceld import figures
+from acceld.markup import fenced, literal
 from acceld.model import OWN_ORACLE
 from acceld.report.facts import RunFacts
 from acceld.report.page import headline
@@ -16,7 +17,7 @@ def markdown(runs: Sequence[RunFacts]) -> str:
     parts: list[str] = []
     for facts in runs:
         o = facts.outcome
-        parts += [f"## {facts.title} (r{facts.number})", "", f"**{headline(facts)}**", ""]
+        parts += [f"## {literal(facts.title)} (r{facts.number})", "", *_headline(facts), ""]
         parts += ["| | before | after |", "|---|---|---|"]
         rows = (
             ("latency", figures.duration(o["baseline_latency_us"]), figures.duration(o["best_latency_us"])),
@@ -25,7 +26,7 @@ def markdown(runs: Sequence[RunFacts]) -> str:
                 figures.percent(o["percent_of_peak_before"]),
                 figures.percent(o["percent_of_peak_after"]),
             ),
-            ("bound", o["bound_before"] or "—", o["bound_after"] or "—"),
+            ("bound", literal(o["bound_before"] or "") or "—", literal(o["bound_after"] or "") or "—"),
         )
         parts += [f"| {name} | {before} | {after} |" for name, before, after in rows]
         counts = ", ".join(f"{number} {status}" for status, number in o["counts"].items() if number)
@@ -35,11 +36,14 @@ def markdown(runs: Sequence[RunFacts]) -> str:
             f"{label}; candidates: {counts or 'none'}; model cost {figures.usd(facts.costs.get('cost_usd'))}",
             "",
         ]
+        if o["timed_again"]:
+            parts += [f"{o['timed_again']}.", ""]
         if o["has_reference"] is False:
             parts += [f"No reference: results are evaluated {OWN_ORACLE}.", ""]
         if o["wins"]:
             parts += [
-                f"- {w['title'] or w['rule']}{figures.crossed(w['partner'])}: {figures.speedup(w['speedup'])} over its parent"
+                f"- {literal(w['title'] or w['rule'] or '')}{figures.crossed(w['partner'])}: "
+                f"{figures.brief_gain(w['speedup'], w['improved'])} over its parent"
                 for w in o["wins"]
             ] + [""]
         if facts.best and facts.baseline and facts.best["id"] != facts.baseline["id"]:
@@ -50,5 +54,13 @@ def markdown(runs: Sequence[RunFacts]) -> str:
                 f"c{facts.best['id']}",
                 lineterm="",
             )
-            parts += ["<details><summary>diff</summary>", "", "```diff", *lines, "```", "", "</details>", ""]
+            parts += ["<details><summary>diff</summary>", "", fenced("\n".join(lines), "diff"), "", "</details>", ""]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _headline(facts: RunFacts) -> tuple[str, ...]:
+    """Return the outcome. The message of a run without a result is text from outside."""
+    o = facts.outcome
+    if o["best_latency_us"] is None:
+        return "**Nothing passed.**", "", literal(o["message"] or "no reason given")
+    return (f"**{headline(facts)}**",)

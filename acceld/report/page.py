@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -65,6 +65,9 @@ def page(runs: Sequence[RunFacts], version: str) -> str:
     )
 
 
+TWO_MODELS = "These runs were timed by different versions or calibrations of the performance model; their latencies do not compare."
+
+
 def headline(facts: RunFacts) -> str:
     """Return the run's outcome in one sentence with interval and label."""
     o = facts.outcome
@@ -72,11 +75,16 @@ def headline(facts: RunFacts) -> str:
         return f"Nothing passed: {o['message'] or 'no reason given'}."
     before = figures.latency(o["baseline_latency_us"], o["source"], o["chip"], o["baseline_interval_percent"])
     after = figures.latency(o["best_latency_us"], o["source"], o["chip"], o["interval_percent"])
-    gain = figures.speedup(o["speedup"], o["tie_band"])
+    gain = _gained(o)
     if not o["improved"]:
         return f"Nothing clearly faster: {gain}, {before} to {after}."
     turns = f" Interleaved: {figures.paired(o['paired'])}." if o["paired"] else ""
     return f"{gain} faster: {before} to {after}.{turns}"
+
+
+def _gained(o: Mapping[str, Any]) -> str:
+    """Return a run's speed-up with its uncertainty, and ``tie`` if it is no win."""
+    return figures.gained(o["speedup"], o["improved"], o["tie_band"], o["tie_reason"])
 
 
 def _several(runs: Sequence[RunFacts]) -> Iterable[str]:
@@ -87,13 +95,15 @@ def _several(runs: Sequence[RunFacts]) -> Iterable[str]:
     sources = {facts.outcome["source"] for facts in runs}
     if len(sources) > 1:
         yield "<p><b>Simulated and measured runs stand side by side here; their latencies do not compare.</b></p>"
+    if len({facts.outcome["model"] for facts in runs if facts.outcome["model"]}) > 1:
+        yield f"<p><b>{TWO_MODELS}</b></p>"
     table = [
         (
             f"<a href='#r{f.number}'>r{f.number}</a>",
             escape(f.title),
             figures.duration(f.outcome["baseline_latency_us"]),
             figures.duration(f.outcome["best_latency_us"]),
-            figures.speedup(f.outcome["speedup"]),
+            figures.brief_gain(f.outcome["speedup"], f.improved),
             "yes" if f.improved else "no",
             f.outcome["source"],
         )
@@ -108,10 +118,12 @@ def _one(facts: RunFacts) -> Iterable[str]:
     yield f'<p class="headline{"" if facts.improved else " same"}"><b>{escape(headline(facts))}</b></p>'
     label = "Simulated: no chip ran this." if o["source"] == "simulated" else "Measured on the device."
     yield f'<p class="faint">{label} Method {escape(o["method"] or "unknown")}, API {escape(o["api"])}, proposals by {escape(o["proposer"])}.</p>'
+    if o["timed_again"]:
+        yield f'<p class="faint">{escape(o["timed_again"])}.</p>'
     if o["has_reference"] is False:
         yield f'<p class="faint">No reference: results are evaluated {escape(OWN_ORACLE)}.</p>'
     cards = [
-        (figures.speedup(o["speedup"]), "speed-up"),
+        (figures.brief_gain(o["speedup"], o["improved"]), "speed-up"),
         (
             f"{figures.percent(o['percent_of_peak_before'])} → {figures.percent(o['percent_of_peak_after'])}",
             "of peak",
@@ -184,12 +196,13 @@ def _steps(facts: RunFacts) -> Iterable[str]:
                 f"{w['title'] or w['rule'] or ''}{figures.crossed(w['partner'])}",
                 w["change_class"],
                 figures.duration(w["latency_us"]),
-                figures.speedup(w["speedup"]),
+                figures.brief_gain(w["speedup"], w["improved"]),
             )
             for w in wins
         ]
         yield _section(
-            "What won", _table(("candidate", "change", "class", "latency", "over its parent"), rows, numbers={3, 4})
+            "What won" if facts.improved else "The steps to the best kernel",
+            _table(("candidate", "change", "class", "latency", "over its parent"), rows, numbers={3, 4}),
         )
     best, base = facts.best, facts.baseline
     if best and base and best["id"] != base["id"]:

@@ -75,6 +75,8 @@ class Result:
     runs: tuple[int, ...]
     speedup: float | None
     """Geometric mean of the runs' speed-ups; None if a run has none."""
+    improved: int
+    """Number of runs whose best is faster than the baseline beyond a tie."""
     low: float | None
     high: float | None
     candidates: float
@@ -173,6 +175,7 @@ def result(name: str, numbers: Sequence[int], runs: Sequence[Compared]) -> Resul
         name=name,
         runs=tuple(numbers),
         speedup=_geomean(known) if known and len(known) == len(speedups) else None,
+        improved=sum(one.outcome.improved for one in runs),
         low=min(known, default=None),
         high=max(known, default=None),
         candidates=sum(len(one.progress) for one in runs) / len(runs),

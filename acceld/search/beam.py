@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
+from acceld.gains import validated
 from acceld.model import Candidate, Source, Status
 
 
@@ -24,11 +25,23 @@ def beats(challenger: Candidate, best: Candidate) -> bool:
     """Return True if the challenger is faster. If both were measured, it must be so by more than their intervals and
     twice the resolution.
 
-    A challenger that was timed interleaved with its parent must also have won that comparison.
+    A challenger that was timed interleaved with its parent must also have won that comparison. A latency without a
+    validated interval never replaces one that has it: among such latencies the model's order counts, but it is no win.
     """
+    if _validated(best) and not _validated(challenger):
+        return False
     latency_us, best_us = rank(challenger)[0], rank(best)[0]
     band_us = max(_band_us(challenger), _band_us(best))
     return latency_us < best_us - band_us and not _tied_with_parent(challenger)
+
+
+def _validated(candidate: Candidate) -> bool:
+    return candidate.evaluation is not None and validated(candidate.evaluation.profile)
+
+
+def challenger(beam: Sequence[Candidate], best: Candidate) -> Candidate:
+    """Return the first of ``beam`` that beats the best so far; its head if none does."""
+    return next((one for one in beam if beats(one, best)), beam[0])
 
 
 def _tied_with_parent(candidate: Candidate) -> bool:
@@ -72,6 +85,24 @@ def select(
             distinct[identity] = candidate
     kept = sorted(distinct.values(), key=lambda c: (c.id not in pinned, rank(c)))[:width]
     return tuple(sorted(kept, key=rank))
+
+
+def next_beam(
+    pool: Mapping[int, Candidate], width: int, baseline: Candidate, pinned: frozenset[int], vetoed: frozenset[int]
+) -> tuple[Candidate, ...]:
+    """Return :func:`select`'s beam; the baseline alone if people's vetoes leave nothing."""
+    return select(pool.values(), width, pinned=pinned, vetoed=vetoed) or (baseline,)
+
+
+def parents_of(
+    chosen: Sequence[Candidate], baseline: Candidate, branches: Iterable[Candidate], vetoed: Container[int]
+) -> tuple[Candidate, ...]:
+    """Return the parents of an iteration: what the strategy has chosen without vetoed ones, else the baseline; then the
+    branches that people asked for, if they passed.
+    """
+    parents = tuple(one for one in chosen if one.id not in vetoed) or (baseline,)
+    known = {one.id for one in parents}
+    return (*parents, *(one for one in branches if one.id not in known and is_selectable(one)))
 
 
 def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -> bool:

@@ -116,6 +116,11 @@ class Budget:
         account.reported = {level for level in account.reported if _used(account, level)}
         self._wake()
 
+    def change_run(self, run: int, cap_usd: float | None) -> None:
+        """Change the cap of a run whose account is open. Another run gets its cap when its account is opened."""
+        if run in self._runs:
+            self.open_run(run, cap_usd)
+
     def open_role(self, run: int, role: str, cap_usd: float | None, spent_usd: float = 0.0) -> None:
         """Open the account of one role of a run, or change its cap. Its spending counts in the run's too."""
         account = self._roles.get((run, role))

@@ -1,6 +1,6 @@
 """Compare runs: their results, their costs, and their progress at equal numbers of candidates.
 
-Latencies are compared only between runs of one workload, chip, API and source; all other figures are only listed.
+Latencies are compared only between runs of one workload, chip, API, source and performance model; all other figures are only listed.
 """
 
 from __future__ import annotations
@@ -117,5 +117,6 @@ def _unruled(wins: Sequence[Win]) -> float | None:
 
 def comparable(runs: Sequence[Compared]) -> bool:
     """Return True if the runs' latencies may be compared."""
-    kinds = {(r.outcome.workload, r.outcome.chip, r.outcome.api, r.outcome.source) for r in runs}
+    of = (run.outcome for run in runs)
+    kinds = {(one.workload, one.chip, one.api, one.source, one.model) for one in of}
     return len(kinds) <= 1

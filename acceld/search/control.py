@@ -1,12 +1,26 @@
-"""Control an active run: steering, and its end."""
+"""Control an active run: steering, and its end.
+
+Steering and decisions are ordered by the store's queue, which is first in, first out. A person's action changes the
+control and submits its event without an await in between; a decision reads the control and submits its rows without an
+await in between. So each decision follows exactly those actions whose events have lower numbers, and
+:func:`control_from` and the replay find them there.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from acceld.errors import BudgetError
+from acceld.errors import BudgetError, UsageError
+from acceld.events import Event, IterationStarted, Steered
 from acceld.model import BUDGET_PREFIX, RunState
+
+LASTING = frozenset({"pin", "unpin", "veto", "unveto", "hint", "branch", "budget"})
+"""Actions that change what a run decides from then on. A restarted daemon applies them again."""
+REFUSED = "refused: "
+"""Beginning of the result of an action that was not carried out."""
 
 
 class RunEnded(Exception):
@@ -30,7 +44,7 @@ def end_of(ended: ExceptionGroup[RunEnded | BudgetError]) -> tuple[RunState, str
 
 @dataclass
 class RunControl:
-    """The steering of one run. The daemon changes it; the loop reads it between steps."""
+    """The steering of one run. The daemon changes it; the loop reads it at the moment of each decision."""
 
     running: asyncio.Event = field(default_factory=asyncio.Event)
     """Event that is clear while the run is paused."""
@@ -41,6 +55,12 @@ class RunControl:
     """Candidates that join the next iteration's parents."""
     hints: list[str] = field(default_factory=list)
     """Hints for the planner from now on."""
+    budget_usd: float | None = None
+    """The run's cap in USD that a person set last; None if nobody did."""
+    ended: bool = False
+    """True once the run decides nothing more."""
+    unread: dict[str, str] = field(default_factory=dict)
+    """Actions, with what they ask for, that no decision has read yet."""
 
     def __post_init__(self) -> None:
         self.running.set()
@@ -63,3 +83,61 @@ class RunControl:
         await self.running.wait()
         if self.cancelled:
             raise RunEnded(RunState.CANCELLED, "cancelled")
+
+    def steer(self, action: str, arguments: Mapping[str, Any]) -> str:
+        """Apply a lasting action, and return a message about it."""
+        candidate = arguments.get("candidate", 0)
+        match action:
+            case "pin":
+                self.vetoed.discard(candidate)
+                self.pinned.add(candidate)
+                result = f"pinned c{candidate}"
+            case "unpin":
+                self.pinned.discard(candidate)
+                result = f"c{candidate} is no longer pinned"
+            case "veto":
+                self.pinned.discard(candidate)
+                self.vetoed.add(candidate)
+                result = f"c{candidate} is never selected"
+            case "unveto":
+                self.vetoed.discard(candidate)
+                result = f"c{candidate} may be selected"
+            case "branch":
+                if candidate not in self.branches:
+                    self.branches.append(candidate)
+                result = f"c{candidate} is a parent in the next iteration"
+            case "hint":
+                self.hints.append(arguments["text"].strip())
+                result = "the planner gets it from its next plan on"
+            case "budget":
+                self.budget_usd = float(arguments["usd"])
+                return f"the cap is {self.budget_usd:g} USD"
+            case _:
+                raise UsageError(f"{action} does not last")
+        self.unread[f"{action} {f'c{candidate}' if candidate else arguments['text'].strip()}"] = action
+        return result
+
+    def read(self, *actions: str) -> None:
+        """Note that a decision has just read these actions."""
+        self.unread = {text: action for text, action in self.unread.items() if action not in actions}
+
+
+def control_from(events: Iterable[Event]) -> RunControl:
+    """Return the control of a run whose events are given in order: its lasting actions, without branches from
+    before its newest iteration.
+    """
+    control = RunControl()
+    for event in events:
+        follow(control, event)
+    control.unread.clear()
+    return control
+
+
+def follow(control: RunControl, event: Event) -> None:
+    """Apply an event to the control: an action that was carried out, or an iteration that takes branches."""
+    match event.data:
+        case Steered(action=action, result=result, arguments=arguments):
+            if action in LASTING and not result.startswith(REFUSED):
+                control.steer(action, arguments)
+        case IterationStarted():
+            control.branches.clear()

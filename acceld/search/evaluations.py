@@ -1,4 +1,4 @@
-"""Evaluate the candidates of one run: equal work once, and every result is stored."""
+"""Evaluate the candidates of one run: equal work once, every result is stored, and all latencies have one basis."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
-from acceld.model import Candidate, Evaluation, Gate, Run, Status
-from acceld.store.changes.tree import write_evaluation
+from acceld.model import Basis, Candidate, Evaluation, Gate, Profile, Run, Source, Status
+from acceld.store.changes.tree import keep_evaluation, write_evaluation
 from acceld.store.database import Store
 from acceld.store.reads.records import find_evaluation, load_candidate
 from acceld.targets import SIMULATOR
@@ -16,8 +16,10 @@ from acceld.targets import SIMULATOR
 class CandidateEvaluations:
     """Evaluate candidates by an evaluator, or by a stored result of the same work."""
 
-    def __init__(self, run: Run, store: Store, evaluator: Evaluator, context: str) -> None:
+    def __init__(self, run: Run, store: Store, evaluator: Evaluator, context: str, basis: Basis) -> None:
         self._run = run
+        self.basis = basis
+        """The present basis of latencies. The SDK and driver of a device are known once the baseline is measured."""
         self._store = store
         self._evaluator = evaluator
         self._context = context
@@ -34,25 +36,13 @@ class CandidateEvaluations:
 
         A candidate slower than ``useful_below_us`` is only timed, and stored as such.
         """
-        spec = self._run.spec
         against = await self._against(candidate)
-        request = EvaluationRequest(
-            kernel=candidate.kernel,
-            workload=spec.workload,
-            workload_folder=spec.workload_folder,
-            chip=spec.chip,
-            backend=spec.backend,
-            run=self._run.id,
+        request = replace(
+            self._request(candidate, gate, priority),
             candidate=candidate.id,
-            gate=gate,
-            priority=priority,
             useful_below_us=useful_below_us,
             against=tuple(one.kernel for one in against),
             against_us=tuple(one.evaluation.latency_us or 0.0 for one in against if one.evaluation),
-            canary=self.baseline.kernel if self.baseline else None,
-            host=spec.search.host,
-            screen=spec.search.screen and priority is Priority.SEARCH,
-            context=self._context,
         )
         if (running := self._inflight.get(request.key)) is not None:
             known: Evaluation | None = await asyncio.shield(running)
@@ -77,15 +67,74 @@ class CandidateEvaluations:
             return candidate
         return await self.evaluate(candidate, Gate.STRICT, Priority.STRICT)
 
+    async def again(self, candidate: Candidate) -> tuple[Evaluation, str]:
+        """Evaluate a candidate by the gate that it had passed, as of today. Return the stored result with its key; the
+        candidate keeps its earlier one.
+        """
+        before = candidate.evaluation
+        gate = Gate.TIMING if before is not None and before.status is Status.UNTESTED else Gate.SEARCH
+        priority = Priority.BASELINE if candidate.parent is None else Priority.SEARCH
+        request = self._request(candidate, (before.gate if before else None) or gate, priority)
+        if (running := self._inflight.get(request.key)) is not None:
+            found = await asyncio.shield(running)
+            return found, _as_done(request, found).key
+        future: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+        self._inflight[request.key] = future
+        try:
+            known = await self._known(request)
+            found = known or await self._evaluator.evaluate(request)
+            done = _as_done(request, found)
+            if known is None:
+                where = {"workload": request.workload, "backend": request.backend, "chip": request.chip}
+                number = await self._store.change(keep_evaluation, found, **where, key=done.key)
+                found = replace(found, id=number)
+            future.set_result(found)
+        finally:
+            future.cancel()
+            del self._inflight[request.key]
+        return found, done.key
+
+    async def measured_basis(self, baseline: Candidate) -> Basis:
+        """Return what a device's latencies depend on today, by measuring the baseline, whose earlier result stays."""
+        measured = await self._evaluator.evaluate(self._request(baseline, Gate.SEARCH, Priority.BASELINE))
+        return basis_of(self.basis, measured.profile)
+
+    def _request(self, candidate: Candidate, gate: Gate, priority: Priority) -> EvaluationRequest:
+        spec = self._run.spec
+        return EvaluationRequest(
+            kernel=candidate.kernel,
+            workload=spec.workload,
+            workload_folder=spec.workload_folder,
+            chip=spec.chip,
+            backend=spec.backend,
+            run=self._run.id,
+            gate=gate,
+            priority=priority,
+            canary=self.baseline.kernel if self.baseline else None,
+            host=spec.search.host,
+            screen=spec.search.screen and priority is Priority.SEARCH,
+            context=self._context,
+        )
+
     async def _known(self, request: EvaluationRequest) -> Evaluation | None:
         """Return an earlier result of the same work, or a timing that decides the request; None if there is none."""
         found = await self._store.read(find_evaluation, request.key)
+        if found is not None and not self._comparable(request, found.profile):
+            found = None
         if found is not None or request.useful_below_us is None:
             return found
         timed = await self._store.read(find_evaluation, replace(request, gate=Gate.TIMING).key)
         if timed is None or timed.status is not Status.UNTESTED:
             return None
         return timed if (timed.latency_us or 0.0) > request.useful_below_us else None
+
+    def _comparable(self, request: EvaluationRequest, profile: Profile | None) -> bool:
+        """Return True if a stored result may stand for a new one. On a device it must come from today's SDK and driver,
+        which the baseline of each run finds out.
+        """
+        if request.backend == SIMULATOR or profile is None:
+            return True
+        return request.priority is not Priority.BASELINE and basis_of(self.basis, profile) == self.basis
 
     async def _against(self, candidate: Candidate) -> tuple[Candidate, ...]:
         """Return the kernels that a device compares a candidate with: its parent and the baseline."""
@@ -96,8 +145,7 @@ class CandidateEvaluations:
         return (parent, self.baseline)
 
     async def _write(self, candidate: Candidate, evaluation: Evaluation, request: EvaluationRequest) -> Candidate:
-        if evaluation.status is Status.UNTESTED:  # a timing only, so it must not be found as a result of the gate
-            request = replace(request, gate=Gate.TIMING)
+        request = _as_done(request, evaluation)
         return await self._store.change(
             write_evaluation,
             candidate,
@@ -107,3 +155,17 @@ class CandidateEvaluations:
             chip=request.chip,
             key=request.key,
         )
+
+
+def basis_of(known: Basis, profile: Profile | None) -> Basis:
+    """Return a basis with the SDK and the driver of a profile. A predicted latency depends on neither, and those of a
+    fleet's hosts are made comparable there.
+    """
+    if profile is None or profile.source is Source.SIMULATED or profile.host:
+        return known
+    return replace(known, sdk=profile.sdk, driver=profile.driver)
+
+
+def _as_done(request: EvaluationRequest, evaluation: Evaluation) -> EvaluationRequest:
+    """Return the request that a result answers: a timing only must not be found as a result of the gate."""
+    return replace(request, gate=Gate.TIMING) if evaluation.status is Status.UNTESTED else request

@@ -11,12 +11,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from acceld.errors import BudgetError
 from acceld.evaluate.interface import Evaluator, Priority
-from acceld.model import Attempt, Candidate, Evaluation, Gate, Insight, Kernel, Plan, Run, RunState, Status
+from acceld.model import (
+    UNKNOWN_BASIS,
+    Attempt,
+    Basis,
+    Candidate,
+    Evaluation,
+    Gate,
+    Insight,
+    Kernel,
+    Plan,
+    Run,
+    RunState,
+    Status,
+)
 from acceld.proposers.interface import (
     AttemptRequest,
     FirstRequest,
@@ -27,14 +40,34 @@ from acceld.proposers.interface import (
     Proposer,
     Step,
 )
-from acceld.search.beam import beats, could_enter, first_distinct, is_selectable, is_untested, rank, select
+from acceld.search.beam import (
+    beats,
+    challenger,
+    could_enter,
+    first_distinct,
+    is_selectable,
+    is_untested,
+    next_beam,
+    parents_of,
+    rank,
+    select,
+)
 from acceld.search.control import RunControl, RunEnded, end_of
-from acceld.search.evaluations import CandidateEvaluations
+from acceld.search.evaluations import CandidateEvaluations, basis_of
 from acceld.search.forecast import next_percent_usd
 from acceld.search.lineage import lineage, outcomes, partner_of
 from acceld.search.strategies import Allowance, derived_seed, strategy
 from acceld.search.teacher import MemoryTeacher
-from acceld.store.changes.runs import select_beam, set_best, set_run_state, spending, start_iteration
+from acceld.store.changes.runs import (
+    select_beam,
+    set_basis,
+    set_best,
+    set_run_state,
+    spending,
+    start_iteration,
+    write_again,
+    write_notice,
+)
 from acceld.store.changes.tree import write_attempt, write_candidate, write_plan
 from acceld.store.database import Store
 from acceld.store.reads.records import ResumeState, load_candidate, load_candidates, load_plans, resume_state
@@ -72,6 +105,8 @@ class SearchParts:
     teacher: MemoryTeacher | None = None
     context: str = ""
     """Part of each evaluation's key: everything besides the kernel that a result depends on."""
+    basis: Basis = UNKNOWN_BASIS
+    """The present basis of latencies."""
     device_usd_per_hour: float | None = None
     device_cap_usd: float | None = None
     """Cap in USD on the machine's time; needs its hourly price."""
@@ -107,7 +142,7 @@ class Search:
         self.baseline: Candidate | None = None
         self.best: Candidate | None = None
         self.beam: tuple[Candidate, ...] = ()
-        self._evaluations = CandidateEvaluations(run, parts.store, parts.evaluator, parts.context)
+        self._evaluations = CandidateEvaluations(run, parts.store, parts.evaluator, parts.context, parts.basis)
         self._plans: dict[tuple[int, int, int], Plan] = {}
         self._attempts: dict[tuple[int, int, int | None], Attempt] = {}
         self._candidates: dict[int | None, Candidate] = {}
@@ -119,9 +154,9 @@ class Search:
         self._codeless: Counter[str] = Counter()
         """Attempts without code in this process, counted by reason."""
         self._allowance = Allowance(None, 0, 0)
-        self._parents = 0
+        self._parents: tuple[Candidate, ...] = ()
+        """Parents of the open iteration."""
         self._begun = asyncio.Semaphore(parts.ahead)
-        self._useful_below_us: float | None = None
         self._started = time.monotonic()
         self._device_s_before = 0.0
         """Seconds on devices before this daemon continued the run."""
@@ -130,20 +165,18 @@ class Search:
         """Search until a stop condition holds. Every step is in the store."""
         store, run = self.parts.store, self.run_record
         await store.change(set_run_state, run.id, RunState.RUNNING)
-        resumed = await store.read(resume_state, run.id)
-        self._plans = {(plan.iteration, plan.parent, plan.index): plan for plan in resumed.plans}
-        self._attempts = {(one.plan, one.index, one.fix_of): one for one in resumed.attempts}
-        self._candidates = {one.attempt: one for one in resumed.candidates}
         self._device_s_before = sum(one.evaluation_s for one in await store.read(spending, run.id))
         state, message = RunState.FINISHED, ""
         try:
-            await self._start(resumed)
+            await self._settle_basis()
+            await self._start(await store.read(resume_state, run.id))
             while self.iteration < self.strategy.iterations:
                 await self.control.checkpoint()
                 if (left_s := self._left_s()) is not None and left_s <= 0:
                     raise self._out_of_time()
                 self.iteration += 1
                 await self._iterate()
+                await self.control.checkpoint()
                 await self._check_stop()
             message = f"{self.strategy.iterations} iterations done"
             if self.parts.proposer.abilities.uses_models and not self._made and self._codeless:
@@ -152,7 +185,12 @@ class Search:
             state, message = end_of(ended)
         except* BudgetError as refused:
             state, message = end_of(refused)
+        self.control.ended = True  # with no await before the submission: what is asked from now on is refused
+        unread = ", ".join(self.control.unread)
         await store.change(set_run_state, run.id, state, message)
+        if unread and state is not RunState.CANCELLED:
+            text = f"r{run.id} made no decision any more that could follow: {unread}"
+            await store.change(write_notice, run.id, "warning", text)
         return state
 
     def _no_kernel(self) -> str:
@@ -179,8 +217,47 @@ class Search:
         limits = self._limits_s()
         return RunEnded(RunState.FINISHED, min(limits, key=limits.__getitem__))
 
+    async def _settle_basis(self) -> None:
+        """Evaluate the kernels of an earlier daemon again if what their latencies depend on has changed, and write all
+        results at once, so that no table ever holds latencies of two bases. A run on a device ends instead.
+        """
+        store, run, now = self.parts.store, self.run_record, self.parts.basis
+        known = await store.read(load_candidates, run.id, None, True)
+        timed = [one for one in known if one.evaluation is not None and one.evaluation.latency_us]
+        timed.sort(key=lambda one: (one.id != run.baseline, one.id))
+        if not timed:
+            await store.change(set_basis, run.id, now)
+            return
+        if self.spec.backend != SIMULATOR:
+            now = self._evaluations.basis = await self._evaluations.measured_basis(timed[0])
+        changes = run.basis.changes(now)
+        if not changes:
+            return
+        if self.spec.backend != SIMULATOR:
+            message = (
+                f"{changes} changed meanwhile, and earlier latencies do not compare with new ones: start a new run"
+            )
+            raise RunEnded(RunState.FINISHED, message)
+        told = f"timing {len(timed)} kernels again, because of a change of {changes}"
+        await store.change(set_run_state, run.id, RunState.RUNNING, told)
+        async with asyncio.TaskGroup() as tasks:
+            again = [tasks.create_task(self._evaluations.again(one)) for one in timed]
+        await self.control.checkpoint()
+        done = [replace(one, evaluation=found.result()[0]) for one, found in zip(timed, again, strict=True)]
+        passed = [one for one in done if is_selectable(one)]
+        root = next((one for one in passed if one.id == run.baseline), None)
+        strict = [one for one in passed if one.evaluation and one.evaluation.gate is Gate.STRICT and one is not root]
+        best = next((one for one in sorted(strict, key=rank) if beats(one, root)), root) if root else None
+        keys = [found.result()[1] for found in again]
+        led = best.id if best else None
+        await store.change(write_again, run.id, now, changes, list(zip(done, keys, strict=True)), led)
+        await store.change(set_run_state, run.id, RunState.RUNNING)
+
     async def _start(self, resumed: ResumeState) -> None:
         """Evaluate the baseline, or load the state that an earlier daemon left."""
+        self._plans = {(plan.iteration, plan.parent, plan.index): plan for plan in resumed.plans}
+        self._attempts = {(one.plan, one.index, one.fix_of): one for one in resumed.attempts}
+        self._candidates = {one.attempt: one for one in resumed.candidates}
         if self.parameters.from_reference and not (resumed.baseline and is_selectable(resumed.baseline)):
             self.baseline = await self._first()
         elif resumed.baseline is None:
@@ -193,6 +270,10 @@ class Search:
         self._evaluations.baseline = self.baseline
         evaluation = self.baseline.evaluation
         assert evaluation is not None
+        basis = basis_of(self._evaluations.basis, evaluation.profile)
+        if basis != self._evaluations.basis:
+            self._evaluations.basis = basis
+            await self.parts.store.change(set_basis, self.run_record.id, basis)
         if not is_selectable(self.baseline):
             failure = evaluation.failure
             why = f": {failure.message}" if failure else ""
@@ -200,7 +281,8 @@ class Search:
         self.best = resumed.best or self.baseline
         if resumed.best is None:
             await self.parts.store.change(set_best, self.run_record.id, self.best.id)
-        self.beam = resumed.beam or (self.baseline,)
+        self.beam = tuple(filter(is_selectable, resumed.beam)) or (self.baseline,)
+        self._parents = resumed.parents
         self.iteration = resumed.finished_iterations
         if self.parameters.candidates is not None:
             earlier = await self.parts.store.read(load_candidates, self.run_record.id)
@@ -219,6 +301,7 @@ class Search:
             tries: list[tuple[str, Evaluation]] = []
             for step in range(parameters.fixer_steps + 1):
                 candidate = known.get((0, 0, attempt, step))
+                await self.control.checkpoint()
                 if candidate is None:
                     seed = derived_seed(parameters.seed, 0, attempt, step)
                     text = await parts.proposer.first(
@@ -241,15 +324,10 @@ class Search:
 
     async def _iterate(self) -> None:
         """Run one iteration with its selection and teaching."""
-        store, run = self.parts.store, self.run_record
-        parents = self.strategy.parents(self._need(self.baseline), self.beam)
-        parents = tuple(p for p in parents if p.id not in self.control.vetoed) or (self._need(self.baseline),)
-        parents += tuple(await self._branches(parents))
-        await store.change(start_iteration, run.id, self.iteration, [parent.id for parent in parents])
-        self._parents = len(parents)
+        run = self.run_record
+        self._parents = parents = self._parents or await self._start_iteration()
         self._allowance = self._allowed(len(parents))
         self._begun = asyncio.Semaphore(self.parts.ahead + int(str(self.parts.evaluator.statistics().get("slots", 0))))
-        self._useful_below_us = self._useful(parents)
         insights = await self.parts.teacher.shown(self.iteration, parents) if self.parts.teacher else ()
         before = await self._pasts(parents)
         children: list[Candidate] = []
@@ -269,6 +347,8 @@ class Search:
         children.sort(key=lambda child: child.order)
         await self.control.checkpoint()
         children = await self._select(parents, children)
+        self._parents = ()
+        await self.control.checkpoint()
         if not children and self.parts.proposer.abilities.exhaustible:
             raise RunEnded(RunState.FINISHED, "the rules have nothing more to propose")
         if self.parts.teacher:
@@ -308,26 +388,35 @@ class Search:
 
     def _turn(self, parent: int, plan: int, attempt: int = 0) -> int:
         """Return an attempt's place among those that share the remaining candidates: first plans of all parents first."""
-        return (plan * self._parents + parent) * self.strategy.attempts + attempt
+        return (plan * len(self._parents) + parent) * self.strategy.attempts + attempt
 
-    def _useful(self, parents: tuple[Candidate, ...]) -> float | None:
-        """Return the latency above which no candidate can enter the beam any more; None if there is none.
+    @property
+    def _useful_below_us(self) -> float | None:
+        """The latency above which no candidate can enter the beam any more; None if there is none.
 
         A slower candidate is not run on data now. Selection and teaching do so later if they need it.
         """
         if not self.strategy.keeps_fastest or self.spec.backend != SIMULATOR:
             return None
         pins, vetoes = frozenset(self.control.pinned), frozenset(self.control.vetoed)
-        pool = {c.id: c for c in (self._need(self.baseline), *parents)}
+        pool = {c.id: c for c in (self._need(self.baseline), *self._parents)}
         beam = select(pool.values(), self.strategy.width, pinned=pins, vetoed=vetoes)
         return rank(beam[-1])[0] if len(beam) == self.strategy.width else None
 
-    async def _branches(self, parents: Iterable[Candidate]) -> list[Candidate]:
-        known = {parent.id for parent in parents}
-        wanted = [number for number in self.control.branches if number not in known]
-        self.control.branches.clear()
-        found = [await self.parts.store.read(load_candidate, number) for number in wanted]
-        return [candidate for candidate in found if is_selectable(candidate)]
+    async def _start_iteration(self) -> tuple[Candidate, ...]:
+        """Choose and store the parents of the next iteration."""
+        control, baseline = self.control, self._need(self.baseline)
+        loaded: dict[int, Candidate] = {}
+        while missing := [number for number in control.branches if number not in loaded]:
+            loaded |= {number: await self.parts.store.read(load_candidate, number) for number in missing}
+        chosen = self.strategy.parents(baseline, self.beam)
+        parents = parents_of(chosen, baseline, [loaded[number] for number in control.branches], control.vetoed)
+        control.branches.clear()
+        control.read("branch", "unveto", "veto")
+        await self.parts.store.change(
+            start_iteration, self.run_record.id, self.iteration, [parent.id for parent in parents]
+        )
+        return parents
 
     async def _branch(
         self,
@@ -344,6 +433,8 @@ class Search:
             return
         plan = self._plans.get((self.iteration, parent.id, index))
         if plan is None:
+            insights = await self.parts.teacher.still_shown(insights) if self.parts.teacher else ()
+            self.control.read("hint")
             proposed = await self.parts.proposer.plan(
                 PlanRequest(
                     problem=self.parts.problem,
@@ -410,6 +501,7 @@ class Search:
                 children.append(child)
                 return
             tries.append((attempt.text, evaluation))
+            await self.control.checkpoint()
             attempt = await self._fix(parent, place, plan, attempt, child, tries)
 
     async def _fix(
@@ -499,13 +591,24 @@ class Search:
         return await self._evaluations.evaluate(child, gate, Priority.SEARCH, self._useful_below_us)
 
     async def _select(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
-        """Choose the next beam. Candidates that could enter it run on data, and a new best must pass the strict gate."""
-        width, control = self.strategy.width, self.control
-        pool = {c.id: c for c in (self._need(self.baseline), *parents, *children)}
-        pins, vetoes = frozenset(control.pinned), frozenset(control.vetoed)
+        """Choose the next beam. Candidates that could enter it run on data, and a new best must pass the strict gate.
+
+        The beam is that of the steering at the moment it is stored: it is chosen again after each await.
+        """
+        width, control, baseline = self.strategy.width, self.control, self._need(self.baseline)
+        pool = {c.id: c for c in (baseline, *parents, *children)}
         while True:
-            beam = select(pool.values(), width, pinned=pins, vetoed=vetoes)
-            waiting = [c for c in sorted(pool.values(), key=rank) if is_untested(c) and could_enter(c, beam, width)]
+            await control.running.wait()
+            if missing := [number for number in control.pinned if number not in pool]:
+                pool |= {number: await self.parts.store.read(load_candidate, number) for number in missing}
+                continue
+            pins, vetoes = frozenset(control.pinned), frozenset(control.vetoed)
+            beam = next_beam(pool, width, baseline, pins, vetoes)
+            waiting = [
+                c
+                for c in sorted(pool.values(), key=rank)
+                if is_untested(c) and c.id not in vetoes and (c.id in pins or could_enter(c, beam, width))
+            ]
             if waiting:
                 async with asyncio.TaskGroup() as tasks:
                     checks = [
@@ -514,29 +617,23 @@ class Search:
                     ]
                 pool |= {c.result().id: c.result() for c in checks}
                 continue
-            head = beam[0]
+            head = challenger(beam, self._need(self.best))
             is_certain = head.parent is None or (head.evaluation is not None and head.evaluation.gate is Gate.STRICT)
             if not is_certain:
                 head = await self._evaluations.certify(head)
                 pool[head.id] = head
                 continue
             break
-        passed = [pool[c.id] for c in children if is_selectable(pool[c.id])]
+        passed = [pool[c.id] for c in children if is_selectable(pool[c.id]) and c.id not in vetoes]
         self.beam = self.strategy.next_beam(self.beam, beam, passed)
-        await self._set_best(head)
+        self._without_progress += 1
+        if beats(head, self._need(self.best)):
+            self.best, self._without_progress = head, 0
+        control.read("pin", "unpin", "veto", "unveto")
         await self.parts.store.change(
             select_beam, self.run_record.id, self.iteration, [c.id for c in self.beam], self._need(self.best).id
         )
         return [pool[c.id] for c in children]
-
-    async def _set_best(self, head: Candidate) -> None:
-        best = self._need(self.best)
-        if beats(head, best):
-            self.best = head
-            self._without_progress = 0
-            await self.parts.store.change(set_best, self.run_record.id, head.id)
-        else:
-            self._without_progress += 1
 
     async def _check_stop(self) -> None:
         p, best = self.parameters, self._need(self.best)

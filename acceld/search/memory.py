@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from acceld.gains import validated
 from acceld.model import SIMULATED_LESSON_PERCENT, Candidate, Insight, InsightKind, MemoryPolicy, Plan, Source, Status
 from acceld.proposers.interface import NO_PLAN, RewritePair
 
@@ -92,13 +93,15 @@ def rewrites(
     """Return the pairs that could teach, best first: positive ones (parent, child), negative ones (child, parent).
 
     Each group of attempts (one plan for one parent) offers its best child and its worst. A child is left out if its
-    program equals its parent's or was already offered.
+    program equals its parent's or was already offered, or if one of the two latencies has no validated interval.
     """
     by_id = {candidate.id: candidate for candidate in candidates}
     groups: dict[tuple[int, int | None], list[tuple[float, Candidate]]] = {}
     for child in sorted(by_id.values(), key=lambda candidate: candidate.order):
         parent = by_id.get(child.parent) if child.parent is not None else None
         if parent is None or not (_timed(parent) and _timed(child)) or _program(parent) == _program(child):
+            continue
+        if not (_validated(parent) and _validated(child)):
             continue
         groups.setdefault((parent.id, child.plan), []).append((_latency(parent) / _latency(child), child))
     positive: list[RewritePair] = []
@@ -257,6 +260,10 @@ def _timed(candidate: Candidate) -> bool:
     return (
         evaluation is not None and evaluation.status in (Status.PASSED, Status.UNTESTED) and bool(evaluation.latency_us)
     )
+
+
+def _validated(candidate: Candidate) -> bool:
+    return candidate.evaluation is not None and validated(candidate.evaluation.profile)
 
 
 def _latency(candidate: Candidate) -> float:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from acceld.model import Attempt, Candidate, Evaluation, Plan, Run, Source, Status
+from acceld.gains import PairedSpeedup, gain, gain_of, paired_speedup
+from acceld.model import Attempt, Candidate, Evaluation, Plan, Profile, Run, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,10 @@ class Win:
     latency_us: float | None
     speedup: float | None
     """Speed-up over its parent."""
+    improved: bool
+    """True if it is faster than its parent beyond a tie."""
+    tie_band: float | None
+    """Half width, in percent, inside which the speed-up would be a tie; None if it is not known."""
     partner: int | None = None
     """The second parent, if it is a crossover."""
 
@@ -36,19 +40,6 @@ class Refusal:
     rule: str
     reason: str
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class PairedSpeedup:
-    """Speed-up by measurements interleaved on one device, with a 95 % interval."""
-
-    ratio: float
-    low: float
-    high: float
-    steps: int
-    """1 if baseline and best were timed together; otherwise the number of steps, each timed against its parent, whose
-    ratios are multiplied.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +83,12 @@ class Outcome:
     """Speed-up of the best over the baseline; None if they were not measured, or a step was not interleaved."""
     tie_band: float | None
     """Half width, in percent, inside which the speed-up would be a tie; None if it is not known."""
+    tie_reason: str
+    """Reason why no band is known, so that the speed-up is a tie, such as ``unvalidated``; empty if there is a band."""
+    model: str
+    """Version and calibration of the performance model; empty for measured latencies."""
+    timed_again: str
+    """Time and reason of timing the run's kernels again, in words; empty if they were not."""
     percent_of_peak_before: float | None
     percent_of_peak_after: float | None
     percent_of_attainable_before: float | None
@@ -139,10 +136,10 @@ def outcome(
     best_us = after.latency_us if after else None
     speedup = base_us / best_us if base_us and best_us else None
     wins = _chain(best, by_id, plans)
-    band = after.profile.tie_percent if after and after.profile else None
+    turns = paired_speedup(_line(best, by_id))
+    found = gain(before.profile, after.profile, turns) if before and passed and after else None
     profile = (after.profile if after else None) or (before.profile if before else None)
     evaluated = next((e.correctness for e in (after, before) if e and e.correctness), None)
-    turns = paired_speedup(best, by_id)
     end = run.ended_at or time.time()
     return Outcome(
         run=run.id,
@@ -162,9 +159,12 @@ def outcome(
         interval_percent=profile.interval_percent if profile else None,
         baseline_interval_percent=before.profile.interval_percent if before and before.profile else None,
         speedup=speedup,
-        improved=speedup is not None and speedup > 1 + (band or 0.0) / 100 and (turns is None or turns.low > 1),
+        improved=found is not None and found.improved,
         paired=turns,
-        tie_band=band,
+        tie_band=found.band_percent if found else None,
+        tie_reason=found.reason if found else "",
+        model=profile.model if profile else "",
+        timed_again=run.timed_again,
         percent_of_peak_before=before.percent_of_peak if before else None,
         percent_of_peak_after=after.percent_of_peak if after else None,
         percent_of_attainable_before=before.percent_of_attainable if before else None,
@@ -194,35 +194,13 @@ def _by_shape(before: Evaluation | None, after: Evaluation | None) -> tuple[Shap
     )
 
 
-def paired_speedup(best: Candidate | None, by_id: Mapping[int, Candidate]) -> PairedSpeedup | None:
-    """Return the speed-up over the baseline from ratios of interleaved measurements.
-
-    It is the ratio against the baseline itself, if measured. Otherwise it is the product of the steps; their relative
-    half widths add in squares, because they were measured independently.
-    """
-    logs: list[tuple[float, float, float]] = []
-    at = best
-    while at is not None and at.parent is not None:
-        parent = by_id.get(at.parent)
-        root = next((one for one in by_id.values() if one.parent is None), None)
-        profile = at.evaluation.profile if at.evaluation else None
-        if parent is None or profile is None or profile.source is not Source.MEASURED:
-            return None
-        found = {one["against"]: one for one in profile.details.get("paired", ())}
-        own = found.get(root.kernel.sha256) if root is not None and not logs else None
-        if own is not None:
-            return PairedSpeedup(own["ratio"], own["interval"][0], own["interval"][1], steps=1)
-        step = found.get(parent.kernel.sha256)
-        if step is None or min(step["ratio"], *step["interval"]) <= 0:
-            return None
-        low, high = step["interval"]
-        logs.append((math.log(step["ratio"]), math.log(step["ratio"] / low), math.log(high / step["ratio"])))
-        at = parent
-    if not logs:
-        return None
-    ratio = math.exp(sum(middle for middle, _, _ in logs))
-    below, above = (math.exp(math.sqrt(sum(one[side] ** 2 for one in logs))) for side in (1, 2))
-    return PairedSpeedup(ratio, ratio / below, ratio * above, len(logs))
+def _line(best: Candidate | None, by_id: Mapping[int, Candidate]) -> list[tuple[str, Profile | None]]:
+    """Return hash and profile of the best and its ancestors, the baseline last."""
+    found: list[tuple[str, Profile | None]] = []
+    while best is not None:
+        found.append((best.kernel.sha256, best.evaluation.profile if best.evaluation else None))
+        best = by_id.get(best.parent) if best.parent is not None else None
+    return found
 
 
 def _screened(candidates: Sequence[Candidate]) -> Mapping[str, int] | None:
@@ -251,6 +229,7 @@ def _chain(best: Candidate | None, by_id: Mapping[int, Candidate], plans: Mappin
         plan = plans.get(best.plan) if best.plan else None
         child_us = best.evaluation.latency_us if best.evaluation else None
         parent_us = parent.evaluation.latency_us if parent and parent.evaluation else None
+        step = gain_of(best, parent) if parent else None
         wins.append(
             Win(
                 candidate=best.id,
@@ -259,6 +238,8 @@ def _chain(best: Candidate | None, by_id: Mapping[int, Candidate], plans: Mappin
                 change_class=plan.change_class if plan else "mixed",
                 latency_us=child_us,
                 speedup=parent_us / child_us if parent_us and child_us else None,
+                improved=step is not None and step.improved,
+                tie_band=step.band_percent if step else None,
                 partner=plan.partner if plan else None,
             )
         )

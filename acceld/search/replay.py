@@ -10,10 +10,11 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from acceld.events import BeamSelected, CandidateEvaluated, Event, IterationStarted, Steered
+from acceld.events import BeamSelected, CandidateEvaluated, Event, IterationStarted
 from acceld.model import Attempt, Candidate, Evaluation, Plan, Run
 from acceld.proposers.llm.extraction import extract_kernel, parse_plan
-from acceld.search.beam import is_selectable, rank, select
+from acceld.search.beam import is_selectable, next_beam, parents_of, rank
+from acceld.search.control import RunControl, follow
 from acceld.search.lineage import partner_of
 from acceld.search.strategies import strategy
 from acceld.store.reads import records
@@ -157,13 +158,13 @@ def _attempts(recorded: Recording) -> tuple[list[Difference], int]:
 
 
 def _beams(recorded: Recording) -> tuple[list[Difference], int]:
+    """Choose every iteration's parents and beam again, each from the steering whose events came before it."""
     parameters = recorded.run.spec.search
     plan = strategy(parameters)
     known: dict[int, Candidate] = {}
-    pinned: set[int] = set()
-    vetoed: set[int] = set()
+    control = RunControl()
     parents: list[int] = []
-    previous: tuple[Candidate, ...] = ()
+    beam: tuple[Candidate, ...] = ()
     found: list[Difference] = []
     count = 0
     for event in recorded.events:
@@ -173,24 +174,49 @@ def _beams(recorded: Recording) -> tuple[list[Difference], int]:
                     known[number] = replace(
                         recorded.candidates[number], evaluation=recorded.evaluations.get(evaluation)
                     )
-            case Steered() as step:
-                _steer(step, pinned, vetoed)
-            case IterationStarted(iteration, beam):
-                parents = list(beam)
-                found += _partners(recorded, iteration, [known[one] for one in beam if one in known], known)
+            case IterationStarted(iteration, stored):
+                parents = list(stored)
+                baseline = _baseline(recorded, known)
+                if baseline is not None:
+                    branches = [known[number] for number in control.branches if number in known]
+                    beam = _now(beam, known)
+                    chosen = plan.parents(baseline, beam or (baseline,))
+                    again = [one.id for one in parents_of(chosen, baseline, branches, control.vetoed)]
+                    if again != parents:
+                        what = f"parents of iteration {iteration}"
+                        found.append(Difference(what, _names(parents, known), _names(again, known)))
+                found += _partners(recorded, iteration, [known[one] for one in stored if one in known], known)
             case BeamSelected(iteration, stored):
                 count += 1
+                baseline = _baseline(recorded, known)
                 children = [c for c in known.values() if c.iteration == iteration and c.parent is not None]
-                baseline = [c for c in known.values() if c.parent is None]
-                pool = {c.id: c for c in (*baseline, *(known[p] for p in parents if p in known), *children)}
-                fastest = select(pool.values(), plan.width, pinned=frozenset(pinned), vetoed=frozenset(vetoed))
-                passed = sorted((c for c in children if is_selectable(c)), key=lambda c: c.order)
-                again = [c.id for c in plan.next_beam(previous or fastest, fastest, passed)]
-                if again != list(stored):
-                    what = f"beam of iteration {iteration}"
-                    found.append(Difference(what, _names(stored, known), _names(again, known)))
-                previous = tuple(known[number] for number in stored if number in known)
+                others = (*parents, *control.pinned)
+                pool = {c.id: c for c in (*(known[p] for p in others if p in known), *children)}
+                if baseline is not None:
+                    pool |= {baseline.id: baseline}
+                    pins, vetoes = frozenset(control.pinned), frozenset(control.vetoed)
+                    fastest = next_beam(pool, plan.width, baseline, pins, vetoes)
+                    passed = sorted(
+                        (c for c in children if is_selectable(c) and c.id not in vetoes), key=lambda c: c.order
+                    )
+                    again = [c.id for c in plan.next_beam(_now(beam, known) or (baseline,), fastest, passed)]
+                    if again != list(stored):
+                        what = f"beam of iteration {iteration}"
+                        found.append(Difference(what, _names(stored, known), _names(again, known)))
+                beam = tuple(known[number] for number in stored if number in known)
+        follow(control, event)
     return found, count
+
+
+def _now(beam: Sequence[Candidate], known: Mapping[int, Candidate]) -> tuple[Candidate, ...]:
+    """Return a beam with the evaluations known by now: its candidates may have been timed again."""
+    return tuple(known[one.id] for one in beam)
+
+
+def _baseline(recorded: Recording, known: Mapping[int, Candidate]) -> Candidate | None:
+    """Return the run's baseline with the evaluation known by then; None if it has none."""
+    number = recorded.run.baseline
+    return None if number is None else known.get(number)
 
 
 def _partners(
@@ -207,18 +233,6 @@ def _partners(
         if again is None or again.candidate.id != plan.partner:
             other = f"c{again.candidate.id}" if again is not None else "(none)"
             yield Difference(f"second parent of plan {plan.id}", f"c{plan.partner}", other)
-
-
-def _steer(step: Steered, pinned: set[int], vetoed: set[int]) -> None:
-    number = step.arguments.get("candidate")
-    if not isinstance(number, int):
-        return
-    if step.action == "pin":
-        pinned.add(number)
-        vetoed.discard(number)
-    elif step.action == "veto":
-        vetoed.add(number)
-        pinned.discard(number)
 
 
 def _entry(recorded: Recording, plan: Plan) -> str:

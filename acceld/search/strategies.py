@@ -33,6 +33,9 @@ class Strategy:
     keeps_fastest: ClassVar[bool] = True
     """True if a full beam never accepts a candidate slower than all of its members."""
 
+    keeps_pins: ClassVar[bool] = True
+    """True if pinned candidates stay among the parents."""
+
     def next_beam(self, before: Beam, fastest: Beam, passed: Sequence[Candidate]) -> Beam:
         """Return the next beam from the former beam, the fastest candidates now, and the children that passed, in
         order.
@@ -52,6 +55,8 @@ class Strategy:
 class BestOfN(Strategy):
     """Start every iteration from the baseline."""
 
+    keeps_pins = False
+
     def parents(self, baseline: Candidate, beam: Beam) -> Beam:
         """Return the baseline."""
         return (baseline,)
@@ -61,6 +66,7 @@ class Reflexion(Strategy):
     """Continue from the last candidate that passed, even if it is slower."""
 
     keeps_fastest = False
+    keeps_pins = False
 
     def next_beam(self, before: Beam, fastest: Beam, passed: Sequence[Candidate]) -> Beam:
         """Return the last child that passed, else the one before."""

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from acceld.errors import UsageError
+from acceld.gains import Gain, gain
+from acceld.model import Profile, Source
 from acceld.workloads import DeclaredWork, Workload
 
 LEAST_GAIN = 1.005
@@ -123,6 +125,13 @@ class Row:
     competitor_us: float | None = None
     """Latency of a competitor's kernel, evaluated by the same gate."""
     note: str = ""
+    improved: bool = False
+    """True if the best kernel is faster than the first beyond a tie."""
+    tie_band: float | None = None
+    """Half width, in percent, inside which the speed-up is a tie; None if it is not known."""
+    tie_reason: str = ""
+    model: str = ""
+    """Version and calibration of the performance model of the best kernel's latency."""
 
     @property
     def speedup(self) -> float | None:
@@ -198,6 +207,31 @@ def geometric_mean(values: Sequence[float]) -> Mean | None:
     means = sorted(sum(rng.choices(logs, k=len(logs))) / len(logs) for _ in range(_RESAMPLED))
     low, high = means[_RESAMPLED // 40], means[-_RESAMPLED // 40]
     return Mean(math.exp(sum(logs) / len(logs)), math.exp(low), math.exp(high), len(logs))
+
+
+def suite_gain(first: Mapping[str, Any], last: Mapping[str, Any]) -> Gain | None:
+    """Return the gain of the best kernel of an entry's last run over the first kernel of its first run, from their
+    outcomes.
+    """
+
+    def profile(outcome: Mapping[str, Any], latency: str, interval: str) -> Profile:
+        details = {} if outcome["tie_band"] is None else {"tie_percent": outcome["tie_band"]}
+        return Profile(
+            Source(outcome["source"]),
+            outcome["chip"],
+            outcome["api"],
+            outcome[latency],
+            outcome["method"],
+            model=outcome["model"],
+            interval_percent=outcome[interval],
+            details=details,
+        )
+
+    if first is last and first["source"] == Source.MEASURED:
+        ratio = first["speedup"]
+        return ratio and Gain(ratio, first["improved"] or None, first["tie_band"], first["tie_reason"])
+    before = profile(first, "baseline_latency_us", "baseline_interval_percent")
+    return gain(before, profile(last, "best_latency_us", "interval_percent"))
 
 
 def figures_of(name: str, rows: Sequence[Row]) -> dict[str, Any]:

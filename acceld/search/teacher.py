@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+from acceld.gains import Gain, gain_of
 from acceld.model import Candidate, Gate, Insight, Plan, Source, Status
 from acceld.proposers.interface import Problem, Proposer, RewritePair, SummaryRequest
 from acceld.search import memory
@@ -63,6 +64,13 @@ class MemoryTeacher:
             else insight
             for insight in chosen
         )
+
+    async def still_shown(self, insights: Sequence[Insight]) -> tuple[Insight, ...]:
+        """Return those of the iteration's insights that nobody has muted, withdrawn or deleted since."""
+        if not insights:
+            return ()
+        left = {insight.id for insight in await self._store.read(load_insights) if not insight.muted}
+        return tuple(insight for insight in insights if insight.id in left)
 
     def notes(self) -> tuple[str, ...]:
         """Return the notes about the search for the planner."""
@@ -157,22 +165,21 @@ class MemoryTeacher:
 
     async def _credit(self, iteration: int, candidates: Sequence[Candidate], plans: dict[int, Plan]) -> None:
         by_id = {candidate.id: candidate for candidate in candidates}
-        best: dict[int, float] = {}
+        best: dict[int, Gain | None] = {}
         for child in candidates:
             plan = plans.get(child.plan) if child.plan is not None else None
             parent = by_id.get(child.parent) if child.parent is not None else None
             if plan is None or plan.iteration != iteration or parent is None:
                 continue
-            best.setdefault(plan.id, 0.0)
-            before = parent.evaluation.latency_us if parent.evaluation else None
-            after = child.evaluation.latency_us if child.evaluation else None
-            passed = child.evaluation is not None and child.evaluation.status is Status.PASSED
-            if passed and before and after:
-                best[plan.id] = max(best[plan.id], before / after)
-        for plan_id, ratio in best.items():
+            known = best.setdefault(plan.id, None)
+            found = gain_of(child, parent)
+            if found is not None and (known is None or found.ratio > known.ratio):
+                best[plan.id] = found
+        for plan_id, found in best.items():
             cited = tuple(plans[plan_id].data.get("cited", ()))
             if plans[plan_id].insights and cited:
-                await self._store.change(credit_plan, plan_id, ratio > self._settings.t_pos, ratio or None, cited)
+                faster, ratio = (found.faster, found.ratio) if found else (False, None)
+                await self._store.change(credit_plan, plan_id, faster, ratio, cited)
 
     def _labelled(self, insight: Insight, pair: RewritePair, iteration: int) -> Insight:
         """Return the insight with its origin and its scope."""

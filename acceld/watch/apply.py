@@ -1,6 +1,6 @@
-"""Write a better kernel over the file it came from: only a drop-in, with a backup, and never over edits.
+"""Write a better kernel over the file it came from: only a win, a drop-in, with a backup, and never over edits.
 
-Every writer does this in order: :func:`seen`, :func:`check_drop_in`, an evaluation of the new text, :func:`apply`.
+Every writer does this in order: :func:`check_win`, :func:`seen`, :func:`check_drop_in`, an evaluation of the new text, :func:`apply`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ import ast
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from acceld import figures
 from acceld.errors import UsageError
-from acceld.model import Kernel
+from acceld.gains import APART, UNVALIDATED
+from acceld.model import Kernel, Source
 from acceld.parsing import parse
 from acceld.watch.hashes import signature, without_comments
 
@@ -28,6 +31,23 @@ def seen(path: Path) -> str:
         raise UsageError(f"there is no file {path}", hint=f"to write a new one: -o {path}") from error
     except OSError as error:
         raise UsageError(f"can not read {path}: {error.strerror}") from error
+
+
+def check_win(run: Mapping[str, Any]) -> None:
+    """Raise UsageError if the best kernel of a run, given by its row, is not faster than the baseline beyond a tie."""
+    if run["improved"]:
+        return
+    if run["best"] == run["baseline"]:
+        raise UsageError(f"c{run['best']} is the baseline of r{run['id']} itself: nothing faster passed")
+    gained = figures.gained(run["speedup"], False, run["tie_band"], _NO_BAND[run["source"]])
+    raise UsageError(
+        f"c{run['best']} of r{run['id']} is no win: {gained} over the baseline; nothing was written",
+        hint="to write it nevertheless: --even-if-tied (agents: even_if_tied)",
+    )
+
+
+_NO_BAND = {Source.SIMULATED: UNVALIDATED, Source.MEASURED: APART}
+"""Reason of a tie without a band, by the source of the latencies."""
 
 
 def check_drop_in(path: Path, kernel: Kernel) -> None:

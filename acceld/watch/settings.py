@@ -6,6 +6,7 @@ library, a workload with its reference. An invalid file changes nothing.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,8 +14,10 @@ from pathlib import Path
 
 from acceld import config
 from acceld.errors import AcceldError
+from acceld.model import PROPOSERS, RunSpec
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.resources import prompts_folder
+from acceld.trust import trust_file
 from acceld.workloads import load_workload
 from acceld.workloads.discovery import workload_folders
 
@@ -45,12 +48,15 @@ class SettingsFiles:
 
     folder: Path
     settings: config.Config
+    read: tuple[Path, ...] = ()
+    """The files that the settings in use were read from."""
     _workloads: Mapping[Path, Path] = field(default_factory=dict)
 
     def files(self) -> set[Path]:
         """Return the files to watch. A file may still be missing if its folder exists."""
         own = config.project_file(self.folder) or self.folder / config.FILE_NAME
-        places = {path.resolve() for path in (own, config.user_file(os.environ)) if path is not None}
+        listed = (own, config.user_file(os.environ), trust_file())
+        places = {path.resolve() for path in listed if path is not None}
         prompts = {path.resolve() for folder in self._prompt_folders() for path in folder.glob("*/*.md")}
         self._workloads = {
             path.resolve(): folder
@@ -64,8 +70,8 @@ class SettingsFiles:
         """Validate saved files, which are some of :meth:`files`."""
         found: dict[object, Finding] = {}
         for path in sorted(saved):
-            if path.name == config.FILE_NAME:
-                found["config"] = self._configuration(path)
+            if path.name == config.FILE_NAME or path == trust_file().resolve():
+                found["config"] = self.configuration(path)
             elif path in self._workloads:
                 folder = self._workloads[path]
                 found[folder] = _workload(path, folder)
@@ -76,11 +82,13 @@ class SettingsFiles:
     def _prompt_folders(self) -> list[Path]:
         return [*map(Path, self.settings.paths.prompts), prompts_folder()]
 
-    def _configuration(self, path: Path) -> Finding:
+    def configuration(self, path: Path) -> Finding:
+        """Read the configuration again because of a saved file."""
         try:
             resolved = config.load(self.folder)
         except AcceldError as error:
             return Finding(path, f"rejected, the former file stays in use: {error.message}", False)
+        self.read = resolved.files
         new = resolved.config
         keys = changed_keys(self.settings, new)
         self.settings = new
@@ -113,3 +121,23 @@ def changed_keys(old: config.Config, new: config.Config) -> list[str]:
     """Return the dotted keys whose values differ."""
     before, after = config.dotted(asdict(old)), config.dotted(asdict(new))
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+
+
+MODELS = ("models.", "llm.", "budget.", "paths.prompts")
+"""Prefixes of the keys that a run with models depends on, and its cost."""
+PROGRAM = ("command.", "budget.")
+"""Prefixes of the keys that a run of a person's own program depends on."""
+
+
+def digests(settings: config.Config, spec: RunSpec) -> dict[str, str]:
+    """Return a digest of the value of each key that a run of ``spec`` depends on beyond the specification. Keys at their
+    default are left out.
+    """
+    prefixes: tuple[str, ...] = ("paths.workloads",) if not spec.workload_folder else ()
+    prefixes += MODELS if PROPOSERS[spec.proposer].asks_models else PROGRAM if spec.proposer == "command" else ()
+    default = config.dotted(asdict(config.Config()))
+    return {
+        key: hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+        for key, value in config.dotted(asdict(settings)).items()
+        if key.startswith(prefixes) and value != default.get(key)
+    }

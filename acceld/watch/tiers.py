@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from acceld import figures
 from acceld.chips import CHIPS
 from acceld.errors import AcceldError
-from acceld.model import Evaluation, Gate, Kernel, Profile, Source, Status
+from acceld.gains import Gain, gain
+from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.watch.deltas import Delta, deltas, new_notes
 from acceld.watch.hashes import Hashes
 
@@ -138,8 +139,9 @@ class Tiers:
         before = earlier.latency_us if earlier else None
         if earlier is not None and before and measured.latency_us:
             ratio = before / measured.latency_us
-            good = figures.news(ratio, Source.MEASURED, noise_percent(earlier, measured))
-            text = f"{figures.duration(before)} -> {text}, {figures.speedup(ratio)}"
+            change = gain(earlier.profile, measured.profile, band_percent=noise_percent(earlier, measured))
+            good = change.faster if change else None
+            text = f"{figures.duration(before)} -> {text}, {figures.speedup(ratio)}{' tie' if good is None else ''}"
         report("measured", text, good, latency_us=measured.latency_us)
         watched.measured = measured
         beyond = disagreement(predicted, measured)
@@ -178,8 +180,9 @@ class Tiers:
         text, good = latency_text(timed), None
         if base is not None and base.latency_us and timed.latency_us:
             ratio = base.latency_us / timed.latency_us
-            good = figures.news(ratio, Source.SIMULATED)
-            text = f"{figures.duration(base.latency_us)} -> {text}, {figures.speedup(ratio)}"
+            change = gain(base.profile, timed.profile)
+            good = change.faster if change else None
+            text = f"{figures.duration(base.latency_us)} -> {text}, {figures.speedup(ratio)}{' tie' if good is None else ''}"
         figures_of = {"latency_us": timed.latency_us, "interval_percent": timed.profile.interval_percent}
         report("predicted", text, good, **figures_of, memory=memory_text(timed.profile))
         watched.last = timed
@@ -210,13 +213,11 @@ def noise_percent(one: Evaluation, other: Evaluation) -> float:
     return max(100 * SAME, sum(each.profile.interval_percent or 0.0 for each in (one, other) if each.profile))
 
 
-def gain(before: Evaluation, after: Evaluation) -> float | None:
-    """Return the speed-up; None if one did not pass, or the latencies come from different sources."""
-    if before.status is not Status.PASSED or after.status is not Status.PASSED:
+def carried(before: Evaluation, after: Evaluation) -> Gain | None:
+    """Return the gain of one result over another; None if one did not pass."""
+    if not before.status == after.status == Status.PASSED:
         return None
-    if before.profile is None or after.profile is None or before.profile.source is not after.profile.source:
-        return None
-    return before.latency_us / after.latency_us if before.latency_us and after.latency_us else None
+    return gain(before.profile, after.profile, band_percent=noise_percent(before, after))
 
 
 def disagreement(predicted: Evaluation | None, measured: Evaluation) -> float:

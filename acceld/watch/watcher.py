@@ -19,7 +19,7 @@ from acceld.watch.hashes import Hashes, hashes
 from acceld.watch.policy import Policy
 from acceld.watch.rebase import rebased
 from acceld.watch.settings import SettingsFiles
-from acceld.watch.tiers import Evaluate, Step, Tiers, Watched, gain, latency_text, noise_percent
+from acceld.watch.tiers import Evaluate, Step, Tiers, Watched, carried, latency_text
 
 
 class Optimizer(Protocol):
@@ -228,11 +228,12 @@ class Watcher:
         except AcceldError as error:
             report("carried", f"the earlier win could not be evaluated: {error.message}")
             return
-        ratio = gain(evaluated, again)
-        source = again.profile.source if again.profile else None
-        if figures.is_win(ratio, source, noise_percent(evaluated, again) if source is Source.MEASURED else None):
+        found = carried(evaluated, again)
+        if found is not None and found.improved:
             diff = "".join(difflib.unified_diff(kernel.text.splitlines(True), text.splitlines(True), "yours", "best"))
-            report("carried", f"the earlier win still holds on your edit: {figures.speedup(ratio)}", True, diff=diff)
+            report(
+                "carried", f"the earlier win still holds on your edit: {figures.speedup(found.ratio)}", True, diff=diff
+            )
             watched.best = (kernel.text, text)
         else:
             why = "it is a tie, or slower" if again.status is Status.PASSED else again.status.value

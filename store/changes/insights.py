@@ -59,9 +59,11 @@ def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -
     tx.event(InsightChanged(insight=insight, what=what), row["run"])
 
 
-def credit_plan(tx: Transaction, plan: int, won: bool, speedup: float | None, cited: Sequence[int]) -> None:
-    """Record a plan's outcome, once, on those insights shown to it that it cites."""
-    outcome, column = ("win", "wins") if won else ("loss", "losses")
+def credit_plan(tx: Transaction, plan: int, faster: bool | None, speedup: float | None, cited: Sequence[int]) -> None:
+    """Record a plan's outcome, once, on those insights shown to it that it cites. A tie (``faster`` is None) is neither a
+    win nor a loss.
+    """
+    outcome, column = {True: ("win", "wins"), False: ("loss", "losses"), None: ("tie", "")}[faster]
     for row in tx.execute("SELECT insight FROM insight_uses WHERE plan = ? AND outcome IS NULL", (plan,)).fetchall():
         if row["insight"] not in cited:
             continue
@@ -69,4 +71,5 @@ def credit_plan(tx: Transaction, plan: int, won: bool, speedup: float | None, ci
             "UPDATE insight_uses SET outcome = ?, ratio = ? WHERE insight = ? AND plan = ?",
             (outcome, speedup, row["insight"], plan),
         )
-        tx.execute(f"UPDATE insights SET {column} = {column} + 1 WHERE id = ?", (row["insight"],))
+        if column:
+            tx.execute(f"UPDATE insights SET {column} = {column} + 1 WHERE id = ?", (row["insight"],))

@@ -26,8 +26,8 @@ def add(tx: Transaction, table: str, key: Mapping[str, Any], amounts: Mapping[st
 
 
 def is_win(row: Mapping[str, Any] | sqlite3.Row) -> bool:
-    """Return True if a row of ``candidates`` passed and is faster than its parent."""
-    return row["status"] == "passed" and (row["parent_speedup"] or 0.0) > 1.0
+    """Return True if a row of ``candidates`` passed and is faster than its parent beyond a tie."""
+    return row["status"] == "passed" and bool(row["parent_improved"])
 
 
 def candidate_changed(tx: Transaction, old: sqlite3.Row, new: sqlite3.Row, rule: str, workload: str) -> None:
@@ -115,7 +115,7 @@ EXPECTED: dict[str, str] = {
           (SELECT count(*) FROM attempts a JOIN plans p ON p.id = a.plan
             WHERE p.run = r.id AND a.text_sha256 IS NULL) AS no_code,
           count(c.id) AS candidates, count(c.status) AS evaluated, ifnull(sum(c.status = 'passed'), 0) AS passed,
-          ifnull(sum(c.status = 'passed' AND ifnull(c.parent_speedup, 0) > 1), 0) AS wins
+          ifnull(sum(c.status = 'passed' AND ifnull(c.parent_improved, 0)), 0) AS wins
         FROM runs r LEFT JOIN candidates c ON c.run = r.id AND c.parent IS NOT NULL GROUP BY r.id""",
     "run_totals ": """
         SELECT r.id AS run, count(l.id) AS llm_calls, ifnull(sum(l.outcome <> 'answered'), 0) AS failed_calls,
@@ -128,7 +128,7 @@ EXPECTED: dict[str, str] = {
         FROM evaluations WHERE failure_rule IS NOT NULL GROUP BY workload, chip, status, failure_rule""",
     "rule_totals": """
         SELECT p.rule AS rule, r.workload AS workload, count(c.status) AS candidates, sum(c.status = 'passed') AS passed,
-          sum(c.status = 'passed' AND ifnull(c.parent_speedup, 0) > 1) AS wins
+          sum(c.status = 'passed' AND ifnull(c.parent_improved, 0)) AS wins
         FROM candidates c JOIN plans p ON p.id = c.plan JOIN runs r ON r.id = c.run
         WHERE p.rule <> '' AND c.status IS NOT NULL AND c.parent IS NOT NULL GROUP BY p.rule, r.workload""",
     "model_totals": """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from acceld.errors import StoreError
@@ -17,10 +17,11 @@ from acceld.events import (
     RunCreated,
     RunStateChanged,
     Steered,
+    TimedAgain,
 )
-from acceld.model import Run, RunSpec, RunState
+from acceld.model import Basis, Candidate, Run, RunSpec, RunState
 from acceld.store.changes.calls import BATCH, interrupt_call, open_batches
-from acceld.store.changes.tree import keep_source
+from acceld.store.changes.tree import keep_source, write_evaluation
 from acceld.store.errors import NotFoundError, unknown
 from acceld.store.reads.records import load_run
 from acceld.store.rows import clean, dump, load, search_values
@@ -98,6 +99,11 @@ def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "",
     tx.event(RunStateChanged(state=state, message=message), run)
 
 
+def set_basis(tx: Transaction, run: int, basis: Basis) -> None:
+    """Store what a run's latencies depend on."""
+    tx.update("runs", run, basis=dump(asdict(basis)))
+
+
 def start_iteration(tx: Transaction, run: int, iteration: int, beam: Sequence[int]) -> None:
     """Begin an iteration with these parents; repeating it changes nothing."""
     if tx.one("SELECT 1 FROM iterations WHERE run = ? AND iteration = ?", (run, iteration)):
@@ -111,12 +117,13 @@ def start_iteration(tx: Transaction, run: int, iteration: int, beam: Sequence[in
 
 
 def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], best: int) -> None:
-    """End an iteration with these candidates as its beam; repeating it changes nothing."""
+    """End an iteration with these candidates as its beam and this best one; repeating it changes nothing."""
     open_row = tx.one("SELECT ended_at FROM iterations WHERE run = ? AND iteration = ?", (run, iteration))
     if open_row is None:
         raise StoreError(f"iteration {iteration} of run r{run} was not started")
     if open_row["ended_at"] is not None:
         return
+    set_best(tx, run, best)
     for place, candidate in enumerate(beam):
         tx.execute("INSERT INTO beams VALUES (?, ?, ?, ?)", (run, iteration, place, candidate))
     row = tx.one("SELECT latency_us, speedup FROM candidates WHERE id = ?", (best,))
@@ -133,7 +140,7 @@ def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], 
 def set_best(tx: Transaction, run: int, candidate: int) -> None:
     """Store a run's new best candidate."""
     row = tx.one(
-        "SELECT c.latency_us, c.speedup, c.parent, e.percent_of_peak, e.percent_of_attainable, f.source FROM candidates c "
+        "SELECT c.latency_us, c.speedup, c.improved, c.tie_band, c.parent, e.percent_of_peak, e.percent_of_attainable, f.source FROM candidates c "
         "LEFT JOIN evaluations e ON e.id = c.evaluation LEFT JOIN profiles f ON f.evaluation = c.evaluation "
         "WHERE c.id = ? AND c.run = ?",
         (candidate, run),
@@ -149,6 +156,8 @@ def set_best(tx: Transaction, run: int, candidate: int) -> None:
         best=candidate,
         best_latency_us=row["latency_us"],
         speedup=row["speedup"],
+        improved=row["improved"],
+        tie_band=row["tie_band"],
         percent_of_peak_after=row["percent_of_peak"],
         percent_of_attainable_after=row["percent_of_attainable"],
     )
@@ -159,9 +168,34 @@ def set_best(tx: Transaction, run: int, candidate: int) -> None:
             speedup=row["speedup"],
             percent_of_peak=row["percent_of_peak"],
             source=row["source"],
+            improved=bool(row["improved"]),
         ),
         run,
     )
+
+
+def write_again(
+    tx: Transaction, run: int, basis: Basis, changes: str, found: Sequence[tuple[Candidate, str]], best: int | None
+) -> None:
+    """Replace all latencies of a run by those of a new basis, in one change. ``found`` are its candidates, the baseline
+    first, each with its new result and that one's key; ``best`` is the fastest that passed the strict gate.
+    """
+    row = tx.one("SELECT * FROM runs WHERE id = ?", (run,))
+    assert row is not None, "its candidates have a run: foreign key"
+    told = f"{len(found)} kernels were timed again after iteration {row['iteration']}, because of a change of {changes}"
+    tx.event(TimedAgain(candidates=len(found), text=told), run)
+    where = {"workload": row["workload"], "backend": row["backend"], "chip": row["chip"]}
+    for candidate, key in found:
+        assert candidate.evaluation is not None, "each has its new result"
+        write_evaluation(tx, candidate, candidate.evaluation, **where, key=key)
+    tx.execute(
+        "UPDATE iterations SET best_latency_us = c.latency_us, speedup = c.speedup FROM candidates c "
+        "WHERE iterations.run = ? AND c.id = iterations.best",
+        (run,),
+    )
+    tx.update("runs", run, basis=dump(asdict(basis)), timed_again=told, best=None)
+    if best is not None:
+        set_best(tx, run, best)
 
 
 def write_steering(tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], by: str) -> int:
@@ -184,6 +218,11 @@ def settle_steering(tx: Transaction, steering: int, result: str) -> None:
     tx.update("steering", steering, applied_at=tx.at, result=clean(result))
     arguments = {key: value for key, value in load(row["arguments"]).items() if key not in ("action", "by", "result")}
     tx.event(Steered(action=row["action"], by=row["by"], result=result, arguments=arguments), row["run"])
+
+
+def write_steered(tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], by: str, result: str) -> None:
+    """Store a person's request to a run together with its result, and publish the event."""
+    settle_steering(tx, write_steering(tx, run, action, arguments, by), result)
 
 
 def write_notice(tx: Transaction, run: int | None, level: str, text: str, hint: str = "") -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sqlite3
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,15 +17,25 @@ from acceld.events import (
     CandidateWritten,
     PlanWritten,
 )
-from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile
+from acceld.gains import Gain, gain, paired_speedup
+from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile, Source, Status
 from acceld.store.changes import rollups
 from acceld.store.errors import NotFoundError, unknown
-from acceld.store.rows import clean, dump, text_value
+from acceld.store.rows import clean, dump, mapping, text_value
 from acceld.store.writer import Transaction
+
+MOST_ANCESTORS = 10_000
+_WITH_PROFILE = """
+SELECT c.id, c.parent, c.source AS sha256, c.status, c.latency_us, f.source, f.chip, f.api, f.method, f.model, f.interval_percent,
+  CASE WHEN f.source = 'measured' THEN d.details END AS details
+FROM candidates c LEFT JOIN profiles f ON f.evaluation = c.evaluation LEFT JOIN profile_details d ON d.evaluation = c.evaluation
+WHERE c.id = ?
+"""
 
 
 def keep_text(tx: Transaction, text: str) -> str:
     """Store a text once. Return its hash."""
+    text = tx.redacted(text)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     tx.execute("INSERT INTO texts (sha256, text) VALUES (?, ?) ON CONFLICT DO NOTHING", (digest, text_value(text)))
     return digest
@@ -31,6 +43,8 @@ def keep_text(tx: Transaction, text: str) -> str:
 
 def keep_source(tx: Transaction, kernel: Kernel) -> str:
     """Store a kernel's source once. Return its hash."""
+    closure = {name: tx.redacted(text) for name, text in kernel.closure.items()}
+    kernel = replace(kernel, text=tx.redacted(kernel.text), closure=closure)
     digest = kernel.sha256
     if tx.one("SELECT 1 FROM sources WHERE sha256 = ?", (digest,)) is None:
         tx.insert(
@@ -198,9 +212,7 @@ def write_evaluation(
     latency_us = finite(evaluation.latency_us)
     run = tx.one("SELECT baseline, baseline_latency_us, workload, best FROM runs WHERE id = ?", (candidate.run,))
     assert run is not None, "a candidate's run exists: foreign key"
-    parent = tx.one("SELECT latency_us FROM candidates WHERE id = ?", (candidate.parent,))
     is_baseline = run["baseline"] == candidate.id
-    baseline_us = latency_us if is_baseline else run["baseline_latency_us"]
     gate = evaluation.gate
     tx.update(
         "candidates",
@@ -210,10 +222,9 @@ def write_evaluation(
         status=evaluation.status,
         gate=gate,
         latency_us=latency_us,
-        speedup=ratio(baseline_us, latency_us),
-        parent_speedup=ratio(parent["latency_us"], latency_us) if parent else None,
         ended_at=tx.at,
     )
+    _judge(tx, candidate.id, run["baseline"])
     new = tx.one("SELECT * FROM candidates WHERE id = ?", (candidate.id,))
     assert new is not None, "it was updated a moment ago"
     if is_baseline:
@@ -227,7 +238,14 @@ def write_evaluation(
         if run["baseline_latency_us"] not in (None, latency_us):
             _compare_again(tx, candidate.run, latency_us)
     if run["best"] == candidate.id:
-        tx.update("runs", candidate.run, best_latency_us=latency_us, speedup=new["speedup"])
+        tx.update(
+            "runs",
+            candidate.run,
+            best_latency_us=latency_us,
+            speedup=new["speedup"],
+            improved=new["improved"],
+            tie_band=new["tie_band"],
+        )
     rule = tx.one("SELECT rule FROM plans WHERE id = ?", (candidate.plan,))
     rollups.candidate_changed(tx, old, new, rule["rule"] if rule else "", run["workload"])
     tx.event(
@@ -243,6 +261,8 @@ def write_evaluation(
             gate=gate,
             bound=evaluation.profile.bound if evaluation.profile else "",
             source=evaluation.profile.source if evaluation.profile else None,
+            improved=_truth(new["improved"]),
+            parent_improved=_truth(new["parent_improved"]),
         ),
         candidate.run,
     )
@@ -251,15 +271,80 @@ def write_evaluation(
 
 def _compare_again(tx: Transaction, run: int, baseline_us: float | None) -> None:
     """Update all speed-ups of a run for a new latency of its baseline."""
-    for table, column, key in (
-        ("candidates", "latency_us", "run"),
-        ("iterations", "best_latency_us", "run"),
-        ("runs", "best_latency_us", "id"),
-    ):
-        tx.execute(
-            f"UPDATE {table} SET speedup = CASE WHEN {column} > 0 AND ?1 > 0 THEN ?1 / {column} END WHERE {key} = ?2",
-            (baseline_us, run),
-        )
+    found = tx.execute("SELECT c.id, r.baseline FROM candidates c JOIN runs r ON r.id = c.run WHERE r.id = ?", (run,))
+    for row in found.fetchall():
+        _judge(tx, row["id"], row["baseline"])
+    tx.execute(
+        "UPDATE iterations SET speedup = CASE WHEN best_latency_us > 0 AND ?1 > 0 THEN ?1 / best_latency_us END "
+        "WHERE run = ?2",
+        (baseline_us, run),
+    )
+    tx.execute(
+        "UPDATE runs SET speedup = c.speedup, improved = c.improved, tie_band = c.tie_band FROM candidates c "
+        "WHERE runs.id = ? AND c.id = runs.best",
+        (run,),
+    )
+
+
+def _judge(tx: Transaction, candidate: int, baseline: int | None) -> None:
+    """Write a candidate's speed-ups over the baseline and its parent, and which of them are wins."""
+    line = _line(tx, candidate)
+    known = {one["id"]: one for one in line}
+    own = known[candidate]
+    root = known.get(baseline or 0) or next(iter(_line(tx, baseline, 1) if baseline else ()), None)
+    parent = known.get(own["parent"] or 0)
+    over_root, over_parent = (_gain(own, other, line) for other in (root, parent))
+    speedup, parent_speedup = (
+        ratio(other["latency_us"], own["latency_us"]) if other is not None else None for other in (root, parent)
+    )
+    tx.update(
+        "candidates",
+        candidate,
+        speedup=speedup,
+        improved=None if speedup is None else over_root is not None and over_root.improved,
+        tie_band=over_root.band_percent if over_root is not None else None,
+        parent_speedup=parent_speedup,
+        parent_improved=None if parent_speedup is None else over_parent is not None and over_parent.improved,
+    )
+
+
+def _line(tx: Transaction, candidate: int, most: int = MOST_ANCESTORS) -> list[sqlite3.Row]:
+    """Return a candidate's row with its profile, then those of its ancestors. Only of measured ones, all are needed."""
+    found: list[sqlite3.Row] = []
+    at: int | None = candidate
+    while at is not None and len(found) < most:
+        row = tx.one(_WITH_PROFILE, (at,))
+        assert row is not None, "a parent exists: foreign key"
+        found.append(row)
+        at = row["parent"] if row["source"] == Source.MEASURED or len(found) < 2 else None
+    return found
+
+
+def _gain(own: sqlite3.Row, other: sqlite3.Row | None, line: Sequence[sqlite3.Row]) -> Gain | None:
+    """Return the gain of a candidate over another; None if one has no latency or has not passed."""
+    if other is None or own["id"] == other["id"] or not own["status"] == other["status"] == Status.PASSED:
+        return None
+    steps = list(line[: line.index(other) + 1]) if other in line else [own, other]
+    profiles = [(one["sha256"], _short_profile(one)) for one in steps]
+    return gain(profiles[-1][1], profiles[0][1], paired_speedup(profiles))
+
+
+def _short_profile(row: sqlite3.Row) -> Profile:
+    """Return the parts of a stored profile on which a comparison depends."""
+    return Profile(
+        source=Source(row["source"]),
+        chip=row["chip"],
+        api=row["api"],
+        latency_us=row["latency_us"],
+        method=row["method"],
+        model=row["model"],
+        interval_percent=row["interval_percent"],
+        details=mapping(row["details"]),
+    )
+
+
+def _truth(value: int | None) -> bool | None:
+    return None if value is None else bool(value)
 
 
 def keep_evaluation(tx: Transaction, evaluation: Evaluation, workload: str, backend: str, chip: str, key: str) -> int:
@@ -326,6 +411,7 @@ def _insert_profile(tx: Transaction, evaluation: int, profile: Profile) -> None:
             "api": profile.api,
             "latency_us": profile.latency_us,
             "method": clean(profile.method),
+            "model": profile.model,
             "sdk": clean(profile.sdk),
             "host": clean(profile.host),
             "instance_type": clean(profile.instance_type),

@@ -33,7 +33,8 @@ SAVED: dict[str, tuple[str, str]] = {
         "the fastest kernel of each workload and chip",
         """
         SELECT workload, chip, api, 'r' || id AS run, 'c' || best AS candidate, proposer,
-          baseline_latency_us, best_latency_us, max(speedup) AS speedup, percent_of_peak_after AS percent_of_peak,
+          baseline_latency_us, best_latency_us, max(speedup) AS speedup, improved, tie_band,
+          json_extract(basis, '$.model') AS model, percent_of_peak_after AS percent_of_peak,
           coalesce((SELECT f.source FROM candidates c JOIN profiles f ON f.evaluation = c.evaluation
             WHERE c.id = runs.best), CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END) AS source
         FROM runs WHERE speedup IS NOT NULL GROUP BY workload, chip, api, backend ORDER BY workload, chip""",
@@ -46,7 +47,7 @@ SAVED: dict[str, tuple[str, str]] = {
         FROM failure_totals GROUP BY status, rule ORDER BY evaluations DESC, status, rule""",
     ),
     "cost-per-win": (
-        "what a candidate faster than its parent costs, by workload and proposer",
+        "what a candidate costs that is faster than its parent beyond a tie, by workload and proposer",
         """
         SELECT r.workload, r.proposer, count(*) AS runs, sum(t.candidates) AS candidates, sum(t.wins) AS wins,
           sum(t.cost_micro_usd) / 1000000.0 AS cost_usd, sum(t.unpriced_calls) AS unpriced_calls,
@@ -78,7 +79,7 @@ SAVED: dict[str, tuple[str, str]] = {
         FROM model_totals ORDER BY cost_micro_usd DESC, calls DESC""",
     ),
     "rules": (
-        "which rewrite rules make kernels faster",
+        "which rewrite rules make kernels faster beyond a tie",
         """
         SELECT rule, sum(candidates) AS candidates, sum(passed) AS passed, sum(wins) AS wins,
           count(*) AS workloads, round(1.0 * sum(wins) / max(1, sum(candidates)), 3) AS win_rate

@@ -19,7 +19,8 @@ Json = dict[str, Any]
 _RUN = """
 SELECT r.id, r.name, r.workload, r.chip, r.api, r.backend, r.proposer, r.preset, r.seed, r.state, r.message, r.iteration,
   json_extract(r.search, '$.iterations') AS iterations, json_extract(r.search, '$.beam_width') AS beam_width,
-  r.baseline, r.best, r.baseline_latency_us, r.best_latency_us, r.speedup, r.percent_of_peak_before,
+  r.baseline, r.best, r.baseline_latency_us, r.best_latency_us, r.speedup, r.improved, r.tie_band, r.timed_again,
+  json_extract(r.basis, '$.model') AS model, r.percent_of_peak_before,
   r.percent_of_peak_after, r.percent_of_attainable_before, r.percent_of_attainable_after, r.created_at, r.started_at,
   r.ended_at, r.exit_code, json_extract(r.search, '$.budget_usd') AS budget_usd,
   t.plans, t.attempts, t.no_code, t.candidates, t.evaluated, t.passed, t.wins, t.insights,
@@ -34,7 +35,7 @@ FROM runs r JOIN run_totals t ON t.run = r.id
 
 SORTS = {
     "id": "r.id",
-    "speedup": "r.speedup",
+    "speedup": "r.improved DESC, r.speedup",
     "cost": "t.cost_micro_usd",
     "candidates": "t.candidates",
     "created": "r.created_at",
@@ -62,7 +63,16 @@ def run_rows(
             where.append(f"r.{column} IN ({', '.join('?' * len(words))})")
             values += words
     sql = f"{_RUN} WHERE {' AND '.join(where)} ORDER BY {SORTS[sort]} DESC NULLS LAST, r.id DESC LIMIT ? OFFSET ?"
-    return [dict(row) for row in connection.execute(sql, (*values, limit, offset))]
+    return [_with_flags(row) for row in connection.execute(sql, (*values, limit, offset))]
+
+
+def _with_flags(row: sqlite3.Row) -> Json:
+    """Return a row with its yes-or-no columns as such."""
+    flags = {name: bool(row[name]) for name in _FLAGS if name in row.keys() and row[name] is not None}  # noqa: SIM118  a row's own `in` looks at values
+    return dict(row) | flags
+
+
+_FLAGS = ("improved", "parent_improved")
 
 
 def run_row(connection: sqlite3.Connection, run: int) -> Json:
@@ -70,15 +80,22 @@ def run_row(connection: sqlite3.Connection, run: int) -> Json:
     row = connection.execute(f"{_RUN} WHERE r.id = ?", (run,)).fetchone()
     if row is None:
         raise unknown("run", run)
-    raw = connection.execute("SELECT search, workload_folder, root_sha256 FROM runs WHERE id = ?", (run,)).fetchone()
+    raw = connection.execute(
+        "SELECT search, workload_folder, root_sha256, basis FROM runs WHERE id = ?", (run,)
+    ).fetchone()
     statuses = connection.execute("SELECT status, candidates FROM run_statuses WHERE run = ?", (run,))
-    iterations = connection.execute("SELECT * FROM iterations WHERE run = ? ORDER BY iteration", (run,)).fetchall()
+    iterations = connection.execute(
+        "SELECT i.*, c.improved FROM iterations i LEFT JOIN candidates c ON c.id = i.best WHERE i.run = ? "
+        "ORDER BY i.iteration",
+        (run,),
+    ).fetchall()
     selected: dict[int, list[int]] = {}
     for place in connection.execute("SELECT iteration, candidate FROM beams WHERE run = ? ORDER BY place", (run,)):
         selected.setdefault(place["iteration"], []).append(place["candidate"])
     notes = connection.execute("SELECT text, by, created_at FROM notes WHERE subject = ?", (f"r{run}",))
-    return dict(row) | {
+    return _with_flags(row) | {
         "search": load(raw["search"]),
+        "basis": load(raw["basis"]),
         "workload_folder": raw["workload_folder"],
         "root_sha256": raw["root_sha256"],
         "statuses": {status["status"]: status["candidates"] for status in statuses},
@@ -90,6 +107,7 @@ def run_row(connection: sqlite3.Connection, run: int) -> Json:
                 "best": line["best"],
                 "best_latency_us": line["best_latency_us"],
                 "speedup": line["speedup"],
+                "improved": None if line["improved"] is None else bool(line["improved"]),
                 "started_at": line["started_at"],
                 "ended_at": line["ended_at"],
             }
@@ -102,7 +120,7 @@ def run_row(connection: sqlite3.Connection, run: int) -> Json:
 _CANDIDATE = """
 SELECT c.id, c.run, c.iteration, c.parent, c.plan, c.attempt, c.source AS sha256, c.place, c.plan_number AS plan_index,
   c.attempt_number AS attempt_index, c.fix_number AS fix, c.state, c.device, c.evaluation, c.status, c.gate, c.latency_us,
-  c.speedup, c.parent_speedup, c.created_at, c.started_at, c.ended_at, p.title, p.rule, p.change_class,
+  c.speedup, c.improved, c.tie_band, c.parent_speedup, c.parent_improved, c.created_at, c.started_at, c.ended_at, p.title, p.rule, p.change_class,
   p.partner, e.percent_of_peak, e.percent_of_attainable, e.program_sha256, e.failure_rule, e.failure_message, e.failure_line,
   f.source, f.bound, f.interval_percent
 FROM candidates c LEFT JOIN plans p ON p.id = c.plan LEFT JOIN evaluations e ON e.id = c.evaluation
@@ -123,7 +141,7 @@ def candidate_rows(
         where += " AND c.iteration = ?"
         values.append(iteration)
     found = connection.execute(f"{_CANDIDATE} WHERE {where} ORDER BY c.id LIMIT ?", (*values, limit))
-    return [dict(row) for row in found]
+    return [_with_flags(row) for row in found]
 
 
 def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
@@ -148,7 +166,7 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
         (candidate, candidate),
     )
     notes = connection.execute("SELECT text, by, created_at FROM notes WHERE subject = ?", (f"c{candidate}",))
-    return dict(row) | {
+    return _with_flags(row) | {
         "filename": record.kernel.filename,
         "api": record.kernel.api,
         "entry": record.kernel.entry,
@@ -170,8 +188,8 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
 
 
 def tree(connection: sqlite3.Connection, run: int) -> Json:
-    """Return a run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title, and
-    the second parent of a crossover.
+    """Return a run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title, the
+    second parent of a crossover, and 1 for those that are faster than the baseline, and than the parent, beyond a tie.
     """
     row = connection.execute(
         "SELECT baseline, best, CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source "
@@ -182,7 +200,8 @@ def tree(connection: sqlite3.Connection, run: int) -> Json:
         raise unknown("run", run)
     nodes = connection.execute(
         "SELECT c.id, c.parent, c.iteration, c.status, c.latency_us, c.speedup, c.gate, c.plan, p.title, "
-        "p.partner FROM candidates c LEFT JOIN plans p ON p.id = c.plan WHERE c.run = ? ORDER BY c.id",
+        "p.partner, c.improved, c.parent_improved "
+        "FROM candidates c LEFT JOIN plans p ON p.id = c.plan WHERE c.run = ? ORDER BY c.id",
         (run,),
     )
     newest = connection.execute(
@@ -221,13 +240,13 @@ def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
         "WITH RECURSIVE chain(id, parent, depth) AS ("
         "  SELECT id, parent, 0 FROM candidates WHERE id = ? UNION ALL "
         "  SELECT c.id, c.parent, depth + 1 FROM candidates c JOIN chain ON c.id = chain.parent WHERE depth < 10000) "
-        "SELECT c.id, c.iteration, c.latency_us, c.speedup, c.parent_speedup, c.status, p.title, p.rule, "
+        "SELECT c.id, c.iteration, c.latency_us, c.speedup, c.improved, c.parent_speedup, c.parent_improved, c.status, p.title, p.rule, "
         "p.partner, e.percent_of_peak, f.source FROM chain JOIN candidates c ON c.id = chain.id LEFT JOIN plans p ON p.id = c.plan "
         "LEFT JOIN evaluations e ON e.id = c.evaluation LEFT JOIN profiles f ON f.evaluation = c.evaluation "
         "ORDER BY chain.depth DESC",
         (candidate,),
     )
-    return [dict(row) for row in found]
+    return [_with_flags(row) for row in found]
 
 
 def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:

@@ -7,22 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from acceld.events import Event
+from acceld.events import Event, EventKind
 from acceld.model import Attempt, Candidate, Evaluation, Insight, Kernel, Plan, Run, RunState
 from acceld.store import rows
 from acceld.store.errors import unknown
 from acceld.store.rows import Row
-
-
-@dataclass(frozen=True, slots=True)
-class Steering:
-    """A person's request to a run that the daemon has not yet carried out."""
-
-    id: int
-    run: int
-    action: str
-    arguments: Mapping[str, Any]
-    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +36,8 @@ class ResumeState:
     best: Candidate | None
     beam: tuple[Candidate, ...]
     """Beam of the last finished iteration, in order."""
+    parents: tuple[Candidate, ...]
+    """Parents of the open iteration; empty if none is open."""
     finished_iterations: int
     earlier_plans: tuple[Plan, ...]
     plans: tuple[Plan, ...]
@@ -74,6 +65,14 @@ def load_run(connection: sqlite3.Connection, run: int) -> Run:
     if row is None:
         raise unknown("run", run)
     return rows.run_of(row, _root(connection, row))
+
+
+def run_state(connection: sqlite3.Connection, run: int) -> RunState:
+    """Return the state of one run. StoreError if there is none."""
+    row = connection.execute("SELECT state FROM runs WHERE id = ?", (run,)).fetchone()
+    if row is None:
+        raise unknown("run", run)
+    return RunState(row["state"])
 
 
 def load_runs(
@@ -343,6 +342,9 @@ def resume_state(connection: sqlite3.Connection, run: int) -> ResumeState:
     done = connection.execute(
         "SELECT ifnull(max(iteration), 0) FROM iterations WHERE run = ? AND ended_at IS NOT NULL", (run,)
     ).fetchone()[0]
+    begun = connection.execute(
+        "SELECT beam FROM iterations WHERE run = ? AND iteration = ? AND ended_at IS NULL", (run, done + 1)
+    ).fetchone()
     chosen = [
         row["candidate"]
         for row in connection.execute(
@@ -357,6 +359,7 @@ def resume_state(connection: sqlite3.Connection, run: int) -> ResumeState:
         baseline=load_candidate(connection, record.baseline) if record.baseline else None,
         best=load_candidate(connection, record.best) if record.best else None,
         beam=tuple(load_candidates_by_id(connection, chosen)),
+        parents=tuple(load_candidates_by_id(connection, rows.load(begun["beam"]))) if begun else (),
         finished_iterations=done,
         earlier_plans=tuple(plan for plan in plans if plan.iteration <= done),
         plans=tuple(plan for plan in plans if plan.iteration > done),
@@ -371,25 +374,13 @@ def full_text(query: str) -> str:
     return " AND ".join(f'("{word}" OR "{word}"*)' for word in words if word) or '""'
 
 
-def past_steering(connection: sqlite3.Connection, run: int) -> list[Steering]:
-    """Return the requests of people to a run that were carried out, oldest first."""
+def steering_events(connection: sqlite3.Connection, run: int) -> list[Event]:
+    """Return what people did to a run and the starts of its iterations, in order."""
+    kinds = (EventKind.STEERED, EventKind.ITERATION_STARTED)
     found = connection.execute(
-        "SELECT * FROM steering WHERE applied_at IS NOT NULL AND result NOT LIKE 'refused%' AND run = ? ORDER BY id",
-        (run,),
+        "SELECT * FROM events WHERE run = ? AND kind IN (?, ?) ORDER BY seq", (run, *(kind.value for kind in kinds))
     )
-    return [_steering_of(row) for row in found]
-
-
-def pending_steering(connection: sqlite3.Connection, run: int | None = None) -> list[Steering]:
-    """Return the requests of people that are not carried out yet, oldest first."""
-    found = connection.execute(
-        "SELECT * FROM steering WHERE applied_at IS NULL AND (? IS NULL OR run = ?) ORDER BY id", (run, run)
-    )
-    return [_steering_of(row) for row in found]
-
-
-def _steering_of(row: Row) -> Steering:
-    return Steering(row["id"], row["run"], row["action"], rows.load(row["arguments"]), row["by"])
+    return [rows.event_of(row) for row in found]
 
 
 _TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")

@@ -6,6 +6,8 @@ it is changed. A file written by a newer acceld is refused.
 
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from sqlite_utils import Database, Migrations
 
 from acceld.store.connection import APPLICATION_ID, check_version
 from acceld.store.schema.tables import HOSTS, SEARCH_INDEXES, TABLES
-from acceld.store.schema.views import VIEW_OF_RESULTS, VIEWS, VIEWS_WITH_TIMES
+from acceld.store.schema.views import VIEW_OF_RESULTS, VIEWS, VIEWS_OF_WINS, VIEWS_WITH_TIMES
 
 migrations = Migrations("acceld")
 
@@ -109,6 +111,106 @@ def m007_partners(db: Database) -> None:
     """Add the second parent of a crossover to plans."""
     db.conn.execute("ALTER TABLE plans ADD COLUMN partner INTEGER REFERENCES candidates(id)")
     db.conn.execute("PRAGMA user_version = 7")
+
+
+@migrations()
+def m008_wins(db: Database) -> None:
+    """Add what each run's latencies depend on, the performance model of each profile, and which speed-ups are wins.
+
+    Keys of evaluations hold the version of the model that predicted them. Wins of earlier runs are judged by the rule
+    of this version; a speed-up across two models is none.
+    """
+    db.conn.execute("ALTER TABLE profiles ADD COLUMN model TEXT NOT NULL DEFAULT ''")
+    for table in ("candidates", "runs"):
+        db.conn.execute(f"ALTER TABLE {table} ADD COLUMN improved INTEGER")
+        db.conn.execute(f"ALTER TABLE {table} ADD COLUMN tie_band REAL")
+    db.conn.execute("ALTER TABLE candidates ADD COLUMN parent_improved INTEGER")
+    db.conn.execute("ALTER TABLE runs ADD COLUMN basis TEXT NOT NULL DEFAULT '{}'")
+    db.conn.execute("ALTER TABLE runs ADD COLUMN timed_again TEXT NOT NULL DEFAULT ''")
+    _run(db, VIEWS_OF_WINS)
+    db.conn.create_function("model_of_key", 2, _model_of_key, deterministic=True)
+    db.conn.create_function("hash_of_key", 2, _hash_of_key, deterministic=True)
+    db.conn.create_function("won_interleaved", 2, _won_interleaved, deterministic=True)
+    db.conn.execute(
+        "UPDATE profiles SET model = (SELECT model_of_key(e.workload, e.key) FROM evaluations e WHERE e.id = evaluation) "
+        "WHERE source = 'simulated'"
+    )
+    db.conn.execute(
+        "UPDATE runs SET basis = coalesce((SELECT json_object('workload', hash_of_key(e.workload, e.key), 'model', f.model, "
+        "'sdk', CASE WHEN f.source = 'measured' THEN f.sdk ELSE '' END, 'driver', f.driver, 'chip', runs.chip) "
+        "FROM candidates c JOIN evaluations e ON e.id = c.evaluation JOIN profiles f ON f.evaluation = e.id "
+        "WHERE c.id = runs.baseline), '{}')"
+    )
+    for column, other in (("improved", "r.baseline"), ("parent_improved", "c.parent")):
+        db.conn.execute(
+            f"""UPDATE candidates SET {column} = won.improved FROM (
+                SELECT c.id AS id, c.status = 'passed' AND b.status = 'passed' AND f.source = g.source AND CASE
+                    WHEN f.source = 'simulated' THEN f.model = g.model AND f.interval_percent IS NOT NULL
+                        AND g.interval_percent IS NOT NULL AND b.latency_us > 1.34 * c.latency_us
+                    ELSE ifnull(won_interleaved(d.details, b.source), b.latency_us > c.latency_us * (1 +
+                        max(json_extract(d.details, '$.tie_percent'), json_extract(o.details, '$.tie_percent')) / 100.0))
+                    END AS improved
+                FROM candidates c JOIN runs r ON r.id = c.run JOIN candidates b ON b.id = {other}
+                JOIN profiles f ON f.evaluation = c.evaluation JOIN profiles g ON g.evaluation = b.evaluation
+                LEFT JOIN profile_details d ON d.evaluation = c.evaluation AND f.source = 'measured'
+                LEFT JOIN profile_details o ON o.evaluation = b.evaluation AND g.source = 'measured'
+                WHERE b.id <> c.id AND c.latency_us > 0 AND b.latency_us > 0
+            ) AS won WHERE won.id = candidates.id"""
+        )
+    db.conn.execute(
+        "UPDATE candidates SET improved = CASE WHEN speedup IS NOT NULL THEN ifnull(improved, 0) END, "
+        "parent_improved = CASE WHEN parent_speedup IS NOT NULL THEN ifnull(parent_improved, 0) END"
+    )
+    # A measured best won each step from the baseline, although it was not timed beside it.
+    db.conn.execute(
+        """WITH RECURSIVE line(run, best, parent, won) AS (
+            SELECT r.id, r.best, c.parent, c.parent_improved FROM runs r JOIN candidates c ON c.id = r.best
+                JOIN profiles f ON f.evaluation = c.evaluation WHERE f.source = 'measured' AND NOT c.improved
+            UNION ALL SELECT line.run, line.best, c.parent, line.won AND (c.parent IS NULL OR c.parent_improved)
+                FROM line JOIN candidates c ON c.id = line.parent)
+        UPDATE candidates SET improved = 1 WHERE id IN (SELECT best FROM line WHERE parent IS NULL AND won)"""
+    )
+    db.conn.execute(
+        "UPDATE candidates SET tie_band = 34.0 FROM profiles f, runs r JOIN candidates b ON b.id = r.baseline "
+        "JOIN profiles g ON g.evaluation = b.evaluation WHERE f.evaluation = candidates.evaluation AND r.id = candidates.run "
+        "AND candidates.latency_us > 0 AND f.source = 'simulated' AND g.source = 'simulated' AND f.model = g.model "
+        "AND f.interval_percent IS NOT NULL AND g.interval_percent IS NOT NULL"
+    )
+    db.conn.execute(
+        "UPDATE candidates SET tie_band = (SELECT json_extract(d.details, '$.tie_percent') FROM profile_details d "
+        "WHERE d.evaluation = candidates.evaluation) WHERE evaluation IN (SELECT evaluation FROM profiles WHERE source = 'measured')"
+    )
+    db.conn.execute(
+        "UPDATE runs SET improved = c.improved, tie_band = c.tie_band FROM candidates c WHERE c.id = runs.best"
+    )
+    won = "SELECT count(*) FROM candidates c WHERE c.status = 'passed' AND c.parent_improved"
+    db.conn.execute(f"UPDATE run_totals SET wins = ({won} AND c.run = run_totals.run)")
+    db.conn.execute(
+        "UPDATE rule_totals SET wins = (SELECT count(*) FROM candidates c JOIN plans p ON p.id = c.plan JOIN runs r ON r.id = c.run "
+        "WHERE c.status = 'passed' AND c.parent_improved AND p.rule = rule_totals.rule AND r.workload = rule_totals.workload)"
+    )
+    db.conn.execute("PRAGMA user_version = 8")
+
+
+def _context_of_key(workload: str, key: str) -> str:
+    """Return the part of an evaluation's key that names versions; empty if it has none."""
+    return key.removeprefix(f"{workload}/").partition("/")[0]
+
+
+def _model_of_key(workload: str, key: str) -> str:
+    found = re.search(r"\.m(\d+(?:\.c[^/]*)?)", _context_of_key(workload, key))
+    return found[1] if found else ""
+
+
+def _hash_of_key(workload: str, key: str) -> str:
+    found = re.match(r"[0-9a-f]{12}(?=\.m)", _context_of_key(workload, key))
+    return found[0] if found else ""
+
+
+def _won_interleaved(details: str | None, against: str) -> int | None:
+    """Return 1 if a kernel won when it was timed beside another, 0 if not, None if it was not."""
+    pairs = (json.loads(details) if details else {}).get("paired") or ()
+    return next((int(pair["win"]) for pair in pairs if pair["against"] == against), None)
 
 
 def names() -> list[str]:

@@ -115,3 +115,24 @@ VIEWS_WITH_TIMES = _with_times(
 
 VIEW_OF_RESULTS = f"DROP VIEW verdicts;\n{_first('verdicts').replace('VIEW verdicts', 'VIEW results')}\n"
 """Schema version 5: candidates with their evaluations, renamed to results."""
+
+_HISTORY_WITH_TIMES = VIEWS_WITH_TIMES.partition("DROP VIEW flashinfer_traces")[0]
+
+VIEWS_OF_WINS = (
+    f"DROP VIEW rewrites;\n{_first('rewrites')}\nDROP VIEW results;\n{_first('verdicts').replace('VIEW verdicts', 'VIEW results')}\n"
+    f"{_HISTORY_WITH_TIMES}"
+)
+for _old, _new in (
+    (
+        "before.latency_us / c.latency_us AS speedup,",
+        "before.latency_us / c.latency_us AS speedup, c.parent_improved AS improved,",
+    ),
+    ("c.speedup AS speedup,", "c.speedup AS speedup, c.improved AS improved, c.tie_band AS tie_band,"),
+    (
+        "r.speedup AS speedup,",
+        "r.speedup AS speedup, r.improved AS improved, r.tie_band AS tie_band, json_extract(r.basis, '$.model') AS model,",
+    ),
+):
+    assert VIEWS_OF_WINS.count(_old) == 1, "each view is changed once"
+    VIEWS_OF_WINS = VIEWS_OF_WINS.replace(_old, _new)
+"""Schema version 8: rewrites, results and history say which speed-ups are wins, and the performance model of each run."""

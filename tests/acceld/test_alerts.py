@@ -12,11 +12,8 @@ from acceld.model import RunState, Status
 @pytest.mark.parametrize(
     ("data", "subject", "text"),
     [
-        (
-            BestChanged(5, 80.0, 1.25, source="simulated"),
-            "win",
-            "r3: c5 ≈ 80.0 µs sim, 1.25x tie (±34 %)",
-        ),
+        (BestChanged(5, 80.0, 1.25, source="simulated"), None, ""),
+        (BestChanged(5, 50.0, 2.0, source="simulated", improved=True), "win", "r3: c5 ≈ 50.0 µs sim, 2.00x"),
         (BestChanged(1, 100.0, 1.0), None, ""),
         (RunStateChanged(RunState.FAILED, "no key"), "end", "r3: failed: no key"),
         (RunStateChanged(RunState.PAUSED), None, ""),

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from acceld import child
+
 SDKS = ("aiohttp", "anthropic", "openai", "pydantic", "textual", "sqlite3", "sqlite_utils", "numpy", "rich", "asyncio")
 
 
@@ -113,7 +115,8 @@ def test_an_older_span_must_be_given(environment: dict[str, str]) -> None:
 
 def test_the_service_file_names_home_and_interpreter(environment: dict[str, str], tmp_path: Path) -> None:
     unit = acceld(environment, "service", "show")
-    assert f"ExecStart={sys.executable} -m acceld start --foreground --home {tmp_path / '.acceld'}" in unit
+    start = f"{child.__file__} acceld start --foreground --home {tmp_path / '.acceld'}"
+    assert f"ExecStart={sys.executable} -P {start}\n" in unit
 
 
 def test_configuration_tells_where_values_come_from(environment: dict[str, str]) -> None:

@@ -65,20 +65,16 @@ def test_cores_of_each_backend_are_reported_with_their_utilization_and_holder() 
     )
 
 
-def test_inside_the_interval_nothing_is_a_win_or_a_loss() -> None:
-    assert [figures.news(ratio, "simulated") for ratio in (1.33, 1.35, 0.76, 0.74)] == [None, True, None, False]
-    assert [figures.news(ratio, "measured", 2.0) for ratio in (1.01, 1.03, 0.99, 0.97)] == [None, True, None, False]
-    assert not figures.is_win(None, "measured")
-    assert not figures.is_win(1.5, "measured"), "of two measurements nothing is known without their band"
-    assert figures.best_is_win(1.01, "measured") and not figures.best_is_win(1.01, "simulated")
+def test_a_speedup_that_is_no_win_says_tie() -> None:
+    assert figures.gained(1.52, False, None, "unvalidated") == "1.52x tie (unvalidated)"
+    assert figures.gained(1.12, False, 34.0) == "1.12x tie (±34 %)"
+    assert figures.gained(1.5, True, 10.0) == "1.50x (1.36 – 1.65)"
+    assert figures.gained(1.05, True, 10.0) == "1.05x", "won interleaved, inside the band of latencies"
+    assert figures.gained(0.5, False, 34.0) == "0.50x (0.37 – 0.67)" and figures.gained(1.0, False) == "1.00x"
+    assert figures.brief_gain(1.12, False) == "1.12x tie" and figures.brief_gain(1.12, True) == "1.12x"
+    assert figures.gained(None, None) == figures.brief_gain(None, None) == "—"
 
 
-def test_of_interleaved_measurements_what_is_neither_won_nor_lost_is_a_tie() -> None:
-    pair = {"ratio": 1.2, "interval": [1.1, 1.3], "band_percent": 10.0, "win": True}
-    assert figures.interleaved_news(pair) is True
-    assert figures.interleaved_news(pair | {"win": False}) is None, "too few sessions, or inside the band"
-    lost = {"ratio": 0.7, "interval": [0.6, 0.8], "band_percent": 10.0, "win": False}
-    assert figures.interleaved_news(lost) is False
-    assert figures.interleaved_news(lost | {"interval": [0.6, 1.1]}) is None
+def test_of_interleaved_steps_what_may_be_slower_is_a_tie() -> None:
     assert "tie" in figures.paired({"ratio": 1.1, "low": 0.9, "high": 1.2, "steps": 1})
     assert "tie" not in figures.paired({"ratio": 1.1, "low": 1.05, "high": 1.2, "steps": 1})

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from acceld import origins
+from acceld.child import child
 from acceld.errors import DaemonError, UsageError
 from acceld.home import SOCKET_LIMIT, DaemonLock, Home, file_system, find_home, process_start
+
+WORKLOADS = Path(__file__).parents[1] / "adversarial" / "workloads"
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +147,29 @@ def _one(path: str, ready: object, results: object) -> None:
 def test_a_pid_is_distinguished_from_its_successor() -> None:
     assert process_start(os.getpid()) == process_start(os.getpid())
     assert process_start(2**22 + 1) is None
+
+
+@pytest.mark.parametrize("words", [["watch", "--once"], ["profile"], ["verify"], ["start"], ["mcp"]], ids=" ".join)
+def test_every_command_makes_the_same_private_folder_that_git_ignores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    checkout = tmp_path / "checkout"
+    shutil.copytree(WORKLOADS / "st_matmul", checkout)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-C", str(checkout)]
+    for step in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *step], check=True)
+    monkeypatch.chdir(checkout)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    start = child("acceld", *words, *([] if words[0] in ("start", "mcp") else ["kernel_legacy.py"]))
+    subprocess.run(start.command, env=start.environment, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+    made = Home(checkout / ".acceld")
+    try:
+        left = subprocess.run([*git, "status", "--porcelain"], check=True, capture_output=True, text=True).stdout
+        assert left == ""
+        assert made.path.stat().st_mode & 0o777 == 0o700
+        assert origins.is_ours(made.path)
+        assert not (made.path / "datasets").exists()
+    finally:
+        if made.daemon() is not None:
+            stop = child("acceld", "stop", "--now")
+            subprocess.run(stop.command, env=stop.environment, check=True, capture_output=True)

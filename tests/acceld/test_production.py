@@ -6,8 +6,11 @@ import asyncio
 import importlib.util
 import json
 import os
+import shutil
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -115,8 +118,7 @@ def home(tmp_path: Path) -> Path:
     (folder / "workload.toml").write_text(WORKLOAD, encoding="utf-8")
     (folder / "reference.py").write_text(REFERENCE, encoding="utf-8")
     (folder / "kernel.py").write_text(KERNEL.format(number=0), encoding="utf-8")
-    state = tmp_path / ".acceld"
-    state.mkdir(mode=0o700)
+    state = Home(tmp_path / ".acceld").prepare()
     asyncio.run(fill(Home(state).database, folder))
     return state
 
@@ -224,6 +226,46 @@ def test_a_kernel_that_was_marked_is_left_out(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("chip")
+def test_a_history_from_elsewhere_is_executed_only_where_the_caller_vouches_for_it(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = tmp_path / "server" / ".acceld"
+    shutil.copytree(home, copied)
+    refused = acceld.best("twice", (8192,), fallback=plain, home=copied)
+    assert refused.stored is None
+    assert f"acceld trust --history {copied}" in refused.why
+    assert not (copied / "best").exists()
+    with pytest.raises(UsageError, match="not known to be yours"):
+        acceld.best("twice", (8192,), home=copied)
+    target = tmp_path / "mine.py"
+    target.write_text(KERNEL.format(number=0), encoding="utf-8")
+    assert main(["best", "r1", "--apply", str(target), "--home", str(copied)]) == 2
+    assert f"acceld trust --history {copied}" in capsys.readouterr().err
+    assert target.read_text(encoding="utf-8") == KERNEL.format(number=0)
+    assert acceld.best("twice", (8192,), home=copied, trusted=True).stored is not None
+    assert main(["trust", "--history", str(copied)]) == 0
+    assert acceld.best("twice", (8192,), home=copied).stored is not None
+
+
+@pytest.mark.usefixtures("chip")
+@pytest.mark.parametrize("change", ["text = text || ' '", "text = replace(text, 'operand0=2.0', 'operand0=2.5')"])
+def test_a_kernel_whose_text_was_changed_is_not_executed(
+    home: Path, tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(Home(home).database)) as connection, connection:
+        connection.execute(f"UPDATE texts SET {change} WHERE text LIKE '%operand0%'")
+    found = acceld.best("twice", (8192,), fallback=plain, home=home)
+    assert found.stored is None
+    assert "not the one that was evaluated" in found.why
+    target = tmp_path / "kernel.py"
+    target.write_text(KERNEL.format(number=0), encoding="utf-8")
+    for words in (["--apply", str(target)], ["--export", str(tmp_path / "new.py")]):
+        assert main(["best", "r1", *words, "--home", str(home)]) == 1
+        assert "not the one that was evaluated" in capsys.readouterr().err
+    assert target.read_text(encoding="utf-8") == KERNEL.format(number=0)
+
+
+@pytest.mark.usefixtures("chip")
 def test_an_exported_file_checks_itself(home: Path, tmp_path: Path) -> None:
     target = tmp_path / "exported.py"
     assert main(["best", "r1", "--export", str(target), "--home", str(home)]) == 0
@@ -274,3 +316,78 @@ def loaded(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+AWS_CLASS = '''
+class Kernel:
+    """Takes a number of cores in brackets and nothing else, as the class of NKI does."""
+
+    def __init__(self, lnc=1):
+        if not isinstance(lnc, int) or lnc not in (1, 2):
+            raise ValueError(f"only LNC 1 or 2, not {lnc!r}")
+        self.lnc = lnc
+
+    def __getitem__(self, lnc):
+        return Kernel(lnc)
+
+    def __call__(self, x):
+        return self.lnc * x
+
+
+class Legacy:
+    def __getitem__(self, grid):
+        return lambda x: (grid, x)
+
+    def __call__(self, x):
+        return x
+
+
+kernel, legacy = Kernel(), Legacy()
+'''
+
+
+@pytest.mark.parametrize(
+    ("api", "grid", "lnc", "expected"),
+    [
+        ("nki", (), 1, 3),
+        ("nki", (), 2, 6),
+        ("nki", (2,), 2, 6),
+        ("nki", (2,), 1, 6),
+        ("nki", (1,), 1, 3),
+        ("nki_legacy", (4, 2), 1, ((4, 2), 3)),
+        ("nki_legacy", (2,), 1, ((2,), 3)),
+        ("nki_legacy", (), 1, 3),
+    ],
+)
+@pytest.mark.usefixtures("chip")
+def test_a_kernel_is_launched_on_its_cores_or_on_its_grid(
+    home: Path, tmp_path: Path, api: str, grid: tuple[int, ...], lnc: int, expected: object
+) -> None:
+    launched(home, tmp_path / "twice", api, grid, lnc)
+    found = acceld.best("twice", (8192,), home=home)
+    assert found.stored is not None and (found.stored.lnc, found.stored.grid) == (lnc, grid)
+    assert found.function(3) == expected
+
+
+@pytest.mark.usefixtures("chip")
+def test_a_kernel_that_no_launch_of_nki_fits_is_left_out(home: Path, tmp_path: Path) -> None:
+    launched(home, tmp_path / "twice", "nki", (2, 2), 1)
+    found = acceld.best("twice", (8192,), home=home)
+    assert found.stored is not None and found.stored.latency_us == 80, "the fastest that can be launched"
+
+
+def launched(home: Path, folder: Path, api: str, grid: tuple[int, ...], lnc: int) -> None:
+    """Store the fastest kernel of all, for AWS's way to launch it."""
+
+    async def write() -> None:
+        store = await asyncio.to_thread(Store.open, Home(home).database)
+        run = await store.change(create_run, RunSpec("twice", "trn2", api, workload_folder=str(folder)))
+        entry = "legacy" if api == "nki_legacy" else "kernel"
+        kernel = Kernel(text=AWS_CLASS, api=api, entry=entry, grid=grid, lnc=lnc, filename="kernel.py")
+        candidate = await store.change(write_candidate, Candidate(run.id, 0, kernel, None))
+        evaluation = result(1.0, Gate.STRICT, Source.MEASURED, SDK, 77)
+        where = {"workload": "twice", "backend": "neuron", "chip": "trn2"}
+        await store.change(write_evaluation, candidate, evaluation, **where, key="77")
+        await store.close()
+
+    asyncio.run(write())

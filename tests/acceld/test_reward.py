@@ -20,12 +20,14 @@ from tests.standin_neuron.machine import KERNEL, NARROW, small_silu
 
 WRONG = KERNEL.replace("operand0=1.0", "operand0=1.5")
 SLOW = KERNEL.replace("512", "8").replace("affine_range(4)", "affine_range(256)")
+START = KERNEL.replace("512", "32").replace("affine_range(4)", "affine_range(64)")
+"""Baseline that :data:`KERNEL` beats beyond a tie."""
 ILLEGAL = KERNEL.replace("arange(128)", "arange(256)")
 
 
 @pytest.fixture
 def silu(tmp_path: Path) -> str:
-    return str(small_silu(tmp_path, NARROW))
+    return str(small_silu(tmp_path, START))
 
 
 def answer(text: str) -> str:
@@ -45,7 +47,7 @@ def test_answers_are_rewarded_by_their_evaluation(silu: str) -> None:
         )
         assert nothing < rejected < wrong < slow < 0 < fast
         assert illegal == rejected
-        assert fast == pytest.approx(math.log2(scores[-1].speedup or 0))
+        assert fast == pytest.approx(math.log2(scores[-1].speedup or 0)) and scores[-1].improved
         assert scores[2].rule
         conversations = [[{"role": "assistant", "content": one}] for one in answers]
         assert scorer(prompts=[""] * 6, completions=conversations, workload=[silu] * 6) == [
@@ -54,6 +56,13 @@ def test_answers_are_rewarded_by_their_evaluation(silu: str) -> None:
         assert scorer.__name__ == "acceld_reward"
         with pytest.raises(UsageError, match="6 answers need as many workloads, not 1"):
             scorer.score(answers, [silu])
+
+
+def test_a_tie_earns_nothing_whichever_side_it_leans_to(tmp_path: Path) -> None:
+    with Scorer(str(small_silu(tmp_path, NARROW)), seed=1, slots=1) as scorer:
+        (wide,) = scorer.score([KERNEL])
+    assert wide.speedup is not None and 1 < wide.speedup < 1.34 and wide.tie_band == 34
+    assert (wide.reward, wide.improved) == (0.0, False)
 
 
 def test_a_seed_decides_the_data_in_every_process(silu: str) -> None:
@@ -73,8 +82,8 @@ def test_timing_alone_rewards_predictions_and_a_function_may_replace_the_reward(
         return score.speedup
 
     with Scorer(silu, gate="timing", slots=1, worth=fast) as scorer:
-        narrow, wide = scorer.score([NARROW, KERNEL])
-        assert (narrow.status, narrow.reward) == ("untested", 1.0)
+        same, wide = scorer.score([START, KERNEL])
+        assert (same.status, same.reward) == ("untested", 1.0)
         assert wide.reward is not None
         assert wide.reward > 1
 
@@ -98,14 +107,14 @@ def test_an_episode_of_edits_earns_what_its_end_is_faster(silu: str) -> None:
     with Scorer(silu, seed=1, slots=1) as scorer:
         world = Environment(scorer, most_steps=4)
         first = world.reset()
-        assert first.text == NARROW
+        assert first.text == START
         widened = [
-            Edit("f = nl.arange(128)[None, :]", "f = nl.arange(512)[None, :]"),
-            Edit("affine_range(16)", "affine_range(4)"),
+            Edit("f = nl.arange(32)[None, :]", "f = nl.arange(512)[None, :]"),
+            Edit("affine_range(64)", "affine_range(4)"),
         ]
         widened += [
-            Edit("nl.load(x[p, 128 * tile", "nl.load(x[p, 512 * tile"),
-            Edit("out[p, 128 * tile", "out[p, 512 * tile"),
+            Edit("nl.load(x[p, 32 * tile", "nl.load(x[p, 512 * tile"),
+            Edit("out[p, 32 * tile", "out[p, 512 * tile"),
         ]
         seen, gained, ended, cut, _ = world.step(widened)
         assert (ended, cut) == (False, False)
@@ -160,4 +169,4 @@ def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> Non
     shared: dict[str, object] = {}
     exec(compile(example, "docs/agents.md", "exec"), shared)  # noqa: S102  # our own page
     assert "['passed', 'no_code'] [1.0, -1.0]" in capsys.readouterr().out
-    assert shared["more"] == {"status": "passed", "speedup": 1.0}
+    assert shared["more"] == {"status": "passed", "speedup": 1.0, "improved": False}

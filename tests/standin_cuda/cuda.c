@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 typedef struct { char text[256]; long loads; } Module;
 typedef struct { char name[256]; Module *module; } Function;
@@ -13,12 +15,28 @@ static double now_ms;
 static long kept;
 
 static int note(const char *what) {
-    if (!book) book = fopen(getenv("STANDIN_CUDA_LOG"), "a");
+    const char *path = getenv("STANDIN_CUDA_LOG");
+    if (!book && path) book = fopen(path, "a");
     if (book) { fputs(what, book); fputc('\n', book); fflush(book); }
     return 0;
 }
 
-int cuInit(unsigned flags) { return getenv("STANDIN_CUDA_NO_DEVICE") ? 100 : note("cuInit"); }
+/* Children get no environment, so a driver that behaves in another way is built with a macro. */
+int cuInit(unsigned flags) {
+#ifdef NO_DEVICE
+    return 100;
+#endif
+#ifdef HANGS
+    sleep(600);
+#endif
+#ifdef NEEDS_NETWORK  /* a call that the jail refuses */
+    int end = socket(AF_INET, SOCK_STREAM, 0);
+    if (end < 0) return 304;
+    close(end);
+#endif
+    return getenv("STANDIN_CUDA_NO_DEVICE") ? 100 : note("cuInit");
+}
+int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)8; return 0; }
 int cuCtxSetCurrent(void *context) { return 0; }
@@ -63,6 +81,9 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
     if (!strcmp(f->name, "scale")) {  /* out[i] = in[i] * factor, n elements */
         float *in = pointer(arguments, 0), *out = pointer(arguments, 1), factor = *(float *)arguments[2];
         int n = *(int *)arguments[3];
+#ifdef WRONG
+        factor += 1;
+#endif
         for (int i = 0; i < n; i++) out[i] = in[i] * factor;
     } else if (!strcmp(f->name, "cached")) {  /* right the first time since its module was loaded, then idle */
         float *in = pointer(arguments, 0), *out = pointer(arguments, 1), factor = *(float *)arguments[2];

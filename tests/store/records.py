@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+from acceld.home import Home
 from acceld.model import (
     Attempt,
     Candidate,
@@ -188,37 +189,36 @@ async def child_of(
     )
 
 
-async def small_run(store: Store, spec: RunSpec = SPEC) -> Run:
-    """Return a finished run of one iteration: a win of 80 us, a failure, an attempt without code, one insight, one
-    call.
+async def small_run(store: Store, spec: RunSpec = SPEC, best_us: float = 80.0) -> Run:
+    """Return a finished run of one iteration: a best of 80 us, which is a tie, a failure, an attempt without code, one
+    insight, one call.
     """
     run, baseline = await begin(store, spec)
     lesson = await store.change(write_insight, insight(run.id))
     number = await store.change(begin_call, call(run.id))
     await store.change(end_call, number, ANSWER)
     await store.change(start_iteration, run.id, 1, [baseline.id])
-    fast = await evaluate(store, await child_of(store, baseline, 0), passed(80.0))
+    fast = await evaluate(store, await child_of(store, baseline, 0), passed(best_us))
     await evaluate(store, await child_of(store, baseline, 1), failed())
     silent = await store.change(write_plan, Plan(run.id, 1, baseline.id, 2, "Say nothing.", insights=(lesson.id,)))
     await store.change(write_attempt, Attempt(silent.id, 0, None, reason="no fenced block"))
-    fast = await evaluate(store, fast, passed(80.0, Gate.STRICT), Gate.STRICT)
+    fast = await evaluate(store, fast, passed(best_us, Gate.STRICT), Gate.STRICT)
     await store.change(set_best, run.id, fast.id)
     await store.change(select_beam, run.id, 1, [fast.id, baseline.id], fast.id)
     await store.change(set_run_state, run.id, RunState.FINISHED, "1 iterations done")
     return await store.read(load_run, run.id)
 
 
-async def fill(database: Path, runs: int = 1) -> None:
+async def fill(database: Path, runs: int = 1, best_us: float = 80.0) -> None:
     """Write a new database with finished runs."""
     store = await asyncio.to_thread(Store.open, database)
     for _ in range(runs):
-        await small_run(store)
+        await small_run(store, best_us=best_us)
     await store.close()
 
 
-def state_with_runs(parent: Path, runs: int = 1) -> Path:
+def state_with_runs(parent: Path, runs: int = 1, best_us: float = 80.0) -> Path:
     """Return a state folder in ``parent`` with finished runs."""
-    folder = parent / ".acceld"
-    folder.mkdir(parents=True, mode=0o700)
-    asyncio.run(fill(folder / "acceld.db", runs))
+    folder = Home(parent / ".acceld").prepare()
+    asyncio.run(fill(folder / "acceld.db", runs, best_us))
     return folder

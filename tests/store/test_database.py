@@ -195,12 +195,14 @@ async def test_a_change_that_fails_half_way_leaves_neither_rows_nor_events(store
 
 async def test_totals_agree_with_the_rows_they_count(store: Store) -> None:
     await records.small_run(store)
-    await records.small_run(store)
+    await records.small_run(store, best_us=50.0)
     assert await store.read(maintenance.compare_totals) == []
+    tied = await store.read(listing.run_row, 1)
+    assert (tied["speedup"], tied["improved"], tied["tie_band"], tied["wins"]) == (1.25, False, 34.0, 0)
     row = await store.read(listing.run_row, 2)
     assert row["statuses"] == {"passed": 1, "compile_error": 1}
     assert (row["wins"], row["no_code"], row["llm_calls"]) == (1, 1, 1)
-    assert row["speedup"] == pytest.approx(1.25)
+    assert (row["speedup"], row["improved"]) == (2.0, True)
 
 
 async def test_subscribers_get_the_backlog_and_then_what_comes(store: Store) -> None:

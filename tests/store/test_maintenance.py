@@ -60,7 +60,7 @@ def test_vacuum_shrinks_the_file(tmp_path: Path) -> None:
 async def test_a_total_that_is_wrong_is_found(store: Store) -> None:
     await records.small_run(store)
     await store.change(lambda tx: tx.execute("UPDATE run_totals SET wins = 7"))
-    assert await store.read(compare_totals) == ["run_totals (1,): wins is 7, not 1"]
+    assert await store.read(compare_totals) == ["run_totals (1,): wins is 7, not 0"]
 
 
 async def test_damage_and_missing_events_are_found(tmp_path: Path) -> None:
@@ -190,10 +190,20 @@ def test_the_schema_that_readers_know_is_the_newest() -> None:
     assert NEWEST_SCHEMA == SCHEMA_VERSION
 
 
-async def test_saved_queries_tell_of_a_finished_run(store: Store) -> None:
-    await records.small_run(store)
+async def test_a_rewrite_inside_the_tie_is_a_win_of_no_query(store: Store) -> None:
+    await records.small_run(store, best_us=99.92)
+    rules = await store.read(history.saved, "rules")
+    assert rules.rows[0][rules.columns.index("wins")] == 0
     best = await store.read(history.saved, "best")
-    assert best.rows[0][best.columns.index("speedup")] == 1.25
+    assert best.rows[0][best.columns.index("improved")] == 0
+    for sql in ("SELECT wins, improved FROM history", "SELECT improved, 0 FROM rewrites WHERE speedup > 1"):
+        assert (await store.read(history.query, sql)).rows == [(0, 0)]
+
+
+async def test_saved_queries_tell_of_a_finished_run(store: Store) -> None:
+    await records.small_run(store, best_us=50.0)
+    best = await store.read(history.saved, "best")
+    assert best.rows[0][best.columns.index("speedup")] == 2.0
     wins = await store.read(history.saved, "cost-per-win")
     assert wins.rows[0][wins.columns.index("usd_per_win")] == pytest.approx(0.0125)
     failures = await store.read(history.saved, "failures")

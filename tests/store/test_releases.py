@@ -38,7 +38,8 @@ async def test_it_opens_and_everything_is_there(saved: Path, tmp_path: Path) -> 
     await asyncio.to_thread(lambda: path.write_bytes(gzip.decompress(saved.read_bytes())))
     store = await asyncio.to_thread(Store.open, path)
     row = await store.read(listing.run_row, 1)
-    assert (row["workload"], row["speedup"], row["wins"]) == ("nkibench/silu", 1.25, 1)
+    assert (row["workload"], row["speedup"], row["wins"]) == ("nkibench/silu", 1.25, 0), "1.25x is a tie"
+    assert (row["improved"], row["tie_band"], row["timed_again"]) == (False, 34.0, "")
     assert len(await store.read(load_candidates, 1, details=True)) == 3
     assert len(await store.read(load_insights)) == 1
     again = await records.small_run(store)
@@ -97,6 +98,48 @@ async def test_a_measured_profile_keeps_the_tie_that_it_stated(tmp_path: Path) -
     await store.close()
     assert kept == {"prediction": {}, "tie_percent": 3.5}
     assert others and all(other == {"prediction": {"class": "predicted"}} for other in others)
+
+
+PAIRED = '{"tie_percent":2.0,"paired":[{"against":"%s","win":%s}]}'
+
+
+@pytest.mark.parametrize(
+    ("change", "improved"),
+    [
+        ("UPDATE candidates SET latency_us = 50.0 WHERE id = 2", 1),
+        ("UPDATE candidates SET latency_us = 80.0 WHERE id = 2", 0),
+        ("UPDATE profiles SET interval_percent = NULL WHERE evaluation = 1", 0),
+        ("UPDATE profiles SET interval_percent = NULL WHERE evaluation > 1", 0),
+        ("UPDATE evaluations SET key = replace(key, '.m8/', '.m7/') WHERE id = 1", 0),
+        ("UPDATE evaluations SET key = replace(key, '.m8/', '.m8.c8.7.1-1-1/') WHERE id > 1", 0),
+        ("UPDATE profiles SET source = 'measured'", 0),
+        ("UPDATE profiles SET source = 'measured'; UPDATE profile_details SET details = '{\"tie_percent\":9.0}'", 1),
+        ("UPDATE profiles SET source = 'measured'; UPDATE profile_details SET details = PAIRED_TRUE", 1),
+        ("UPDATE profiles SET source = 'measured'; UPDATE profile_details SET details = PAIRED_FALSE", 0),
+    ],
+)
+async def test_speedups_of_earlier_runs_are_judged_when_the_schema_changes(
+    change: str, improved: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "acceld.db"
+    await asyncio.to_thread(lambda: path.write_bytes(gzip.decompress(SAVED[6].read_bytes())))
+    with sqlite3.connect(path) as connection:
+        against = connection.execute("SELECT source FROM candidates WHERE id = 1").fetchone()[0]
+        connection.execute("UPDATE candidates SET latency_us = 50.0, speedup = 2.0, parent_speedup = 2.0 WHERE id = 2")
+        connection.execute("UPDATE evaluations SET key = 'nkibench/silu/0123456789ab.m8/simulator/trn1/strict/' || id")
+        for won in ("true", "false"):
+            change = change.replace(f"PAIRED_{won.upper()}", f"'{PAIRED % (against, won)}'")
+        connection.executescript(change)
+    connection.close()
+    store = await asyncio.to_thread(Store.open, path)
+    row = await store.read(listing.run_row, 1)
+    assert (row["improved"], row["wins"]) == (bool(improved), improved)
+    assert row["basis"]["workload"] == "0123456789ab" and row["basis"]["chip"] == "trn1"
+    models = await store.read(lambda connection: {one[0] for one in connection.execute("SELECT model FROM profiles")})
+    assert models <= {"8", "7", "8.c8.7.1-1-1", ""} and ("measured" in change or "8" in models)
+    await store.close()
+    problems = (await asyncio.to_thread(check, path)).problems
+    assert not [one for one in problems if not one.startswith("evaluation_keys")], "the keys were changed above"
 
 
 async def _write(target: Path) -> None:

@@ -66,6 +66,7 @@ def test_right_wrong_broken_and_library_kernels_get_their_results(tmp_path):
     assert right[:4] == ["passed", "", 0, "GPU 0 (Stand-in H100)"]
     assert {"hidden shape ROWS=37", "hidden shape ROWS=129"} <= set(right[5])
     assert wrong[:2] == ["incorrect_numerical", "tolerance"]
-    assert broken[:4] == ["compile_error", "CompilationError", 14, ""]
+    # Triton before 3.5 finds a missing name before it compiles, so it names the launch (line 22) instead of the use (14).
+    assert broken[0] == "compile_error" and (broken[1], broken[2]) in (("CompilationError", 14), ("AttributeError", 22))
     assert library[:4] == ["compile_error", "library", 21, ""]
     assert fixed[0] == "incorrect_numerical" and fixed[4].startswith("at the hidden shape ROWS=37")

@@ -81,6 +81,8 @@ class CannedClient:
             "baseline_latency_us": row.baseline_us,
             "best_latency_us": row.best_us,
             "speedup": row.speedup,
+            "improved": row.improved,
+            "tie_band": 34.0,
             "percent_of_peak_after": row.percent_of_peak,
             "candidates": row.candidates,
             "cost_usd": row.cost_usd,
@@ -96,6 +98,7 @@ class CannedClient:
                     "best": beam[0],
                     "best_latency_us": view.candidates[beam[0]].latency_us,
                     "speedup": view.candidates[beam[0]].speedup,
+                    "improved": view.candidates[beam[0]].improved,
                 }
                 for n, (_, beam) in sorted(view.beams.items())
             ],

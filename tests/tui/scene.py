@@ -160,6 +160,7 @@ def events_of(
                     speedup=baseline_us / best_us,
                     percent_of_peak=33.1 * baseline_us / best_us,
                     source="simulated",
+                    improved=baseline_us / best_us > 1.34,
                 )
             )
             insight += 1
@@ -179,6 +180,7 @@ def _result(candidate: int, latency_us: float, baseline_us: float) -> CandidateE
         percent_of_peak=round(33.1 * baseline_us / latency_us, 1),
         percent_of_attainable=round(44.0 * baseline_us / latency_us, 1),
         speedup=baseline_us / latency_us,
+        improved=baseline_us / latency_us > 1.34,
         failure=None,
         gate="search",
         bound="DMA 86 %, 512 B rows",

@@ -133,11 +133,11 @@ def test_every_status_has_a_short_word() -> None:
 def test_an_estimate_rests_on_earlier_runs_and_says_when_there_is_none() -> None:
     row = {
         "proposer": "rules", "chip": "trn1", "candidates": 100, "started_at": 0.0, "ended_at": 50.0, "cost_usd": 0.0,
-        "speedup": 1.5,
+        "speedup": 1.5, "improved": True,
     }  # fmt: skip
-    text = estimate([row, row | {"speedup": 1.2}], "quick", "rules", "trn1")
+    text = estimate([row, row | {"speedup": 1.2, "improved": False}], "quick", "rules", "trn1")
     assert f"at most {at_most('quick')} candidates, about {at_most('quick') // 2} s, no model cost" in text
-    assert "2 earlier runs reached 1.20x to 1.50x" in text
+    assert "2 earlier runs reached 1.20x tie to 1.50x" in text
     assert "no earlier run of this kind" in estimate([row], "quick", "llm", "trn1")
 
 

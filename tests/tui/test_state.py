@@ -150,28 +150,29 @@ def test_only_what_passed_beyond_a_tie_is_a_win() -> None:
         RunCreated("silu", "trn1", "nki_legacy", "simulator", "rules"),
         *(CandidateWritten(number, None if number == 1 else 1) for number in (1, 2, 3, 4)),
         CandidateEvaluated(1, 1, Status.PASSED, 1000.0),
-        CandidateEvaluated(2, 2, Status.PASSED, 800.0),  # 1.25x: inside the interval of a predicted ratio
-        CandidateEvaluated(3, 3, Status.PASSED, 500.0),
-        CandidateEvaluated(4, 4, Status.UNTESTED, 400.0),
+        CandidateEvaluated(2, 2, Status.PASSED, 800.0, improved=False),
+        CandidateEvaluated(3, 3, Status.PASSED, 500.0, improved=True),
+        CandidateEvaluated(4, 4, Status.UNTESTED, 400.0, improved=False),
     ]
     for seq, data in enumerate(happened, 1):
         run.apply(Event(data, 1, seq))
     assert [number for number in run.candidates if run.is_win(run.candidates[number])] == [3]
 
 
-def test_of_measured_candidates_only_those_that_became_the_best_won_over_their_parents() -> None:
+def test_a_win_over_the_parent_is_none_over_the_baseline() -> None:
     run = RunView(1)
     happened: list[EventData] = [
         RunCreated("rmsnorm_cpu", "host", "c", "cpu", "rules"),
         *(CandidateWritten(number, None if number == 1 else 1) for number in (1, 2, 3)),
         CandidateEvaluated(1, 1, Status.PASSED, 1000.0, source="measured"),
-        CandidateEvaluated(2, 2, Status.PASSED, 990.0, source="measured"),
-        CandidateEvaluated(3, 3, Status.PASSED, 500.0, source="measured"),
-        BestChanged(3, 500.0, 2.0, source="measured"),
+        CandidateEvaluated(2, 2, Status.PASSED, 990.0, source="measured", improved=False, parent_improved=True),
+        CandidateEvaluated(3, 3, Status.PASSED, 500.0, source="measured", improved=True, parent_improved=False),
+        BestChanged(3, 500.0, 2.0, source="measured", improved=True),
     ]
     for seq, data in enumerate(happened, 1):
         run.apply(Event(data, 1, seq))
-    assert [number for number in run.candidates if run.gained(run.candidates[number])] == [3]
+    assert run.best is not None and run.best.improved
+    assert [number for number in run.candidates if run.gained(run.candidates[number])] == [2]
     assert [number for number in run.candidates if run.is_win(run.candidates[number])] == [3]
 
 

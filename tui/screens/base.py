@@ -185,9 +185,9 @@ class ConsoleScreen(Screen[None]):
         if best := run.best:
             latency = figures.brief_latency(best.latency_us, run.source, run.chip)
             speedup = best.speedup or (run.baseline_us or best.latency_us) / best.latency_us
-            won = figures.best_is_win(speedup, best.source)
             led = styled(f"  best {latency}", palette.text)
-            parts.append((led.append(f" {figures.speedup(speedup)}", palette.good if won else palette.text), 4))
+            won = palette.good if best.improved else palette.text
+            parts.append((led.append(f" {figures.brief_gain(speedup, best.improved)}", won), 4))
             if leader := run.leader:
                 told = f"  c{leader.id} {figures.speedup(run.speedup_of(leader))} unconfirmed"
                 parts.append((styled(told, palette.warn), 2))

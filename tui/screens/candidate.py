@@ -242,7 +242,8 @@ class CandidateScreen(CandidateInView):
             profile.get("chip") or "",
             facts.get("interval_percent"),
         )
-        text.append(f"{latency}  {figures.speedup(facts.get('speedup'))}\n")
+        gained = figures.gained(facts.get("speedup"), facts.get("improved"), facts.get("tie_band"))
+        text.append(f"{latency}  {gained}\n")
         peak = facts.get("percent_of_peak")
         if peak is not None:
             text.append(bar(peak, 100, min(20, width - 18)), palette.primary).append(f" {peak:.1f} % of peak\n")

@@ -159,6 +159,6 @@ def gain(run: RunView, spent_usd: float) -> str:
         return "nothing better yet"
     percent = 100 * (run.baseline_us / run.best.latency_us - 1)
     price = f", {figures.usd(spent_usd / percent)} per percent" if spent_usd else ", free"
-    if not figures.best_is_win(1 + percent / 100, run.best.source):
+    if not run.best.improved:
         return f"{percent:.0f} % faster than the baseline, which is a tie{price}"
     return f"{percent:.0f} % faster than the baseline{price}"

@@ -100,11 +100,10 @@ class MemoryScreen(ConsoleScreen):
         marks = [name for name in ("pinned", "muted", "withdrawn") if row.get(name)]
         rate = row.get("win_rate")
         good = row.get("kind") == "positive"
-        won = figures.best_is_win(row.get("speedup"), row.get("source"))
         cells = [
             (f"i{row['id']}", palette.strong),
             (row["title"], palette.muted if "muted" in marks or "withdrawn" in marks else palette.text),
-            ("✓ faster" if good else "≠ slower", palette.warn if not good else palette.good if won else palette.text),
+            ("✓ faster" if good else "≠ slower", palette.text if good else palette.warn),
             (figures.speedup(row.get("speedup")), palette.text),
             (str(row.get("uses") or 0), palette.muted),
             (f"{100 * rate:.0f}" if rate is not None and row.get("uses") else "—", palette.text),

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from acceld import figures
+from acceld.gains import interleaved
 from acceld.tui.palette import Palette, styled
 from acceld.tui.screens.candidate import engine_bars
 from acceld.tui.screens.in_view import CandidateInView
@@ -137,7 +138,7 @@ class ProfileScreen(CandidateInView):
 
 def _interleaved(pair: Mapping[str, Any], palette: Palette) -> Text:
     """Return the line of a comparison with interleaved timing."""
-    news = figures.interleaved_news(pair)
+    news = interleaved(pair)
     word = {True: "faster", False: "slower", None: "a tie"}[news]
     low, high = pair["interval"]
     sessions = pair.get("sessions", 1)

@@ -108,7 +108,7 @@ class RunsScreen(ConsoleScreen):
             (f"{row.iteration}/{row.iterations}" if row.iterations else str(row.iteration), palette.muted),
             (figures.duration(row.baseline_us), palette.muted),
             (figures.duration(row.best_us), palette.text),
-            (figures.speedup(speedup), palette.good if figures.best_is_win(speedup, row.source) else palette.muted),
+            (figures.brief_gain(speedup, row.improved), palette.good if row.improved else palette.muted),
             (f"{row.percent_of_peak:.1f}" if row.percent_of_peak is not None else "—", palette.text),
             (str(row.candidates), palette.muted),
             (figures.usd(row.cost_usd) if row.cost_usd else "—", palette.muted),
@@ -130,6 +130,8 @@ class RunsScreen(ConsoleScreen):
         text.append(state_word(run.state), palette.state(run.state)).append("\n")
         if run.message:
             text.append(run.message + "\n", palette.muted)
+        if run.timed_again:
+            text.append(run.timed_again + "\n", palette.warn)
         if doing := run.doing(self.session.now):
             text.append(doing + "\n")
         text.append("\n")
@@ -139,8 +141,8 @@ class RunsScreen(ConsoleScreen):
             text.append(f"c{run.best.candidate}\n", palette.accent)
             text.append("speed-up  ", palette.muted)
             speedup = run.baseline_us / run.best.latency_us
-            won = figures.best_is_win(speedup, run.best.source)
-            text.append(f"{figures.speedup(speedup)}{'' if won else ' tie'}\n", palette.good if won else palette.text)
+            won = run.best.improved
+            text.append(f"{figures.brief_gain(speedup, won)}\n", palette.good if won else palette.text)
             text.append("of peak   ", palette.muted).append(f"{figures.percent(_percent_of_peak(run))}\n\n")
             text.append(best_line(run, width), palette.good).append("\n")
             text.append("best so far, baseline to now\n\n", palette.muted)

@@ -20,6 +20,7 @@ from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.model import Gate, Kernel
 from acceld.targets import SIMULATOR
+from acceld.watch.apply import check_win
 
 TRYING_S = 600.0
 """Deadline in seconds for trying the kernel at the daemon, including its wait in the queue."""
@@ -36,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="replace a kernel file by one with the same signature and imports that passes today; a copy is kept beside it",
     )
     parser.add_argument(
+        "--even-if-tied", action="store_true", help="with --apply: also a kernel that is no faster beyond a tie"
+    )
+    parser.add_argument(
         "--export",
         metavar="FILE",
         help="write the kernel with provenance, evidence and a self-check, as one file (a new one)",
@@ -48,12 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
     what = arguments.what
     with reading(arguments.home) as history:
         if re.fullmatch(r"r\d+", what):
-            found = history.get(f"/v1/runs/{what[1:]}")
+            number = int(what[1:])
         else:
             listed = history.get("/v1/runs", workload=what, chip=arguments.chip, sort="speedup", limit=1)["runs"]
             if not listed:
                 raise UsageError(f"no run of workload {what!r} yet", hint="acceld runs lists what there is")
-            found = listed[0]
+            number = listed[0]["id"]
+        found = history.get(f"/v1/runs/{number}")  # a row of the list lacks the workload's folder
         if found["best"] is None:
             raise UsageError(
                 f"r{found['id']} has no kernel that passed", hint=found["message"] or "the run may still be active"
@@ -65,7 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.export:
         _write_new(Path(arguments.export), _exported(found, arguments.home))
     elif arguments.apply:
-        say(_applied(Path(arguments.apply), candidate, found, arguments.home))
+        if not arguments.even_if_tied:
+            check_win(found)
+        target = Path(arguments.apply).absolute()
+        say(_applied(target, candidate, found, arguments.home, arguments.even_if_tied))
     if arguments.json:
         print_json(
             {
@@ -74,6 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
                 "workload": found["workload"],
                 "latency_us": found["best_latency_us"],
                 "speedup": found["speedup"],
+                "improved": bool(found["improved"]),
+                "tie_band": found["tie_band"],
                 "source": found["source"],
                 "text": text,
             }
@@ -83,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     latency = figures.latency(
         found["best_latency_us"], found["source"], found["chip"], candidate.get("interval_percent")
     )
-    say(f"c{found['best']} of r{found['id']}: {latency}, {figures.speedup(found['speedup'])} over the baseline")
+    gained = figures.gained(found["speedup"], found["improved"], found["tie_band"])
+    say(f"c{found['best']} of r{found['id']}: {latency}, {gained} over the baseline")
     return 0
 
 
@@ -102,7 +113,9 @@ def _exported(found: Mapping[str, Any], home: str | None) -> str:
     return exported(kept[0])
 
 
-def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> str:
+def _applied(
+    path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None, even_if_tied: bool
+) -> str:
     """Write the best kernel over a file after every check, and return a message about it. A running daemon writes the
     file, as for the terminal UI. A measured kernel needs a daemon, which lends the device for the check.
     """
@@ -113,16 +126,17 @@ def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any],
     if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
         _smoke_test(candidate, found, home)
         backup = apply(path, candidate["text"], expected)
-        return f"wrote {path}; the former content is in {backup}"
+        return f"wrote c{candidate['id']} to {path}; the former content is in {backup}"
     place, _ = connected(home)
-    asked = {"action": "apply", "path": str(path.absolute()), "expected_sha256": expected}
+    asked: dict[str, Any] = {"action": "apply", "path": str(path), "expected_sha256": expected}
+    asked |= {"even_if_tied": True} if even_if_tied else {}
     reported = Client(place, timeout_s=TRYING_S).send("POST", f"/v1/runs/{found['id']}/actions", asked)
     return str(reported["result"])
 
 
 def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
     """Raise UsageError if the kernel's text no longer traces and verifies."""
-    settings, state = config.load().config.evaluate, find_home(home).path
+    settings, state = config.load().config.evaluate, find_home(home).prepare()
     place = {"workload": found["workload"], "folder": found["workload_folder"], "chip": found["chip"]}
     result = asyncio.run(evaluated_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))
     if result.profile is None:

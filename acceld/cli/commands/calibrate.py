@@ -181,7 +181,7 @@ def _interference(arguments: argparse.Namespace) -> int:
     import asyncio
 
     learn = plugins.named(DEVICE_OF[arguments.backend].interference)
-    found = asyncio.run(learn(arguments.backend, config.load().config, find_home(arguments.home).path))
+    found = asyncio.run(learn(arguments.backend, config.load().config, find_home(arguments.home).prepare()))
     if arguments.json:
         print_json(found.plain())
         return 0

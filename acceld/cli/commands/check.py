@@ -192,7 +192,7 @@ async def _admit(
         return tried
     home.prepare()
     report = await probe_level()
-    children = Children(config.evaluate, home.path / "datasets", report.level, report.cgroup_folder)
+    children = Children(config.evaluate, home.path, report.level, report.cgroup_folder)
     await children.start()
     try:
         for loaded in asked:

@@ -31,6 +31,7 @@ from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.client import Client
 from acceld.errors import AcceldError, ConfigError, UsageError, did_you_mean
 from acceld.home import find_home
+from acceld.markup import literal
 from acceld.model import Evaluation
 from acceld.targets import SIMULATOR
 
@@ -261,20 +262,16 @@ def _row(one: Changed, result: Result | None) -> tuple[str, ...]:
 def markdown(found: Sequence[tuple[Changed, Result | None]], against: str) -> str:
     """Return the results as a Markdown table."""
     if not found:
-        return f"No kernel changed since `{against}`.\n"
+        return f"No kernel changed since {literal(against)}.\n"
     lines = [
-        f"### Kernels changed since `{against}`",
+        f"### Kernels changed since {literal(against)}",
         "",
         "| " + " | ".join((*HEADERS[:-1], "result")) + " |",
         "|---" * 7 + "|",
     ]
     for one, result in found:
-        cells = [
-            cell.replace("|", "\\|").replace("`", "'").replace("\n", " ").replace("<", "&lt;")
-            for cell in _row(one, result)
-        ]
-        cells[0] = f"`{cells[0]}`"
-        lines.append("| " + " | ".join(cells) + " |")
+        path, status, *compared, reason = _row(one, result)
+        lines.append("| " + " | ".join((literal(path), literal(status), *compared, literal(reason))) + " |")
     return "\n".join(lines) + "\n"
 
 

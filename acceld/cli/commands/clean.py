@@ -9,7 +9,7 @@ from acceld.cli.arguments import add_json
 from acceld.cli.commands.status import size
 from acceld.cli.output import answer
 from acceld.errors import UsageError
-from acceld.home import find_home
+from acceld.home import DATASETS, find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,18 +19,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove data sets that are not in use. UsageError for ``--all`` while a daemon runs."""
+    """Remove data sets that are not in use, of all state folders. UsageError for ``--all`` while a daemon runs."""
     from acceld.evaluate.correctness import datasets
 
     home = find_home(arguments.home)
     if arguments.all and home.daemon() is not None:
         raise UsageError("a daemon uses the data that --all removes", hint="acceld stop, or acceld clean without --all")
-    others = home.made_again[1:] if arguments.all else ()
-    before = datasets.size_bytes(home.datasets)
-    freed = sum(file.lstat().st_size for folder in others for file in folder.rglob("*") if file.is_file())
-    used = datasets.trim(home.datasets, 0)
+    others = home.made_again if arguments.all else ()
+    place, former = home.datasets, home.path / DATASETS  # where releases before this one kept them
+    before = datasets.size_bytes(place)
+    freed = 0 if former == place else datasets.size_bytes(former) - datasets.trim(former, 0)
+    freed += sum(file.lstat().st_size for folder in others for file in folder.rglob("*") if file.is_file())
+    used = datasets.trim(place, 0)
     freed += before - used
     for folder in others:
         shutil.rmtree(folder, ignore_errors=True)
-    text = f"freed {size(freed)} in {home.path}" + (f"; {size(used)} are in use" if used else "")
+    where = " and ".join(str(one) for one in ((place, home.path) if arguments.all else (place,)))
+    text = f"freed {size(freed)} in {where}" + (f"; {size(used)} are in use" if used else "")
     return answer(arguments, {"home": str(home.path), "freed_bytes": freed, "in_use_bytes": used}, text)

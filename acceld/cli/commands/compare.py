@@ -54,7 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
         rows.append([f"after {step}", *(figures.speedup(value) for value in best)])
     print_table(rows, ["", *(f"r{number}" for number in numbers)], right=frozenset(range(1, len(numbers) + 1)))
     if not same:
-        say("The runs differ in workload, chip, API or source: their latencies and speed-ups are not comparable.")
+        say(
+            "The runs differ in workload, chip, API, source or performance model: their latencies and speed-ups are not "
+            "comparable."
+        )
     for number, one in zip(numbers, found, strict=True):
         for sign in (sign for sign in one.signs if PROPOSERS[one.outcome.proposer].uses_models or not sign.of_models):
             say(f"r{number}: {sign.text}. {sign.hint}")
@@ -69,8 +72,9 @@ def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
         "workload": result.workload,
         "proposals by": result.proposer,
         "strategy": f"{one.strategy}, B = {one.beam_width}, memory {one.memory}{'' if one.planner else ', no planner'}",
-        "speed-up": figures.speedup(result.speedup, result.tie_band),
+        "speed-up": figures.gained(result.speedup, result.improved, result.tie_band, result.tie_reason),
         "best": figures.latency(result.best_latency_us, result.source, result.chip, result.interval_percent),
+        "model": result.model or "—",
         "of peak": _peak(result),
         "of attainable": figures.percent(result.percent_of_attainable_after),
         "candidates": str(sum(result.counts.values())),

@@ -7,11 +7,15 @@ import difflib
 import sys
 from typing import Any
 
+from msgspec import convert
+
 from acceld import figures
 from acceld.cli.arguments import add_json, number_of
 from acceld.cli.connect import History, reading
 from acceld.cli.output import print_json
 from acceld.errors import UsageError
+from acceld.gains import gain, paired_speedup
+from acceld.model import Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,17 +50,29 @@ def run(arguments: argparse.Namespace) -> int:
         )
     )
     if arguments.json:
-        facts = ("id", "latency_us", "source", "speedup", "status", "title")
+        facts = ("id", "latency_us", "source", "speedup", "improved", "tie_band", "status", "title")
         print_json(
             {"old": {key: old.get(key) for key in facts}, "new": {key: new.get(key) for key in facts}, "diff": lines}
         )
         return 0
     if old["latency_us"] and new["latency_us"]:
-        change = figures.speedup(old["latency_us"] / new["latency_us"])
+        change = _change(old, new)
         before, after = (figures.brief_latency(one["latency_us"], one["source"]) for one in (old, new))
         print(f"# {before} -> {after}, {change}")
     _print(lines)
     return 0
+
+
+def _change(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """Return the speed-up of one candidate over another, and ``tie`` if it is no win."""
+    before, after = ((one["sha256"], _profile(one)) for one in (old, new))
+    found = gain(before[1], after[1], paired_speedup((after, before)))
+    return "" if found is None else figures.gained(found.ratio, found.improved, reason=found.reason)
+
+
+def _profile(one: dict[str, Any]) -> Profile | None:
+    record = one["evaluation_record"]
+    return convert(record["profile"], Profile) if record and record["profile"] else None
 
 
 def _other(history: History, new: dict[str, Any], against: str) -> dict[str, Any]:

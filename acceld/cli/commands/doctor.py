@@ -175,8 +175,9 @@ def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
     else:
         free = shutil.disk_usage(folder).free / 2**30
         yield Finding("state folder", "ok" if free > 2 else "note", f"{home.path}, {free:.0f} GiB free")
-    used, cap = size_bytes(home.datasets), config.load().config.evaluate.cache_bytes
-    text = f"{size(used)} of {size(cap)} in {home.datasets}"
+    place, cap = home.datasets, config.load().config.evaluate.cache_bytes
+    used = size_bytes(place)
+    text = f"{size(used)} of {size(cap)} in {place}"
     yield Finding("data sets", "ok" if used <= cap else "note", text, "" if used <= cap else "acceld clean")
     yield Finding("sqlite", "ok", sqlite3.sqlite_version)
     for one in calibration.read(home.path):

@@ -26,7 +26,10 @@ from acceld.cli.output import print_json, print_table, say
 from acceld.cli.samples import Summary, summaries
 from acceld.client import Client
 from acceld.errors import AcceldError, UsageError
+from acceld.gains import gain, interleaved
 from acceld.home import Home
+from acceld.model import Profile
+from acceld.watch.answers import evaluation_from
 
 ANSWER_S = 86_400.0
 """Deadline of one answer in seconds, including its wait in the queue."""
@@ -176,15 +179,15 @@ def _evaluated(home: Home, items: Sequence[Item], jobs: int) -> Iterator[dict[st
 
 
 class _Baselines:
-    """Cache of baselines' latencies."""
+    """Cache of baselines' profiles."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._lock = threading.Lock()
-        self._known: dict[tuple[Any, ...], Future[float | None]] = {}
+        self._known: dict[tuple[Any, ...], Future[Profile | None]] = {}
 
-    def latency_us(self, item: Item) -> float | None:
-        """Return the latency of the item's baseline on the item's backend and chip; None if no baseline passes."""
+    def profile(self, item: Item) -> Profile | None:
+        """Return the profile of the item's baseline on the item's backend and chip; None if no baseline passes."""
         with self._lock:
             mine = item.place not in self._known
             found = self._known.setdefault(item.place, Future())
@@ -192,14 +195,14 @@ class _Baselines:
             found.set_result(self._ask(item))
         return found.result()
 
-    def _ask(self, item: Item) -> float | None:
+    def _ask(self, item: Item) -> Profile | None:
         body = {name: item.body[name] for name in PLACES if name in item.body}
         try:
             reported = _ask(self._home, body | {"id": "baseline", "gate": "search", "details": False})
         except AcceldError as error:
             say(f"the baseline of {item.body['workload']} has no latency: {error.message}")
             return None
-        return reported["profile"]["latency_us"] if reported["status"] == "passed" else None
+        return evaluation_from({**reported, "id": 0}).profile if reported["status"] == "passed" else None
 
 
 def _ask(home: Home, body: dict[str, Any]) -> dict[str, Any]:
@@ -218,16 +221,18 @@ def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
         return record | {"status": None, "error": error.message}
     profile, correctness, failure = reported["profile"] or {}, reported["correctness"] or {}, reported["failure"]
     passed, latency_us = reported["status"] == "passed", profile.get("latency_us")
-    baseline_us = baselines.latency_us(item) if passed else None
+    baseline = baselines.profile(item) if passed else None
+    found = gain(baseline, evaluation_from({**reported, "id": 0}).profile)
     turns = reported["paired"][0] if passed and reported["paired"] else None
     return record | {
         "status": reported["status"],
         "gate": correctness.get("gate"),
         "latency_us": latency_us,
-        "baseline_latency_us": baseline_us,
-        "speedup": turns["ratio"] if turns else _ratio(baseline_us, latency_us),
+        "baseline_latency_us": baseline.latency_us if baseline else None,
+        "speedup": turns["ratio"] if turns else found.ratio if found else None,
         "speedup_interval": turns["interval"] if turns else None,
-        "win": turns["win"] if turns else None,
+        "improved": bool(interleaved(turns)) if turns else found is not None and found.improved,
+        "tie_band": turns["band_percent"] if turns else found.band_percent if found else None,
         "source": profile.get("source"),
         "method": profile.get("method"),
         "interval_percent": profile.get("interval_percent"),
@@ -243,10 +248,6 @@ def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
     }
 
 
-def _ratio(baseline_us: float | None, latency_us: float | None) -> float | None:
-    return baseline_us / latency_us if baseline_us and latency_us else None
-
-
 def _summary(record: dict[str, Any]) -> str:
     if record.get("error"):
         return str(record["error"])
@@ -255,7 +256,7 @@ def _summary(record: dict[str, Any]) -> str:
         text += (
             f" {figures.latency(record['latency_us'], record['source'], record['chip'], record['interval_percent'])}"
         )
-    return text + (f" {record['speedup']:.2f}x" if record["speedup"] else "")
+    return text + (f" {figures.brief_gain(record['speedup'], record['improved'])}" if record["speedup"] else "")
 
 
 def _print(found: Sequence[Summary], arguments: argparse.Namespace) -> None:

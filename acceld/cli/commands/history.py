@@ -84,14 +84,25 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [(*row[:at], shown_state(row[at], False), *row[at + 1 :]) for row in rows]
     if not (arguments.saved or arguments.json or arguments.jsonl or arguments.csv):
         kept = [columns.index(name) for name in SHOWN if name in columns]
-        rows = [tuple(_told(columns[i], row[i]) for i in kept) for row in rows]
+        won = columns.index("improved")
+        rows = [tuple(_told(columns[i], row[i], row[won]) for i in kept) for row in rows]
         columns = tuple(SHOWN[columns[i]] for i in kept)
     show(arguments, columns, rows)
     if not rows:
         say(_why_empty(arguments))
+    if not arguments.saved or arguments.saved == "best":
+        at = table.columns.index("model")
+        if len({row[at] for row in table.rows if row[at]}) > 1:
+            say(TWO_MODELS)
     if table.truncated:
         say(f"the first {arguments.limit} rows; --limit N shows more")
     return 0
+
+
+TWO_MODELS = (
+    "These runs were timed by several versions or calibrations of the performance model (column model of --json): their "
+    "latencies and speed-ups do not compare."
+)
 
 
 def _hits(found: Sequence[dict[str, Any]], *, whole: bool) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
@@ -105,7 +116,7 @@ def _hits(found: Sequence[dict[str, Any]], *, whole: bool) -> tuple[tuple[str, .
     ]
 
 
-def _told(column: str, value: Any) -> Any:
+def _told(column: str, value: Any, improved: Any) -> Any:
     """Return a value in the format of the other tables of runs."""
     match column:
         case "id":
@@ -113,7 +124,7 @@ def _told(column: str, value: Any) -> Any:
         case "baseline_latency_us" | "best_latency_us":
             return figures.duration(value)
         case "speedup":
-            return figures.speedup(value)
+            return figures.brief_gain(value, improved)
         case "percent_of_peak_after":
             return figures.percent(value)
         case "cost_usd":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -132,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
     home, client = connected(arguments.home)
     # Before it accepts a run the daemon starts the run's backend: on a device that compiles and runs a known kernel.
     patient = client if spec.backend == SIMULATOR else Client(home, timeout_s=BACKEND_START_S)
-    submitted = patient.send("POST", "/v1/runs", as_body(spec))
+    submitted = patient.send("POST", "/v1/runs", as_body(spec) | {"settings": settings_of(spec, settings)})
     if not arguments.wait:
         if arguments.json:
             print_json({"run": submitted["id"], "state": submitted["state"], "database": str(home.database)})
@@ -224,7 +225,7 @@ def _reference(arguments: argparse.Namespace, path: Path) -> str:
 
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
-    place = find_home(arguments.home).path / "workloads"
+    place = find_home(arguments.home).prepare() / "workloads"
     return str(reference_workload(path, given, place))
 
 
@@ -249,6 +250,13 @@ def as_body(spec: RunSpec) -> dict[str, Any]:
     else:
         body["root"]["closure"] = dict(spec.root.closure)
     return body
+
+
+def settings_of(spec: RunSpec, settings: config.Config) -> dict[str, Any]:
+    """Return what the daemon compares with its own configuration, so that no run uses another one in silence."""
+    from acceld.watch.settings import digests
+
+    return {"digests": digests(settings, spec), "files": [str(path) for path in config.load().files]}
 
 
 def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
@@ -284,14 +292,24 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
 
 
 def write_best(home: Home, client: Client, result: dict[str, Any]) -> str | None:
-    """Write the best kernel to a file under the state folder. Return the path; None if no candidate passed."""
+    """Write the best kernel to a file under the state folder. Return the path; None if no candidate passed, or the disk
+    has no room: the history keeps the kernel.
+    """
     if result["best"] is None:
         return None
     from acceld.workloads import BASELINE_FILES
 
     folder = home.path / "best"
-    folder.mkdir(mode=0o700, exist_ok=True)
     best = client.get(f"/v1/candidates/{result['best']}")
     path = folder / f"r{result['run']}_{Path(result['workload']).name}{Path(BASELINE_FILES[result['api']]).suffix}"
-    path.write_text(best["text"], encoding="utf-8")
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        partial.write_text(best["text"], encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        say(f"{path} can not be written: {error.strerror}; the history has the kernel: acceld best r{result['run']}")
+        return None
     return str(path)

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             str(one["candidates"]),
             figures.duration(one["baseline_latency_us"]),
             figures.duration(one["best_latency_us"]),
-            f"{one['speedup']:.2f}x" if one["speedup"] else "—",
+            figures.brief_gain(one["speedup"], one["improved"]),
             "sim" if one["source"] == "simulated" else "",
         )
         for one in listed

@@ -7,14 +7,16 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+from acceld.child import PATH, child
 from acceld.cli.arguments import add_json
 from acceld.cli.output import answer, say
 from acceld.errors import UsageError
 from acceld.home import Home, find_home
 
+KEPT = (PATH, "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
+"""Variables that the service gets as they are now: where acceld is installed, and what it trusts and keeps."""
 UNIT = """\
 [Unit]
 Description=acceld for {home}
@@ -23,7 +25,7 @@ After=default.target
 [Service]
 Type=simple
 WorkingDirectory={folder}
-ExecStart={python} -m acceld start --foreground --home {home}
+{environment}ExecStart={start}
 Restart=on-failure
 RestartSec=5
 TimeoutStopSec=90
@@ -76,10 +78,13 @@ def unit_path(home: Home) -> Path:
 
 def unit(home: Home) -> str:
     """Return the text of the unit file."""
-    for text in (str(home.path), sys.executable):
+    start = child("acceld", "start", "--foreground", "--home", str(home.path))
+    kept = {name: start.environment[name] for name in KEPT if start.environment.get(name)}
+    for text in (*start.command, *kept.values()):
         if any(c in text for c in "\n\"'%\\ "):
             raise UsageError(f"systemd can not take the path {text!r}", hint="use a path without spaces and quotes")
-    return UNIT.format(home=home.path, folder=home.path.parent, python=sys.executable)
+    lines = "".join(f"Environment={name}={value}\n" for name, value in kept.items())
+    return UNIT.format(home=home.path, folder=home.path.parent, start=" ".join(start.command), environment=lines)
 
 
 def systemctl(*words: str) -> bool:

@@ -58,7 +58,7 @@ def _candidates(history: History, run: int) -> None:
             str(one["iteration"]),
             figures.status(one["status"]) if one["status"] else one["state"],
             figures.brief_latency(one["latency_us"], one["source"]),
-            f"{one['speedup']:.2f}x" if one["speedup"] else "—",
+            figures.brief_gain(one["speedup"], one["improved"]),
             f"{one['title'] or 'baseline'}{figures.crossed(one['partner'])}",
             (one["failure_message"] or "").splitlines()[0][:60] if one["failure_message"] else "",
         )
@@ -98,7 +98,7 @@ def _candidate(history: History, number: int, arguments: argparse.Namespace) -> 
             (
                 f"c{one['id']}",
                 figures.brief_latency(one["latency_us"], one["source"]),
-                f"{one['parent_speedup']:.2f}x" if one["parent_speedup"] else "",
+                figures.brief_gain(one["parent_speedup"], one["parent_improved"]) if one["parent_speedup"] else "",
                 figures.percent(one["percent_of_peak"]),
                 f"{one['title'] or 'baseline'}{figures.crossed(one['partner'])}",
             )

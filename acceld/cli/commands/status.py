@@ -57,6 +57,7 @@ def lines(status: dict[str, Any]) -> list[str]:
         f"data sets {size(storage['data_bytes'])} of {size(storage['data_cap_bytes'])}",
         f"spent     {'?' if status['cost_usd'] is None else format(status['cost_usd'], '.4f')} USD",
     ]
+    shown += [f"WAITS     {plain(text)}" for text in status["waits_for"] if text != storage["degraded"]]
     if status["idle_exit_s"] is not None:
         shown.append(f"ends      after {status['idle_exit_s']:g} s without runs and clients")
     return shown

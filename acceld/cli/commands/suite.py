@@ -101,7 +101,8 @@ def _run(arguments: argparse.Namespace) -> int:
                 waiting.remove(label)
                 continue
             last = done[label][-1]
-            say(f"{label}: {figures.speedup(last.gain)} in {last.elapsed_s:.0f} s (r{last.run})")
+            gained = figures.gained(last.gain, outcome["improved"], outcome["tie_band"], outcome["tie_reason"])
+            say(f"{label}: {gained} in {last.elapsed_s:.0f} s (r{last.run})")
     except KeyboardInterrupt:
         say("detached; the same command continues it")
     competitors = _competitors(client, suite, arguments) if arguments.competitors else {}
@@ -248,13 +249,14 @@ def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) ->
 def _row(
     label: str, outcomes: Sequence[Mapping[str, Any]], competitor: tuple[float | None, str] | None, note: str
 ) -> Row:
-    from acceld.search.suites import Row
+    from acceld.search.suites import Row, suite_gain
 
     theirs, problem = competitor or (None, "")
     reported = "; ".join(filter(None, (note, f"competitor: {problem}" if problem else "")))
     if not outcomes:
         return Row(label, None, None, None, None, 0.0, (), theirs, reported or "not begun")
     first, last = outcomes[0], outcomes[-1]
+    found = suite_gain(first, last)
     return Row(
         label,
         first["baseline_latency_us"],
@@ -265,6 +267,10 @@ def _row(
         tuple(one["run"] for one in outcomes),
         theirs,
         reported,
+        improved=found is not None and found.improved,
+        tie_band=found.band_percent if found else None,
+        tie_reason=found.reason if found else "",
+        model=last["model"],
     )
 
 
@@ -274,7 +280,7 @@ def _print(rows: Sequence[Row], record: Mapping[str, Any]) -> None:
             row.workload,
             figures.duration(row.before_us),
             figures.duration(row.after_us),
-            "—" if row.speedup is None else f"{row.speedup:.2f}x",
+            figures.gained(row.speedup, row.improved, reason=row.tie_reason),
             figures.percent(row.percent_before),
             figures.percent(row.percent_after),
             figures.duration(row.competitor_us),
@@ -307,6 +313,9 @@ def _compare(arguments: argparse.Namespace) -> int:
         listed = [{"workload": name, "a_us": here, "b_us": there} for name, here, there in rows]
         print_json({"rows": listed, "a_over_b": None if mean is None else mean.value})
         return 0
+    models = [{row["workload"]: row.get("model") for row in each["rows"]} for each in (one, other)]
+    if any(models[0].get(name) != models[1].get(name) for name, _, _ in rows):
+        say("The suites were timed by different versions of the performance model: their latencies do not compare.")
     table = [(name, figures.duration(a), figures.duration(b), f"{a / b:.2f}x") for name, a, b in rows]
     print_table(table, ("workload", "A", "B", "B is faster by"), right=frozenset({1, 2, 3}))
     if mean is not None:

@@ -11,7 +11,20 @@ from acceld.cli.arguments import add_forms, number_of
 from acceld.cli.connect import reading
 from acceld.cli.output import print_csv, print_json, print_json_lines, say
 
-COLUMNS = ("candidate", "parent", "iteration", "status", "latency_us", "speedup", "gate", "plan", "title", "partner")
+COLUMNS = (
+    "candidate",
+    "parent",
+    "iteration",
+    "status",
+    "latency_us",
+    "speedup",
+    "gate",
+    "plan",
+    "title",
+    "partner",
+    "improved",
+    "parent_improved",
+)
 SHOWN = 8
 
 
@@ -92,7 +105,10 @@ def _line(node: dict[str, Any], kept: set[int], best: int | None, source: str) -
     status = figures.status(node["status"]) if node["status"] else "· waiting"
     parts = [f"c{node['candidate']}", status]
     if node["latency_us"] is not None:
-        parts += [figures.brief_latency(node["latency_us"], source), figures.speedup(node["speedup"])]
+        parts += [
+            figures.brief_latency(node["latency_us"], source),
+            figures.brief_gain(node["speedup"], node["improved"]),
+        ]
     mark = "★ best" if node["candidate"] == best else "● beam" if node["candidate"] in kept else ""
     title = f"{node['title'] or ''}{figures.crossed(node['partner'])}"
     return "  ".join(part for part in (*parts, mark, title) if part)
@@ -101,7 +117,11 @@ def _line(node: dict[str, Any], kept: set[int], best: int | None, source: str) -
 def _graph(nodes: list[dict[str, Any]], best: int | None, *, mermaid: bool) -> list[str]:
     lines = ["graph TD" if mermaid else "digraph run {"]
     for node in nodes:
-        speedup = f" {figures.speedup(node['speedup'])}" if node["speedup"] else f" {node['status'] or ''}"
+        speedup = (
+            f" {figures.brief_gain(node['speedup'], node['improved'])}"
+            if node["speedup"]
+            else f" {node['status'] or ''}"
+        )
         name = f"c{node['candidate']}"
         label = f"{name}{speedup}{' best' if node['candidate'] == best else ''}"
         lines.append(f'  {name}["{label}"]' if mermaid else f'  {name} [label="{label}"];')

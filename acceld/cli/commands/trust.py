@@ -1,28 +1,43 @@
-"""``acceld trust DIR``: let a folder's acceld.toml set keys that can send data elsewhere or run commands."""
+"""``acceld trust``: let a folder's acceld.toml set keys that can send data elsewhere or run commands, or believe a history
+that was made elsewhere.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 from pathlib import Path
 
+from acceld import origins
 from acceld.cli.arguments import add_json
 from acceld.cli.output import answer, say
+from acceld.errors import StoreError, UsageError
+from acceld.home import Home, find_home
 from acceld.trust import distrust, trust, trusted_folders
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("folder", nargs="?", metavar="DIR", help="the folder that holds acceld.toml")
-    parser.add_argument("--list", action="store_true", help="list trusted folders")
+    parser.add_argument(
+        "--history",
+        action="store_true",
+        help="DIR is a state folder (default: the one in use) that was copied, moved, or made by an older acceld",
+    )
+    parser.add_argument("--list", action="store_true", help="list trusted folders and state folders")
     parser.add_argument("--remove", action="store_true", help="take trust back")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Trust a folder, remove its trust, or list trusted folders."""
-    if arguments.folder is None or arguments.list:
-        folders = sorted(map(str, trusted_folders()))
-        return answer(arguments, {"trusted": folders}, "\n".join(folders) or "no folder is trusted")
+    """Trust a folder or a history, remove that trust, or list what is trusted."""
+    if arguments.list or (arguments.folder is None and not arguments.history):
+        folders, histories = sorted(map(str, trusted_folders())), list(map(str, origins.trusted_histories()))
+        text = "\n".join(folders + histories) or "no folder is trusted"
+        return answer(arguments, {"trusted": folders, "histories": histories}, text)
+    if arguments.history:
+        return _history(arguments, find_home(arguments.folder or arguments.home))
     folder = Path(arguments.folder)
     if arguments.remove:
         was = distrust(folder)
@@ -31,3 +46,34 @@ def run(arguments: argparse.Namespace) -> int:
         done = f"trusted {trust(folder)} as it is now"
         say("When the file changes, it has to be trusted again.")
     return answer(arguments, {"folder": str(folder.resolve()), "trusted": not arguments.remove}, done)
+
+
+def _history(arguments: argparse.Namespace, home: Home) -> int:
+    """Trust a state folder as it is, or take the trust back. UsageError if it is not a folder of this user's."""
+    if arguments.remove:
+        was = origins.disown(home.path)
+        done = f"{home.path} is no longer trusted" if was else f"{home.path} was not trusted"
+        return answer(arguments, {"history": str(home.path), "trusted": False}, done)
+    if not home.path.is_dir() or home.path.is_symlink() or home.path.stat().st_uid != os.getuid():
+        raise UsageError(f"{home.path} is not a state folder of yours", hint="Name the folder that holds acceld.db.")
+    if not origins.is_ours(home.path):
+        origins.adopt(home.path)
+    home.prepare()
+    unfinished = _unfinished(home)
+    if unfinished:
+        say(f"{', '.join(f'r{run}' for run in unfinished)} will go on when a daemon starts; acceld cancel ends a run")
+    return answer(
+        arguments,
+        {"history": str(home.path), "trusted": True, "unfinished": unfinished},
+        f"trusted {home.path}: its runs go on and its kernels are executed",
+    )
+
+
+def _unfinished(home: Home) -> list[int]:
+    """Return the runs that the next daemon would continue; none if the history can not be read."""
+    from acceld.store.connection import connect_reader
+
+    with contextlib.suppress(StoreError), contextlib.closing(connect_reader(home.database)) as connection:
+        found = connection.execute("SELECT id FROM runs WHERE state IN ('queued', 'running') ORDER BY id")
+        return [row["id"] for row in found]
+    return []

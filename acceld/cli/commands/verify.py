@@ -91,6 +91,10 @@ class Case:
     """Largest slow-down allowed, in percent; None means the command's own limit."""
     run: int | None = None
     candidate: int | None = None
+    model: str | None = None
+    """Performance model of ``stored_us``; None if it was not stored."""
+    baseline: Kernel | None = None
+    """The run's baseline. If today's model is another one, it is timed today in place of ``stored_us``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +226,15 @@ def _stored(one: dict[str, Any], history: Any) -> Case:
         run=one["id"],
         candidate=one["best"],
     )
-    if backend == SIMULATOR or one["best"] == one["baseline"]:
+    if one["best"] == one["baseline"] and backend != SIMULATOR:
         return case
     baseline = stored_kernel(history.get(f"/v1/candidates/{one['baseline']}"))
+    if backend == SIMULATOR:
+        return replace(case, baseline=baseline, model=one["model"])
     found = history.get(f"/v1/runs/{one['id']}/outcome")["paired"] or {}
     ratio = found.get("ratio")
     percent = 100 * (found["high"] - found["low"]) / 2 / ratio if ratio else 0.0
-    return replace(case, other=baseline, won=True, stored_ratio=ratio, stored_percent=percent)
+    return replace(case, other=baseline, won=bool(one["improved"]), stored_ratio=ratio, stored_percent=percent)
 
 
 def file_case(
@@ -310,6 +316,9 @@ async def _result(evaluator: Any, case: Case, most: float | None, client: Client
         before = earlier.latency_us
     found = await evaluated(evaluator, case.kernel, Gate.STRICT, **place)
     now = found.latency_us
+    if case.baseline is not None and found.profile is not None and found.profile.model != case.model:
+        earlier = await evaluated(evaluator, case.baseline, Gate.TIMING, **place)
+        before = earlier.latency_us
     allowed = 1 + (MOST_PERCENT if most is None else most) / 100
     slower = before is not None and now is not None and now > before * allowed
     return Result(case, found, before, found.status is Status.PASSED and not slower, before=earlier)

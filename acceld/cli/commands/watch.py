@@ -65,12 +65,13 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
     from acceld.watch.watcher import Watcher
 
     files = [_watched(Path(path), arguments, settings, where.api) for path in arguments.paths]
+    state = home.prepare()
     console = WatchConsole(
         sys.stdout,
         [one.path for one in files],
         as_json=arguments.json,
         notify=settings.tui.notify,
-        kept=home.path,
+        kept=state,
     )
     runs = WatchRuns(home, settings, where, console.step)
     measures = where.backend != SIMULATOR
@@ -83,7 +84,7 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
         bad += step.good is False
         console.step(step)
 
-    async with started(SimulatedEvaluator(settings.evaluate, home.path)) as evaluator:
+    async with started(SimulatedEvaluator(settings.evaluate, state)) as evaluator:
 
         async def evaluated(watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
             place = {"workload": watched.workload, "folder": watched.workload_folder, "chip": where.chip}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from importlib.util import find_spec
+from importlib.metadata import version
 from pathlib import Path
 
 from acceld.config import Config
 from acceld.device import Finding
 from acceld.devices.cuda.driver import CudaDriver
-from acceld.devices.cuda.machine import INSTALL
+from acceld.devices.cuda.machine import tool
 from acceld.errors import AcceldError
 from acceld.evaluate.hosted.evaluator import hosted
 from acceld.evaluate.interface import Evaluator, Workplace
@@ -24,9 +23,7 @@ def evaluator(workplace: Workplace, backend: str) -> Evaluator:
 def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
     """Yield the GPUs of this machine and the packages that kernels need."""
     driver = CudaDriver()
-    missing = [name for name in ("triton", "torch") if find_spec(name) is None]
-    todo = INSTALL if missing else ""
-    if shutil.which("nvidia-smi") is None:
+    if tool() is None:
         yield Finding("nvidia", "note", "no NVIDIA driver: nvidia-smi is not on PATH; Triton kernels can not be timed")
         return
     try:
@@ -37,5 +34,4 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
     except AcceldError as error:
         yield Finding("nvidia", "note", error.message, error.hint)
     else:
-        found = "triton and torch are here" if not missing else f"missing: {', '.join(missing)}"
-        yield Finding("triton", "note" if missing else "ok", found, todo)
+        yield Finding("triton", "ok", f"Triton {version('triton')} and PyTorch {version('torch')} are here")

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from acceld.child import child
 from acceld.devices.cuda.gpus import GPUS, Gpu, gpu_called
-from acceld.devices.cuda.libcuda import LIBRARY
-from acceld.devices.cuda.machine import INSTALL, Ask, Installed, ask_nvidia_smi, installed
+from acceld.devices.cuda.machine import (
+    INSTALL,
+    Ask,
+    Installed,
+    ask_nvidia_smi,
+    installed,
+    library_path,
+    minor_numbers,
+)
 from acceld.devices.cuda.policy import refused_triton
 from acceld.errors import DeviceError
 from acceld.evaluate.hosted.driver import Clock, Lease, Rights
@@ -31,6 +42,36 @@ _HEADROOM = 1.02
 """Factor by which a kernel may exceed a datasheet's peak before it is suspect: boost clocks and rounding."""
 
 
+_START_S = 60.0
+_START = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+code = library.cuInit(0)
+named = ctypes.c_char_p()
+if code:
+    library.cuGetErrorName(code, ctypes.byref(named))
+    sys.exit(f"cuInit: {(named.value or b'unknown error').decode()} ({code})")
+"""
+LEAST_TRITON = (3, 4)
+"""Oldest Triton that the builder can record: older ones call their driver in another way."""
+
+
+def start_library(library: str) -> None:
+    """Start NVIDIA's driver library once, in a child with all rights. DeviceError if it does not start."""
+    start = child("-c", _START, library)
+    try:
+        done = subprocess.run(
+            start.command, env=start.environment, capture_output=True, text=True, timeout=_START_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DeviceError(f"NVIDIA's driver library does not start within {_START_S:.0f} s") from error
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines() or [f"exit {done.returncode}"]
+        raise DeviceError(
+            f"NVIDIA's driver library does not start: {said[-1]}", hint="`nvidia-smi` and `dmesg` may say more."
+        )
+
+
 class CudaDriver:
     """Implements :class:`acceld.evaluate.hosted.driver.Driver` for NVIDIA GPUs of one kind on this machine."""
 
@@ -44,6 +85,8 @@ class CudaDriver:
 
     def __init__(self, ask: Ask = ask_nvidia_smi) -> None:
         self._ask = ask
+        self._held: list[int] = []
+        """Open device files, for as long as the process lives."""
 
     @cached_property
     def gpus(self) -> tuple[Installed, ...]:
@@ -53,13 +96,23 @@ class CudaDriver:
             raise DeviceError("nvidia-smi lists no GPU", hint="Is one visible to this machine or container?")
         return tuple(one for one in found if one.name == found[0].name)
 
+    @cached_property
+    def minors(self) -> dict[str, int]:
+        """Return the numbers in the names of the GPUs' device files, by UUID."""
+        return minor_numbers(self._ask)
+
+    @cached_property
+    def library(self) -> str:
+        """Return the path of NVIDIA's driver library."""
+        return library_path()
+
     @property
     def gpu(self) -> Gpu | None:
         """Return the facts of this kind of GPU; None if unknown."""
         return gpu_called(self.gpus[0].name)
 
     def check(self, api: str | None = None) -> None:
-        """Raise DeviceError if there is no GPU, or Triton is missing."""
+        """Raise DeviceError if there is no usable GPU, or Triton or torch is missing or too old."""
         if sys.platform != "linux":
             raise DeviceError("Triton kernels are evaluated on Linux only")
         first = self.gpus[0]
@@ -67,8 +120,26 @@ class CudaDriver:
             raise DeviceError(
                 f"{first.name} is split into instances (MIG)", hint="Timing needs a whole GPU: nvidia-smi -mig 0"
             )
+        if self._capability() is None:
+            raise DeviceError(
+                f"the compute capability of {first.name} is unknown",
+                hint="nvidia-smi does not report compute_cap, and acceld has no facts of this GPU. A newer driver reports it.",
+            )
         if importlib.util.find_spec("triton") is None:
             raise DeviceError("Triton is not installed in this environment", hint=INSTALL)
+        if _numbers(_version("triton")) < LEAST_TRITON:
+            raise DeviceError(
+                f"Triton {_version('triton')} is too old: kernels are built with Triton 3.4 or later",
+                hint=f"{INSTALL}. Triton 3.4 comes with PyTorch 2.8.",
+            )
+        if self.reference and importlib.util.find_spec("torch") is None:
+            raise DeviceError(
+                "PyTorch is not installed in this environment; it checks results on the GPU", hint=INSTALL
+            )
+
+    def _capability(self) -> int | None:
+        reported, known = self.gpus[0].capability, self.gpu
+        return reported if reported is not None or known is None else known.capability
 
     def leases(self) -> Sequence[Lease]:
         """Return every GPU of the kind."""
@@ -84,7 +155,9 @@ class CudaDriver:
 
     def running(self, api: str, artefact: str, lease: Lease) -> Rights:
         """Return the rights to use one GPU and to read the plan."""
-        devices = (f"/dev/nvidia{lease.index}", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+        minor = next((self.minors.get(one.uuid) for one in self.gpus if one.index == lease.index), None)
+        own = f"/dev/nvidia{lease.index if minor is None else minor}"
+        devices = (own, "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/null")
         present = tuple(path for path in devices if os.path.exists(path))
         # CUDA names its threads in /proc; the worker runs none of the candidate's code on the host.
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (artefact,), (*present, "/proc"), own_code=True)
@@ -92,24 +165,37 @@ class CudaDriver:
     def referring(self) -> Rights:
         """Return the rights to use every GPU of the kind, because torch takes the first one that it may open."""
         found = [path for lease in self.leases() for path in self.running("triton", "", lease).device_paths]
-        return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (), tuple(dict.fromkeys(found)), own_code=True)
+        devices = tuple(dict.fromkeys(found))
+        return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (), devices, own_code=True, libraries=self._libraries())
+
+    def _libraries(self) -> tuple[str, ...]:
+        return (self.library,) if os.path.isabs(self.library) else ()
 
     def settings(self, api: str) -> Mapping[str, Any]:
         """Return the GPU to compile for, Triton's version, and the number of bytes that empty the cache."""
-        first, known = self.gpus[0], self.gpu
+        known = self.gpu
         l2_bytes = known.l2_bytes if known else 0
         return {
-            "capability": first.capability,
+            "capability": self._capability(),
             "multiprocessors": known.multiprocessors if known else 128,
             "shared_bytes": known.shared_bytes if known else 99 << 10,
             "flush_bytes": max(_LEAST_FLUSH_BYTES, _FLUSH * l2_bytes),
             "device": 0,
-            "library": LIBRARY,
+            "library": self.library,
             "triton": _version("triton"),
         }
 
     def learn(self, folder: Path) -> None:
-        """Do nothing, because datasheets have the rates."""
+        """Start the driver's library once, with all rights, and keep the device files open. DeviceError if it does not
+        start.
+
+        The first process that uses CUDA makes missing device files; a jailed worker can not. A GPU without a user is
+        shut down, and would start again for each worker and each question to ``nvidia-smi``.
+        """
+        start_library(self.library)
+        for lease in self.leases():
+            with contextlib.suppress(OSError):  # without its device file the worker fails, and says why
+                self._held.append(os.open(self.running("", "", lease).device_paths[0], os.O_RDWR | os.O_CLOEXEC))
 
     def peaks(self, chip: str) -> Peaks | None:
         """Return datasheet rates."""
@@ -145,6 +231,12 @@ def _roots() -> tuple[str, ...]:
     own = [os.path.realpath(Path(spec.origin).parents[1])] if spec is not None and spec.origin else []
     listed = (*own, sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin")
     return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path)))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (3, 4) of 3.4.0+git1."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0,)
 
 
 def _version(package: str) -> str:

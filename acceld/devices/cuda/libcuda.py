@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-LIBRARY = "libcuda.so.1"
 _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _REGISTERS, _LOCAL = 4, 3  # CU_FUNC_ATTRIBUTE_NUM_REGS, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
 _HEAP = 2  # CU_LIMIT_MALLOC_HEAP_SIZE
@@ -22,7 +21,7 @@ class DriverError(RuntimeError):
 class Driver:
     """A context on one GPU. Pointers are numbers."""
 
-    def __init__(self, device: int, library: str = LIBRARY) -> None:
+    def __init__(self, device: int, library: str) -> None:
         try:
             self._library = ctypes.CDLL(library)
         except OSError as error:
@@ -44,6 +43,12 @@ class Driver:
             self._library.cuGetErrorString(code, ctypes.byref(said))
             what = (named.value or b"unknown error").decode(), (said.value or b"").decode()
             raise DriverError(f"{name}: {what[0]} ({code}): {what[1]}")
+
+    def version(self) -> int:
+        """Return the newest CUDA version that the driver supports: 13000 is 13.0."""
+        found = ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(found))
+        return found.value
 
     def allocate(self, size_bytes: int) -> int:
         """Return device memory; at least one byte."""

@@ -1,10 +1,13 @@
 """Compute expected outputs by the workload's reference in float64, on the GPU if torch finds one.
 
-Runs in a child that never sees a candidate, after the worker has ended.
+Runs in a child that never sees a candidate, after the worker has ended. torch is imported with this module, so once for
+all children; only a child uses the GPU.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,32 +16,29 @@ from numpy.typing import NDArray
 
 from acceld.workloads import Workload, load_reference, reference_outputs
 
+with contextlib.suppress(ImportError):
+    importlib.import_module("torch")
+
 
 def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
-    """Return the outputs in the reference's layout. Runs on the host if there is no torch, no GPU, or too little GPU
-    memory.
-    """
+    """Return the outputs in the reference's layout. Runs on the host if torch finds no GPU, or too little GPU memory."""
+    import torch
+
     forward = load_reference(workload.reference).forward_torch if workload.reference is not None else None
-    if forward is None:
-        return reference_outputs(workload, inputs)
-    try:
-        import torch
-    except ImportError:
-        return reference_outputs(workload, inputs)
-    if not torch.cuda.is_available():
+    if forward is None or not torch.cuda.is_available():
         return reference_outputs(workload, inputs)
     try:
         with torch.no_grad():
-            result = forward(*(_tensor(torch, one, "cuda") for one in inputs))
+            result = forward(*(_tensor(torch, one) for one in inputs))
             outputs = result if isinstance(result, tuple | list) else (result,)
             return [one.cpu().numpy() for one in outputs]
     except torch.cuda.OutOfMemoryError:
         return reference_outputs(workload, inputs)
 
 
-def _tensor(torch: Any, value: Any, device: str) -> Any:
-    """Return an array on the device, in float64 unless it holds whole numbers. Other values are returned unchanged."""
+def _tensor(torch: Any, value: Any) -> Any:
+    """Return an array on the GPU, in float64 unless it holds whole numbers. Other values are returned unchanged."""
     if not isinstance(value, np.ndarray):
         return value
     whole = value.dtype.kind in "iub"
-    return torch.from_numpy(np.ascontiguousarray(value if whole else value.astype(np.float64))).to(device)
+    return torch.from_numpy(np.ascontiguousarray(value if whole else value.astype(np.float64))).to("cuda")

@@ -99,8 +99,7 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
                 "no sandbox works here, so nothing is compiled",
                 hint="`acceld doctor` shows why. To compile nevertheless, set allow_unsandboxed in [evaluate].",
             )
-        folder = self._folder / "datasets"
-        self._children = Children(config, folder, report.level, report.cgroup_folder, floors=self._floors)
+        self._children = Children(config, self._folder, report.level, report.cgroup_folder, floors=self._floors)
         await self._children.start()
         memory_bytes = int(config.memory_gib * 2**30)
         self._exchange = JailedExchange(report.level, report.cgroup_folder, memory_bytes=memory_bytes)

@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass
 
 from acceld.evaluate.interface import EvaluationRequest
+from acceld.gains import gain
 from acceld.model import SIMULATED_TIE_PERCENT, Profile
 
 SAMPLE_ONE_IN = 10
@@ -56,16 +57,14 @@ class Screen:
         """Return the choice for a candidate that may be dropped. None if it is not clearly slower than its parent, or
         if that is unknown.
         """
-        if parents is None or not mine.latency_us or not parents.latency_us:
-            return None
-        ratio = mine.latency_us / parents.latency_us
-        if ratio <= 1.0 + SIMULATED_TIE_PERCENT / 100.0:
+        found = gain(parents, mine)
+        if found is None or found.faster is not False:
             return None
         digest = hashlib.sha256(f"{request.run}\0{request.kernel.sha256}".encode()).digest()
         measured = int.from_bytes(digest[:4], "big") % SAMPLE_ONE_IN == 0
         if not measured:
             self.dropped += 1
-        return Choice(ratio, SIMULATED_TIE_PERCENT, measured)
+        return Choice(1.0 / found.ratio, SIMULATED_TIE_PERCENT, measured)
 
     def learn(self, latency_us: float, parent_us: float, band_percent: float) -> bool:
         """Record the measured latencies of a sample and its parent. Return True if dropping it would have lost a win."""

@@ -5,23 +5,30 @@ float64, or float32 above 64 MiB, which adds 3e-8 to a relative error), all in C
 another name and renamed, so that an existing one is complete. Nothing in it is ever executed or unpickled. Whoever
 writes or uses a folder holds a shared lock on it; a folder without a lock may be removed at any time.
 
-The daemon holds and removes data sets. Only children, which read and write arrays, import numpy.
+All daemons and commands of a user share one folder of them. The record has the size and the hash of each file: a process
+that did not write a data set compares them before it uses it, and a data set that differs is made again.
+
+The daemon begins, publishes, holds and removes data sets. Only children, which read and write arrays, import numpy; a
+child can write into the folder of its own data set alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import json
+import logging
 import math
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from acceld.evaluate.correctness.bands import Piece
 from acceld.evaluate.correctness.errors import Errors
@@ -31,12 +38,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+log = logging.getLogger(__name__)
+
 META = "meta.json"
 _WIDE_BYTES = 64 << 20
 _SURELY_RIGHT = 1e-6
 """Relative L2 error below which the position of the largest error is not searched for."""
 _EMPTY_S = 60.0
 """Age in seconds beyond which an empty folder was left by a writer that has ended."""
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Error numbers of a disk, a quota or a limit on file sizes that has no room. A writer waits for room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +68,54 @@ def partial_of(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
 
 
-@contextlib.contextmanager
-def writing(folder: Path, partial: Path) -> Iterator[Writer]:
-    """Write a data set into the folder ``partial``, which becomes ``folder`` once the writer has finished, and is removed
-    otherwise. OSError if the disk refuses.
+def begin(folder: Path) -> Begun:
+    """Make the folder in which a data set is written, under another name. OSError if the disk refuses."""
+    partial = partial_of(folder)
+    partial.mkdir(parents=True, mode=0o700)
+    made = Begun(folder, partial, os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    fcntl.flock(made.lock, fcntl.LOCK_SH)
+    return made
+
+
+@dataclass(slots=True)
+class Begun:
+    """A data set that is being written into ``partial``, for a block, and the lock on it. Unless it is published in the
+    block, it is removed.
     """
-    partial.mkdir(parents=True, mode=0o700, exist_ok=True)
-    lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        writer = Writer(partial)
-        yield writer
-        if writer.finished:
+
+    folder: Path
+    partial: Path
+    lock: int
+    published: bool = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.published:
+            os.close(self.lock)
+            shutil.rmtree(self.partial, ignore_errors=True)
+
+    def publish(self) -> tuple[DataSet, int] | None:
+        """Give a finished data set its name, and return it as :func:`hold` does. Another process may have made the same
+        one meanwhile, which is then used. None if it is not finished.
+        """
+        if describe(self.partial) is None:
+            return None
+        for _ in range(2):
             try:
-                partial.rename(folder)
-            except OSError:
-                if not (folder / META).is_file():
-                    raise
-    finally:
-        os.close(lock)
-        shutil.rmtree(partial, ignore_errors=True)
+                self.partial.rename(self.folder)
+            except OSError:  # it exists
+                if (found := hold(self.folder)) is not None:
+                    return found
+                remove(self.folder)
+                continue
+            self.published = True
+            _proven.add(_identity(self.folder))
+            data = describe(self.folder)
+            assert data is not None, "it was complete under its former name"
+            return data, self.lock
+        return None
 
 
 class Writer:
@@ -85,7 +125,6 @@ class Writer:
         self._partial = partial
         self._inputs: list[dict[str, Any]] = []
         self._rooms: dict[int, NDArray[Any]] = {}
-        self.finished = False
 
     def room(self, number: int, shape: Sequence[int], dtype: str) -> NDArray[Any]:
         """Return an array in the file of input ``number``. What is in it need not be written, if it is the input."""
@@ -100,7 +139,8 @@ class Writer:
             if isinstance(value, np.ndarray):
                 if not _is_all_of(value, self._rooms.get(number)):
                     (self._partial / f"input{number}.bin").unlink(missing_ok=True)  # a room in it stays as it is
-                    np.ascontiguousarray(value).tofile(self._partial / f"input{number}.bin")
+                    packed = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+                    (self._partial / f"input{number}.bin").write_bytes(packed.data)  # tofile's errors have no number
                 self._inputs.append({"shape": value.shape, "dtype": value.dtype.name})
             else:
                 self._inputs.append({"value": value.item() if isinstance(value, np.generic) else value})
@@ -115,8 +155,8 @@ class Writer:
         described = [
             {"shape": shape, "dtype": dtype, "kept_as": _kept_as(math.prod(shape))} for shape, dtype in outputs
         ]
-        self._describe({**record, "inputs": self._inputs, "outputs": described})
-        self.finished = True
+        files = {path.name: [path.stat().st_size, _digest(path)] for path in sorted(self._partial.glob("*.bin"))}
+        self._describe({**record, "inputs": self._inputs, "outputs": described, "files": files})
 
     def _describe(self, record: dict[str, Any]) -> None:
         """Replace the JSON file, which another process may be reading."""
@@ -144,20 +184,54 @@ def _mapped(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
 
 def hold(folder: Path) -> tuple[DataSet, int] | None:
     """Return a data set and a descriptor; the data set stays on disk until the descriptor is closed. None if there is
-    none.
+    none, or one that is damaged or that others may write.
     """
     try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     with contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        found = describe(folder)
-        if found is not None and os.fstat(lock).st_ino == folder.stat().st_ino:
+        found, info = describe(folder), os.fstat(lock)
+        mine = info.st_uid == os.getuid() and not info.st_mode & 0o022
+        if found is not None and mine and info.st_ino == folder.stat().st_ino and _is_sound(folder):
             os.utime(folder, ns=(time.time_ns(),) * 2)  # the system's own clock of files is up to 4 ms late
             return found, lock
     os.close(lock)
     return None
+
+
+_proven: set[tuple[int, ...]] = set()
+"""Data sets that this process wrote or has compared with their hashes."""
+
+
+def _identity(folder: Path) -> tuple[int, ...]:
+    made, record = folder.stat(), (folder / META).stat()
+    return made.st_dev, made.st_ino, record.st_ino, record.st_mtime_ns
+
+
+def _is_sound(folder: Path) -> bool:
+    """Return True if the files of a data set are those that were written. OSError if one can not be read."""
+    if (identity := _identity(folder)) in _proven:
+        return True
+    files = json.loads((folder / META).read_text(encoding="utf-8")).get("files")
+    there = {path.name: path for path in folder.glob("*.bin") if not path.is_symlink()}
+    sound = (
+        isinstance(files, dict)
+        and files.keys() == there.keys()
+        and all(path.stat().st_size == files[name][0] for name, path in there.items())
+        and all(_digest(path) == files[name][1] for name, path in there.items())
+    )
+    if sound:
+        _proven.add(identity)
+    else:
+        log.warning("the data set %s is not as it was written; it is made again", folder)
+    return sound
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remove(folder: Path) -> bool:
@@ -182,10 +256,10 @@ def describe(folder: Path) -> DataSet | None:
     """Return the data set in ``folder``; None if there is none."""
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        floors = tuple(Errors(*(math.inf if value is None else value for value in floor)) for floor in meta["floors"])
+        return DataSet(folder, meta["seed"], meta["variant"], floors, meta["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    floors = tuple(Errors(*(math.inf if value is None else value for value in floor)) for floor in meta["floors"])
-    return DataSet(folder, meta["seed"], meta["variant"], floors, meta["seconds"])
 
 
 def read_inputs(folder: Path) -> list[Any]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.errors import NONE, Errors
 from acceld.workloads import Workload
@@ -43,13 +44,15 @@ class Floors:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._numpy: dict[tuple[str, str], NumpyFloor] = {}
+        self._unwritten: dict[Path, dict[str, Any]] = {}
+        """Entries by file for which the disk had no room."""
         self._writing = threading.Lock()
 
     def of_numpy(self, loaded: Workload, variant: str) -> NumpyFloor | None:
         """Return the stored floor of a variant; None if it was not measured yet."""
         key = (loaded.hash, variant)
         if key not in self._numpy:
-            stored = _read(self._numpy_path(loaded)).get(variant)
+            stored = self._stored(self._numpy_path(loaded)).get(variant)
             if stored is None:
                 return None
             floors = tuple(Errors(*floor) for floor in stored["floors"])
@@ -68,7 +71,7 @@ class Floors:
 
         ``machine`` names the place of that run: an API on the simulator or the host, or a device's backend.
         """
-        stored = _read(self._kernel_path(loaded, machine, chip)).get(variant)
+        stored = self._stored(self._kernel_path(loaded, machine, chip)).get(variant)
         if not stored or not isinstance(stored[0], list):  # format of earlier releases: one entry for all outputs
             return None
         return tuple(Errors(*one) for one in stored)
@@ -99,7 +102,19 @@ class Floors:
     def _add(self, path: Path, variant: str, record: Any) -> None:
         """Add one entry to a file. Several threads may do so at once."""
         with self._writing:
-            _write(path, {**_read(path), variant: record})
+            self._unwritten.setdefault(path, {})[variant] = record
+            try:
+                _write(path, self._stored(path))
+            except OSError as error:
+                if error.errno not in datasets.NO_ROOM:
+                    raise
+                log.warning("%s is kept in memory until the disk has room: %s", path, error.strerror)
+            else:
+                del self._unwritten[path]
+
+    def _stored(self, path: Path) -> dict[str, Any]:
+        """Return the entries of a file, with those for which the disk had no room."""
+        return {**_read(path), **self._unwritten.get(path, {})}
 
     def _numpy_path(self, loaded: Workload) -> Path:
         return self._folder / f"{loaded.hash[:24]}-numpy.json"
@@ -111,8 +126,12 @@ class Floors:
 def _write(path: Path, stored: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(stored), encoding="ascii")
-    partial.replace(path)
+    try:
+        partial.write_text(json.dumps(stored), encoding="ascii")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -6,7 +6,6 @@ arithmetic.
 
 from __future__ import annotations
 
-import errno
 import itertools
 import math
 import os
@@ -84,8 +83,10 @@ def make(request: bytes, reply: int) -> None:
     except MemoryError:
         send(reply, {"error": f"the reference of {raw['workload']} needs more memory than an evaluation may use"})
     except OSError as error:
-        hint = "Free space on the disk of the state folder." if error.errno == errno.ENOSPC else ""
-        send(reply, {"error": f"a data set of {raw['workload']} can not be written: {error}", "hint": hint})
+        if error.errno in datasets.NO_ROOM:
+            send(reply, {"no_room": error.strerror})
+        else:
+            send(reply, {"error": f"a data set of {raw['workload']} can not be written: {error}"})
 
 
 Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]
@@ -109,30 +110,28 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle, ready: Callab
     started = time.process_time()
     seed, variant = raw["seed"], raw["variant"]
     dtypes, pieces = [output.dtype for output in workload.outputs], pieces_of(workload, variant, seed)
-    with datasets.writing(Path(raw["folder"]), Path(raw["partial"])) as writer:
-        arguments = workload.arguments
-        inputs = inputs_of(
-            workload, seed, variant, lambda at: writer.room(at, arguments[at].shape, arguments[at].dtype)
-        )
-        writer.inputs(kernel_inputs(workload, inputs))
-        seconds = time.process_time() - started
-        ready()
-        if is_banded(variant) or raw["closely"]:
-            found = _whole(workload, raw, oracle, inputs, writer)
-        else:
-            blocks = row_blocks(workload)
-            samples = _samples(workload, variant, blocks, seed) if raw["floors"] is None else {}
-            found = ByRows(workload, variant, oracle, inputs, blocks).write(writer, samples)
-        if isinstance(found, str):
-            return {"refused": found}
-        record = {"seed": seed, "variant": variant, "floors": raw["floors"] or [one.plain() for one in found.floors]}
-        record |= {
-            "seconds": seconds + found.seconds,
-            "squares": found.squares,
-            "pieces": [piece.plain() for piece in pieces],
-            "least": raw["least"],
-        }
-        writer.finish(zip((output.shape for output in workload.outputs), dtypes, strict=True), record)
+    writer = datasets.Writer(Path(raw["folder"]))
+    arguments = workload.arguments
+    inputs = inputs_of(workload, seed, variant, lambda at: writer.room(at, arguments[at].shape, arguments[at].dtype))
+    writer.inputs(kernel_inputs(workload, inputs))
+    seconds = time.process_time() - started
+    ready()
+    if is_banded(variant) or raw["closely"]:
+        found = _whole(workload, raw, oracle, inputs, writer)
+    else:
+        blocks = row_blocks(workload)
+        samples = _samples(workload, variant, blocks, seed) if raw["floors"] is None else {}
+        found = ByRows(workload, variant, oracle, inputs, blocks).write(writer, samples)
+    if isinstance(found, str):
+        return {"refused": found}
+    record = {"seed": seed, "variant": variant, "floors": raw["floors"] or [one.plain() for one in found.floors]}
+    record |= {
+        "seconds": seconds + found.seconds,
+        "squares": found.squares,
+        "pieces": [piece.plain() for piece in pieces],
+        "least": raw["least"],
+    }
+    writer.finish(zip((output.shape for output in workload.outputs), dtypes, strict=True), record)
     return {}
 
 

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from acceld.cores import THREADS
+from acceld.cores import CORES, THREADS
 from acceld.errors import WorkloadError
 from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness.admission import Admission, answered
@@ -42,6 +42,8 @@ _EMPTY_S = 60.0
 _MOST_ARTEFACT = 64 << 20
 _MOST_COUNTERS = 64
 _MOST_RECORD = 4 << 20
+_DEALT_BYTES = 4 << 30
+"""Bytes of inputs and outputs that children make and check at the same time. In float64 they are up to eight times as many."""
 _FILES, _DEVICE_FILES = 64, 1024
 """Limits on open files of an evaluated process. A GPU's driver library opens hundreds."""
 _ARTEFACT_MODE, _FOLDER_MODE = 0o755, 0o711
@@ -207,13 +209,7 @@ class Bench:
         """Return the input batch of every call; the caller closes them. WorkloadError if the workload is at fault."""
         batches = Kept("acceld-batches", layout.input_bytes * len(draws))
         try:
-            header = {
-                "workload": str(workload.folder),
-                "values": dict(workload.values) if workload.reshaped else None,
-                "layout": layout.plain(),
-                "trials": [draw.plain() for draw in draws],
-            }
-            await self._ask(workload, "generate", header, batches.descriptor)
+            await self._ask_all(workload, "generate", layout, draws, {}, batches.descriptor)
         except BaseException:
             batches.close()
             raise
@@ -229,28 +225,30 @@ class Bench:
     ) -> list[Checked]:
         """Return the comparison of each call's outputs with the reference. New noise floors are added to ``floors``."""
         header = {
-            "workload": str(workload.folder),
-            "values": dict(workload.values) if workload.reshaped else None,
-            "layout": layout.plain(),
-            "trials": [draw.plain() for draw in draws],
             "floors": floors,
             "reference": self._driver.reference,
             "repeats": any(draw.again for draw in draws),
+            "libraries": self._libraries(),
         }
-        answer = await self._ask(workload, "check", header, kept.descriptor)
-        floors.update(answer["floors"])
-        return [
-            Checked(
-                tuple(errors_of(one.get("errors", ()))), tuple(errors_of(one.get("moved", ()))), one.get("refused", "")
-            )
-            for one in answer["calls"]
-        ]
+        found: dict[int, Checked] = {}
+        answers = await self._ask_all(workload, "check", layout, draws, header, kept.descriptor)
+        for numbers, answer in answers:
+            floors |= {variant: floor for variant, floor in answer["floors"].items() if variant not in floors}
+            for number, one in zip(numbers, answer["calls"], strict=True):
+                errors, moved = (tuple(errors_of(one.get(name, ()))) for name in ("errors", "moved"))
+                found[number] = Checked(errors, moved, one.get("refused", ""))
+        return [found[number] for number in range(len(draws))]
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
         """Examine if the workload can distinguish right outputs from wrong ones. WorkloadError if its reference is at
         fault.
         """
-        request = {"workload": str(workload.folder), "seed": seed, "reference": self._driver.reference}
+        request = {
+            "workload": str(workload.folder),
+            "seed": seed,
+            "reference": self._driver.reference,
+            "libraries": self._libraries(),
+        }
         jail, modules = self._oracle_jail(expects=True), _module(self._driver.reference)
         return answered(workload, *await self._oracle.run("admit", pack(request), jail, modules=modules))
 
@@ -259,18 +257,52 @@ class Bench:
         chooses.
         """
         rights = self._driver.referring() if expects and self._driver.reference else None
-        return Jail(
-            memory_bytes=self._memory_bytes if rights is None else rights.memory_bytes,
-            wall_s=_ORACLE_S,
-            cpu_s=int(_ORACLE_S),
-            output_bytes=1 << 36,
-            processes=1 if rights is None else rights.processes,
-            open_files=_FILES if rights is None else _DEVICE_FILES,
-            threads=THREADS,
-            trusted=True,
-            devices=rights is not None,
-            write_paths=() if rights is None else rights.device_paths,
-        )
+        return oracle_jail(rights, self._memory_bytes)
+
+    def _libraries(self) -> tuple[str, ...]:
+        return self._driver.referring().libraries if self._driver.reference else ()
+
+    async def _ask_all(
+        self,
+        workload: Workload,
+        task: str,
+        layout: Layout,
+        draws: Sequence[Draw],
+        further: Mapping[str, Any],
+        shared: int,
+    ) -> list[tuple[list[int], dict[str, Any]]]:
+        """Deal the calls to several children. Return each child's calls, by number, and its answer."""
+        hands = self._dealt(layout, draws)
+        headers = [
+            {
+                "workload": str(workload.folder),
+                "values": dict(workload.values) if workload.reshaped else None,
+                "layout": layout.plain(),
+                "numbers": numbers,
+                "trials": [draws[number].plain() for number in numbers],
+                **further,
+            }
+            for numbers in hands
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(self._ask(workload, task, one, shared)) for one in headers]
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from several
+        return [(numbers, one.result()) for numbers, one in zip(hands, asked, strict=True)]
+
+    def _dealt(self, layout: Layout, draws: Sequence[Draw]) -> list[list[int]]:
+        """Return the numbers of the calls for each child. A repeated call goes where its first goes.
+
+        Kernels timed by a device's own clock leave the host's cores free. On the host itself one child works at a time.
+        """
+        call_bytes = max(1, layout.input_bytes + layout.output_bytes)
+        most = max(1, min(CORES, _DEALT_BYTES // call_bytes)) if self._driver.clock == "claimed" else 1
+        place: dict[tuple[str, int], int] = {}
+        hands: list[list[int]] = [[] for _ in range(most)]
+        for number, draw in enumerate(draws):
+            hands[place.setdefault((draw.variant, draw.seed), len(place) % most)].append(number)
+        return [one for one in hands if one]
 
     async def _ask(self, workload: Workload, task: str, header: dict[str, Any], shared: int) -> dict[str, Any]:
         jail = self._oracle_jail(expects=task == "check")
@@ -431,6 +463,22 @@ def _jail(rights: Rights, wall_s: float, *, write_paths: tuple[str, ...] = (), c
         read_paths=rights.read_paths,
         write_paths=(*write_paths, *rights.device_paths),
         cores=cores,
+    )
+
+
+def oracle_jail(rights: Rights | None, memory_bytes: int) -> Jail:
+    """Return the jail for a workload's own code. ``rights`` are those of a reference that uses a device, else None."""
+    return Jail(
+        memory_bytes=memory_bytes if rights is None else rights.memory_bytes,
+        wall_s=_ORACLE_S,
+        cpu_s=int(_ORACLE_S),
+        output_bytes=1 << 36,
+        processes=1 if rights is None else rights.processes,
+        open_files=_FILES if rights is None else _DEVICE_FILES,
+        threads=THREADS,
+        trusted=True,
+        devices=rights is not None,
+        write_paths=() if rights is None else rights.device_paths,
     )
 
 

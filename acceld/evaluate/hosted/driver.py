@@ -65,6 +65,8 @@ class Rights:
     device_paths: tuple[str, ...] = ()
     own_code: bool = False
     """True if the process runs only acceld's own code, so that it may read files, as a reference may."""
+    libraries: tuple[str, ...] = ()
+    """Paths of shared libraries that the child of a reference loads first. Others find them by name, without an environment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ same seeds, after the worker has ended.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import math
 import os
 import time
@@ -34,12 +36,15 @@ BATCHES, KEPT = 5, 5
 
 
 def generate(request: bytes, reply: int) -> None:
-    """Write the inputs of every call, one after the other, in the kernel's layout; answer ``{}`` or ``{"error"}``."""
+    """Write the inputs of the calls ``numbers``, each at its place, in the kernel's layout; answer ``{}`` or
+    ``{"error"}``.
+    """
     raw, _ = unpack(request)
     layout = Layout.from_plain(raw["layout"])
     try:
-        workload, cursor = load_workload(raw["workload"], raw["values"]), 0
-        for trial in raw["trials"]:
+        workload = load_workload(raw["workload"], raw["values"])
+        for number, trial in zip(raw["numbers"], raw["trials"], strict=True):
+            cursor = number * layout.input_bytes
             inputs = kernel_inputs(workload, inputs_of(workload, trial["seed"], trial["variant"]))
             arrays = [one for one in inputs if isinstance(one, np.ndarray)]
             for slot, array in zip(layout.inputs, arrays, strict=True):
@@ -56,9 +61,10 @@ def generate(request: bytes, reply: int) -> None:
 
 
 def check(request: bytes, reply: int) -> None:
-    """Compare the kept outputs of every call with the reference. Answers errors and noise floors, by call."""
+    """Compare the kept outputs of the calls ``numbers`` with the reference. Answers errors and noise floors, by call."""
     raw, _ = unpack(request)
     layout = Layout.from_plain(raw["layout"])
+    _load(raw["libraries"])
     try:
         workload = load_workload(raw["workload"], raw["values"])
         with np.errstate(all="ignore"):
@@ -70,16 +76,41 @@ def check(request: bytes, reply: int) -> None:
 def admit(request: bytes, reply: int) -> None:
     """Examine if the workload can distinguish right outputs from wrong ones, with the reference that ``check`` uses."""
     raw, _ = unpack(request)
-    examination.admit(request, reply, function(raw["reference"]) if raw["reference"] else None)
+    _load(raw["libraries"])
+    examination.admit(request, reply, _on_device(raw["reference"]) if raw["reference"] else None)
+
+
+def _on_device(where: str) -> Callable[[Workload, Sequence[Any]], list[NDArray[Any]]]:
+    """Return the reference ``module:name`` of a device. Whatever it raises becomes a WorkloadError that says so."""
+    reference = function(where)
+
+    def expect(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
+        try:
+            outputs: list[NDArray[Any]] = reference(workload, inputs)
+        except WorkloadError:
+            raise
+        except Exception as error:
+            raise WorkloadError(
+                f"the reference of {workload.name} failed on the device: {type(error).__name__}: {error}"[:2000]
+            ) from error
+        return outputs
+
+    return expect
+
+
+def _load(libraries: Sequence[str]) -> None:
+    """Load shared libraries that the reference's packages then find by name. A package reports one that is missing."""
+    for path in libraries:
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
 
 
 def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dict[str, Any]]:
     """Return one record a call: ``errors`` by output, or ``refused``. New floors are added to ``raw["floors"]``."""
-    expect: Callable[[Workload, Sequence[Any]], list[NDArray[Any]]]
-    expect = function(raw["reference"]) if raw["reference"] else reference_outputs
+    expect = _on_device(raw["reference"]) if raw["reference"] else reference_outputs
     known: dict[tuple[str, int], tuple[list[NDArray[Any]], list[NDArray[Any]]]] = {}
     records = []
-    for number, trial in enumerate(raw["trials"]):
+    for number, trial in zip(raw["numbers"], raw["trials"], strict=True):
         variant, seed = trial["variant"], trial["seed"]
         if raw["floors"].get(variant, {}).get("refused"):
             records.append({"refused": raw["floors"][variant]["refused"]})

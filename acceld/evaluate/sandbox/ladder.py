@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from acceld.child import child
 from acceld.evaluate.sandbox import cgroups, landlock, seccomp
 from acceld.evaluate.sandbox.jail import Jail, Level
 from acceld.evaluate.sandbox.probes import PROBES
@@ -162,14 +163,10 @@ async def _scene(level: Level) -> AsyncIterator[dict[str, Any]]:
         private = folder / "private"
         private.write_text("secret", encoding="ascii")
         private.chmod(0o600)
-        environment = {"ACCELD_PROBE": canary}
+        start = child("-I", "-S", "-c", _VICTIM, environment={"ACCELD_PROBE": canary})
         victim = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            _VICTIM,
-            env=environment,
+            *start.command,
+            env=start.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -10,13 +10,12 @@ import logging
 import os
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
+from acceld.child import child
 from acceld.errors import AcceldError
 from acceld.evaluate.sandbox import cgroups
 from acceld.evaluate.sandbox.jail import SLOTS, Jail, Level
@@ -32,13 +31,7 @@ TRIES = 5
 """Number of tries for a job that something outside ends."""
 _LOST = "Something ended a process of the sandbox: the system's memory killer (`dmesg` shows that), or a person."
 _COPY_BYTES = 1 << 20
-_ROOT = str(Path(__file__).resolve().parents[3])
-_BOOT = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-from acceld.evaluate.sandbox.zygote import main
-main(json.loads(sys.argv[2]), int(sys.argv[3]))
-"""
+_ZYGOTE = "acceld.evaluate.sandbox.zygote"
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -48,7 +41,7 @@ _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
 }
-"""The whole environment of a zygote; nothing comes from the daemon's environment. The C library keeps the memory of arrays
+"""The whole environment of a zygote, but for PYTHONPATH; no key of the daemon is in it. The C library keeps the memory of arrays
 below 256 MiB for the next ones, in one place for all threads. The system would clear it again each time.
 """
 
@@ -160,15 +153,14 @@ class Zygote:
     async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            arguments = ("-I", "-c", _BOOT, _ROOT, json.dumps(self.tasks), str(theirs.fileno()))
+            start = child(_ZYGOTE, json.dumps(self.tasks), str(theirs.fileno()), environment=_ENVIRONMENT)
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *arguments,
+                *start.command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
                 pass_fds=(theirs.fileno(),),
-                env=_ENVIRONMENT,
+                env=start.environment,
                 cwd="/",
                 start_new_session=True,
             )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from acceld.evaluate.sandbox import linux
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_SECCOMP = {"x86_64": 317, "aarch64": 277}
+NUMBER = {"x86_64": 317, "aarch64": 277}
 """The number of seccomp(2) itself; its operation 1 sets a filter."""
 _X32 = 0x40000000
 _LD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -83,6 +83,15 @@ _DEVICE_CALLS = tuple(
 """System calls of a GPU's driver library besides ioctl: sched_setaffinity mbind set_mempolicy get_mempolicy
 memfd_create mlock munlock mlock2.
 """
+_DEVICE_SOCKET_CALLS = tuple(
+    {"x86_64": int(x86), "aarch64": int(arm)}
+    for x86, arm in (
+        one.split() for one in "42 203,46 211,47 212,49 200,50 201,51 204,54 208,55 209,288 242".split(",")
+    )
+)
+"""Calls on unix sockets: connect sendmsg recvmsg bind listen getsockname setsockopt getsockopt accept4. CUDA opens such a
+socket, without a file, for processes that want to share its memory. Nobody can reach it from another network namespace.
+"""
 
 
 _WIDE_CALLS = tuple(
@@ -97,6 +106,7 @@ getpeername setsockopt getsockopt sched_setaffinity setpriority. Sockets come fr
 """
 _LINK = 86
 """The call link of x86_64, which aarch64 does not have."""
+_SOCKET = {"x86_64": 41, "aarch64": 198}
 _SOCKETPAIR = {"x86_64": 53, "aarch64": 199}
 _AF_UNIX = 1
 _FIONBIO = 0x5421
@@ -107,8 +117,8 @@ class Filter:
     """Rights of an evaluated process in addition to computing and using its files.
 
     ``fork``: make processes and threads (never namespaces). ``execute``: start programs and make memory executable.
-    ``pid``: its own process id, the only one it may signal. ``devices``: control the devices it can open, and place
-    memory near them. ``wide``: semaphores, pairs of unix sockets and signals within its own pid namespace, which it
+    ``pid``: its own process id, the only one it may signal. ``devices``: control the devices it can open, place memory
+    near them, and use unix sockets. ``wide``: semaphores, pairs of unix sockets and signals within its own pid namespace, which it
     must have.
     """
 
@@ -130,7 +140,7 @@ def restrict(rules: Filter) -> None:
     instructions = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(instructions))
     buffer = ctypes.create_string_buffer(program, len(program))
-    linux.syscall(_SECCOMP[linux.machine()], 1, 0, buffer)
+    linux.syscall(NUMBER[linux.machine()], 1, 0, buffer)
 
 
 def assemble(rules: Filter, machine: str) -> bytes:
@@ -156,6 +166,10 @@ def assemble(rules: Filter, machine: str) -> bytes:
     code += _allow(special["ioctl"]) if rules.devices else _one_of(special["ioctl"], 1, ioctl)
     for numbers in _DEVICE_CALLS if rules.devices else ():
         code += _allow(numbers[machine])
+    if rules.devices:
+        code += _one_of(_SOCKET[machine], 0, (_AF_UNIX,))
+        for numbers in _DEVICE_SOCKET_CALLS:
+            code += _allow(numbers[machine])
     code += _one_of(special["fcntl"], 1, _FCNTL)
     code += _prctl(special["prctl"])
     code += _one_of(special["prlimit64"], 0, (0, rules.pid))

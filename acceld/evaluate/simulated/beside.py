@@ -66,6 +66,11 @@ class Beside(Generic[T]):
             self._task.cancel()
             await asyncio.wait([self._task])
 
+    async def again(self) -> None:
+        """End the trial, so that it begins anew with the next data set."""
+        await self.end()
+        self._task = None
+
     def _open(self) -> None:
         if self._gate is not None:
             os.close(self._gate)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import math
 import os
 import secrets
@@ -17,6 +18,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import astuple, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +41,11 @@ from acceld.evaluate.sandbox.process import Outcome, SandboxError, Zygote
 from acceld.evaluate.sandbox.reply import Reply
 from acceld.evaluate.simulated.beside import Beside
 from acceld.evaluate.simulated.tracer_modules import ALWAYS, FRONT_ENDS, tracer_modules
+from acceld.home import dataset_folder
 from acceld.model import Failure, Kernel, Status
 from acceld.workloads import Arguments, ArraySpec, Precision, Workload
+
+log = logging.getLogger(__name__)
 
 TASKS = {
     "trace": "acceld.evaluate.simulated.tracer:run",
@@ -51,8 +56,12 @@ TASKS = {
     **ladder.TASKS,
 }
 PROGRAM_BYTES = 64 << 20
+_MADE_BY = "\0".join(f"{name} {version(name)}" for name in ("acceld", "numpy", "ml_dtypes"))
+"""Versions that decide what is in a data set. Several installs may share the folder of data sets."""
 _BUSY = 4.0
 """Wall time in which a tracer must get its processor time. On a busy machine it gets a part of one core."""
+ROOM_S = 1.0
+"""Seconds between two tries of a data set for which the disk has no room."""
 _ORACLE_S = 900.0
 _ORACLE_NICE = 10
 """Niceness of an oracle. It has several threads and the program that runs beside it has one, which must not end last."""
@@ -61,6 +70,10 @@ _FOLDER = 6
 _READ_AGAIN_S = 30.0
 """Seconds after which the folder of data sets is read even if there seems to be room, because others may write to it.
 """
+
+
+class NoRoomError(Exception):
+    """The disk has no room for a data set now."""
 
 
 @dataclass(slots=True)
@@ -111,7 +124,7 @@ class Refused:
 
 
 class Children:
-    """Starts and calls the child processes. ``root`` is the folder for data sets.
+    """Starts and calls the child processes, with the noise floors of a state folder.
 
     A ``zygote`` with the tasks :data:`TASKS` is used instead of a new zygote.
     """
@@ -119,16 +132,16 @@ class Children:
     def __init__(
         self,
         config: EvaluateConfig,
-        root: Path,
+        state_folder: Path,
         level: Level,
         cgroup_folder: str = "",
         *,
         floors: Floors | None = None,
         zygote: Zygote | None = None,
     ) -> None:
-        self._floors = floors or Floors(root.parent / "floors")
+        self._floors = floors or Floors(state_folder / "floors")
         self._config = config
-        self._root = root
+        self._root = dataset_folder(state_folder)
         self._zygote = zygote or Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
         self._reading = Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
         """Zygote for second traces, started with the first of them. Its hashes of strings and its addresses differ from
@@ -139,6 +152,8 @@ class Children:
         self._coming_bytes = 0
         """Bytes of the data sets that are being made."""
         self._held_bytes = 0
+        self.waits_for = ""
+        """Reason why no data set can be made now, in words; empty if there is none."""
         """Bytes of the data sets on disk, as far as known without reading the folder."""
         self._read_s = -math.inf
         """Time of the last reading of the folder, by the monotonic clock."""
@@ -322,10 +337,12 @@ class Children:
             yield Refused(variant, known.refused)
             return
         kind = f"{variant}\0{seed}" + (f"\0{secrets.token_hex(8)}" if measured else "")
-        name = hashlib.sha256(f"{workload.hash}\0{kind}".encode()).hexdigest()[:32]
+        # A folder's reference may import what its hash does not cover, so folders share nothing.
+        origin = f"{_MADE_BY}\0{workload.folder.resolve()}\0{workload.hash}"
+        name = hashlib.sha256(f"{origin}\0{kind}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
         folder = self._root / name
         async with self._locks[name]:
-            found = datasets.hold(folder) or await self._write(
+            found = await asyncio.to_thread(datasets.hold, folder) or await self._write_with_room(
                 workload, variant, seed, folder, known, measured, beside or Beside(_nothing)
             )
         if isinstance(found, Refused):
@@ -333,12 +350,40 @@ class Children:
             return
         data, lock = found
         try:
+            if known is None:  # another state folder may have made it
+                learned = NumpyFloor(data.floors, seconds=data.seconds)
+                await asyncio.to_thread(self._floors.learn_numpy, workload, variant, learned)
             yield data
         finally:
             os.close(lock)
             if (measured or not kept) and await asyncio.to_thread(datasets.remove, folder):
                 self._held_bytes -= _disk_bytes(workload)
             await self.trim()
+
+    async def _write_with_room(
+        self,
+        workload: Workload,
+        variant: str,
+        seed: int,
+        folder: Path,
+        known: NumpyFloor | None,
+        measured: bool,
+        beside: Beside[Any],
+    ) -> tuple[DataSet, int] | Refused:
+        """Make a data set. While the disk has no room, remove the data sets that nobody uses, wait, and try again."""
+        while True:
+            try:
+                found = await self._write(workload, variant, seed, folder, known, measured, beside)
+            except NoRoomError as full:
+                if not self.waits_for:
+                    log.error("%s; evaluations wait for room", full)
+                self.waits_for = str(full)
+                await beside.again()
+                self._held_bytes = await asyncio.to_thread(datasets.trim, self._root, 0)
+                await asyncio.sleep(ROOM_S)
+            else:
+                self.waits_for = ""
+                return found
 
     async def _write(
         self,
@@ -351,14 +396,39 @@ class Children:
         beside: Beside[Any],
     ) -> tuple[DataSet, int] | Refused:
         """Make a data set once there is room for it. Return it, held."""
-        partial = datasets.partial_of(folder)
+        coming_bytes = _disk_bytes(workload)
+        self._coming_bytes += coming_bytes
+        try:
+            await self.trim(again=True)
+            try:
+                begun = datasets.begin(folder)
+            except OSError as error:
+                raise WorkloadError(
+                    f"a data set of {workload.name} can not be written: {error}",
+                    hint=f"Free space on the disk of {folder.parent}.",
+                ) from error
+            with begun:
+                return await self._written(workload, variant, seed, begun, known, measured, beside)
+        finally:
+            self._coming_bytes -= coming_bytes
+
+    async def _written(
+        self,
+        workload: Workload,
+        variant: str,
+        seed: int,
+        begun: datasets.Begun,
+        known: NumpyFloor | None,
+        measured: bool,
+        beside: Beside[Any],
+    ) -> tuple[DataSet, int] | Refused:
+        """Let the oracle write a data set. Return it, held."""
         request = {
             "workload": str(workload.folder),
             "values": dict(workload.values) if workload.reshaped else None,
             "seed": seed,
             "variant": variant,
-            "folder": str(folder),
-            "partial": str(partial),
+            "folder": str(begun.partial),
             "floors": None if known is None or measured else [floor.plain() for floor in known.floors],
             "closely": measured,
             "split": workload.precision is not Precision.FP32_STRICT,
@@ -372,19 +442,10 @@ class Children:
             trusted=True,
             threads=THREADS,
             nice=_ORACLE_NICE,
-            write_paths=(str(self._root),),
+            write_paths=(str(begun.partial),),
         )
-        coming_bytes = _disk_bytes(workload)
-        self._coming_bytes += coming_bytes
-        try:
-            await self.trim()
-            async with beside.following(partial) as begun:
-                outcome, reply = await self._make(workload, pack(request), jail, begun)
-        except BaseException:
-            await asyncio.to_thread(datasets.remove, partial)
-            raise
-        finally:
-            self._coming_bytes -= coming_bytes
+        async with beside.following(begun.partial) as ready:
+            outcome, reply = await self._make(workload, pack(request), jail, ready)
         with reply:
             try:
                 header, _ = parse(reply)
@@ -394,23 +455,18 @@ class Children:
                     f"the reference of workload {workload.name!r} did not finish: it {outcome.text}",
                     hint=f"See {workload.reference}.",
                 ) from error
+        if "no_room" in header:
+            raise NoRoomError(f"a data set of {workload.name} can not be written: {clean(header['no_room'])}")
         if "error" in header:
             raise WorkloadError(clean(header["error"]), hint=clean(header.get("hint")))
         if "refused" in header:
             reason = clean(header["refused"])
             await asyncio.to_thread(self._floors.learn_numpy, workload, variant, NumpyFloor(refused=reason))
             return Refused(variant, reason)
-        found = datasets.hold(folder)
+        found = begun.publish()
         if found is None:
             raise SandboxError(f"the data set of workload {workload.name!r} was not written")
-        self._held_bytes += await asyncio.to_thread(datasets.folder_bytes, folder)
-        if known is None:
-            learned = NumpyFloor(found[0].floors, seconds=found[0].seconds)
-            try:
-                await asyncio.to_thread(self._floors.learn_numpy, workload, variant, learned)
-            except BaseException:
-                os.close(found[1])
-                raise
+        self._held_bytes += await asyncio.to_thread(datasets.folder_bytes, begun.folder)
         return found
 
     @asynccontextmanager
@@ -460,10 +516,12 @@ class Children:
         request = {"workload": str(workload.folder), "seed": seed}
         return answered(workload, *await self._zygote.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
 
-    async def trim(self) -> None:
-        """Remove the data sets used longest ago, until all others and those being made fit into the limit."""
+    async def trim(self, *, again: bool = False) -> None:
+        """Remove the data sets used longest ago, until all others and those being made fit into the limit. With ``again``
+        the folder is read in any case.
+        """
         most_bytes = self._config.cache_bytes - self._coming_bytes
-        if self._held_bytes > most_bytes or time.monotonic() > self._read_s + _READ_AGAIN_S:
+        if again or self._held_bytes > most_bytes or time.monotonic() > self._read_s + _READ_AGAIN_S:
             self._read_s = time.monotonic()
             self._held_bytes = await asyncio.to_thread(datasets.trim, self._root, most_bytes)
 

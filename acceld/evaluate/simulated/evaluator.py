@@ -5,6 +5,7 @@ A program passes each gate once. A candidate that traces to a known program gets
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from acceld.evaluate.simulated.children import TASKS, Children
 from acceld.evaluate.simulated.early import Early
 from acceld.evaluate.simulated.timer import Timer
 from acceld.model import Correctness, Evaluation, Gate, Kernel, Status
-from acceld.nki.timing import calibration
+from acceld.nki.timing import calibration, version
 from acceld.targets import SIMULATOR
 from acceld.workloads import Arguments, Workload
 
@@ -75,11 +76,11 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
 
     async def open(self, report: SandboxReport) -> None:
         """Start the child processes."""
-        folder = self._folder / "datasets"
         children = Children(
-            self._config, folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote
+            self._config, self._folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote
         )
-        timer = Timer(self._config, children, calibration.read(self._folder))
+        timer = Timer(self._config, children, await asyncio.to_thread(calibration.read, self._folder))
+        await asyncio.to_thread(version.model_version)  # it is computed from files, once
         checker = Checker(
             self._config,
             children,
@@ -100,6 +101,10 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         if work is not None:
             await work.children.stop()
         await self._zygote.stop()
+
+    def statistics(self) -> dict[str, object]:
+        """Return the queue's figures, and what the evaluations wait for besides slots."""
+        return {**super().statistics(), "waits_for": self._work.children.waits_for if self._work is not None else ""}
 
     def forget(self) -> None:
         """Forget results, so that known programs are evaluated again."""

@@ -18,8 +18,8 @@ SMALL_ROW_BYTES = 512
 """A DMA row shorter than this takes as long as a row of this many bytes."""
 
 
-def profile_from(raw: dict[str, Any]) -> Profile:
-    """Return the Profile of a record that ``simulator.profile`` wrote."""
+def profile_from(raw: dict[str, Any], model: str) -> Profile:
+    """Return the Profile of a record that ``simulator.profile`` wrote, with the identity of the performance model."""
     counters = {name: float(raw[name]) for name in COUNTERS}
     counters["instruction_count"] = float(sum(raw["instructions"].values()))
     rows = {int(size): float(count) for size, count in raw["dma_descriptors"].items()}
@@ -31,6 +31,7 @@ def profile_from(raw: dict[str, Any]) -> Profile:
         api=raw["api"],
         latency_us=raw["latency_us"],
         method=raw["model"],
+        model=model,
         interval_percent=raw["prediction"]["interval"],
         engines_us=raw["engines"],
         counters=counters,

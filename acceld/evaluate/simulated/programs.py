@@ -56,7 +56,7 @@ async def tracing(config: EvaluateConfig, state_folder: Path) -> AsyncIterator[T
     zygote = Zygote(TASKS, level=Level.L0)
     try:
         report = await probe_level(zygote=zygote)
-        children = Children(config, state_folder / "datasets", report.level, report.cgroup_folder, zygote=zygote)
+        children = Children(config, state_folder, report.level, report.cgroup_folder, zygote=zygote)
         await children.start()
         yield Tracer(children)
     finally:

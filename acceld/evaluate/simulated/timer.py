@@ -14,6 +14,7 @@ from acceld.evaluate.simulated.children import Children, Inspected
 from acceld.evaluate.simulated.profiles import profile_from
 from acceld.model import Failure, Gate, Profile, Status
 from acceld.nki.timing.calibration import Calibration, chosen
+from acceld.nki.timing.version import model_of
 from acceld.workloads import Arguments, ArraySpec
 
 _REMEMBERED = 256
@@ -62,7 +63,7 @@ class Timer:
             return found
         case.program_sha256 = found.program_sha256
         case.spend(found.seconds)
-        case.profile = profile_from(found.profile)
+        case.profile = profile_from(found.profile, self._model(case))
         self._timed[key] = case.program_sha256, case.profile
         return None
 
@@ -76,13 +77,16 @@ class Timer:
         message = "it executes too many instructions to be timed in full"
         if isinstance(found, Inspected) and not found.profile["extrapolated"]:
             guessed = case.profile.latency_us or 0.0
-            case.profile = profile_from(found.profile)
+            case.profile = profile_from(found.profile, self._model(case))
             latency = case.profile.latency_us or 0.0
             if latency <= _LIKE * guessed:
                 return None
             message = f"timed in full it takes {latency:.4g} us, but extrapolated from its first executions it takes {guessed:.4g} us"
         hint = "Give its loops fewer iterations that each do more."
         return Failed(Status.SUSPECT, Failure("extrapolated", message, hint=hint))
+
+    def _model(self, case: TracedCase) -> str:
+        return model_of(chosen(self._calibrations, case.request.chip, case.request.kernel.api))
 
     def _header(self, case: TracedCase, arguments: Arguments) -> dict[str, Any]:
         """Return the header that describes the program that the bytes must be."""

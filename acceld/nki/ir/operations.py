@@ -199,7 +199,7 @@ OPS: dict[str, Operation] = {
     ),
     "copy_predicated": _op(
         "dst[p] = src[p] where predicate (not) holds",
-        "dst", "src:tile predicate:tile", attrs="reverse", engines="VG", traits="elementwise",
+        "dst", "src predicate:tile", attrs="reverse", engines="VG", traits="elementwise",
     ),
     "bitcast": _op(
         "dst = the bits of src as a type of another width: the last axis is longer or shorter by as much. No "

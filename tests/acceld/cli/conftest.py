@@ -15,11 +15,11 @@ from tests.faults.harness import client_of, start
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with its own runtime, configuration and state folders, so that no folder above it is found."""
-    (tmp_path / ".acceld").mkdir()
     (tmp_path / "run").mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
+    Home(tmp_path / ".acceld").prepare()
     return tmp_path
 
 

@@ -105,7 +105,7 @@ def test_a_tree_in_every_form(home: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_diff_of_a_run_is_its_best_against_its_baseline(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "diff", "r1", "--home", str(home))
-    assert text.startswith("# ≈ 100 µs sim -> ≈ 80.0 µs sim, 1.25x\n--- c1\n+++ c2\n")
+    assert text.startswith("# ≈ 100 µs sim -> ≈ 80.0 µs sim, 1.25x tie\n--- c1\n+++ c2\n")
     assert json.loads(printed(capsys, "diff", "c2", "c2", "--home", str(home), "--json"))["diff"] == []
     assert main(["diff", "c1", "--home", str(home)]) == 2
 
@@ -179,13 +179,26 @@ def test_values_are_completed_by_what_stands_before_them(
     assert offered("tree") == []
 
 
+def test_a_tie_is_not_put_over_a_file_unless_that_is_wanted(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def kernel(x):\n    return x\n")
+    assert main(["best", "r1", "--apply", str(file), "--home", str(home)]) == 2
+    told = capsys.readouterr().err
+    assert "c2 of r1 is no win: 1.25x tie (±34 %) over the baseline; nothing was written" in told
+    assert "--even-if-tied" in told and [entry.name for entry in tmp_path.iterdir()] == ["mine.py"]
+    found = json.loads(printed(capsys, "best", "r1", "--json", "--home", str(home)))
+    assert (found["speedup"], found["improved"], found["tie_band"]) == (1.25, False, 34.0)
+
+
 @pytest.mark.parametrize("text", ["def kernel(x, y):\n    return x\n", "@jit\ndef kernel(x):\n    return x\n"])
 def test_a_best_kernel_that_is_called_otherwise_is_not_put_over_a_file(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     file = tmp_path / "mine.py"
     file.write_text(text)
-    assert main(["best", "r1", "--apply", str(file), "--home", str(home)]) == 2
+    assert main(["best", "r1", "--apply", str(file), "--even-if-tied", "--home", str(home)]) == 2
     assert "not a drop-in" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["mine.py"] and file.read_text() == text
 

@@ -36,7 +36,8 @@ def test_the_line_counts_candidates_and_not_the_baseline() -> None:
     run = RunView(1)
     assert all(run.apply(event) for event in STORY)
     assert (
-        progress_line(run) == "iteration 1/4 · 1 passed · 1 waiting · best ≈ 800 µs sim trn1 (1.25x) · 50.0 % of peak"
+        progress_line(run)
+        == "iteration 1/4 · 1 passed · 1 waiting · best ≈ 800 µs sim trn1 (1.25x tie) · 50.0 % of peak"
     )
 
 

@@ -6,17 +6,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from acceld.cluster import fleet as fleet_module
 from acceld.cluster.fleet import SILENT_S
+from acceld.cluster.host import Host, HostLostError
 from acceld.errors import DeviceError, UsageError
 from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
 from acceld.evaluate.shapes import joined
 from acceld.model import Evaluation, Gate, Kernel, Status
 from acceld.workloads import WeightedShape
-from tests.acceld.cluster.conftest import BASELINE, World, request, until
+from tests.acceld.cluster.conftest import BASELINE, FakeHost, World, request, until
 
 
 async def test_an_evaluation_carries_its_host(world: World) -> None:
@@ -257,3 +261,33 @@ async def test_who_submits_too_much_is_held_up_but_a_save_is_not(world: World) -
     a.running.set()
     await asyncio.gather(*waiting, saved)
     assert a.device.done.index("latency 7.0") <= 3
+
+
+async def test_work_waits_for_a_cluster_that_does_not_answer(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "FIRST_LOOK_S", 0.01)
+    monkeypatch.setattr(fleet_module, "LOOK_S", 0.01)
+    found, answers = world.hosts.found, [asyncio.Event(), asyncio.Event()]
+
+    async def silent_then_lost(wanted: int) -> Mapping[str, Host]:
+        if not answers[0].is_set():
+            await answers[0].wait()  # nobody listens at the address, and Ray goes on trying
+        if not answers[1].is_set():
+            raise HostLostError("the Ray cluster 10.0.0.1:6379 can not be reached")
+        return await found(wanted)
+
+    monkeypatch.setattr(world.hosts, "found", silent_then_lost)
+    await world.fleet.start()  # does not wait for the address
+    try:
+        assert world.fleet.statistics()["waits_for"] == "the cluster has not answered yet"
+        waiting = asyncio.create_task(world.fleet.evaluate(request()))
+        answers[0].set()
+        await until(lambda: "10.0.0.1:6379 can not be reached" in str(world.fleet.statistics()["waits_for"]))
+        assert not waiting.done()
+        world.hosts.here["a"] = FakeHost("a", tmp_path / "a")
+        answers[1].set()
+        assert (await waiting).profile is not None
+        assert world.fleet.statistics()["waits_for"] == ""
+    finally:
+        await world.fleet.stop(0.0)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from acceld.cluster import remote
+from acceld.cluster.host import HostLostError
 from acceld.cluster.remote import RayHosts, Setup
 from acceld.config import DevicesConfig, EvaluateConfig
-from acceld.errors import DeviceError
 from scripts.bench_fleet import disturbed, kill_daemons, killed
 from tests.acceld.cluster.conftest import World
 from tests.acceld.cluster.runs import Decisions, decide
@@ -47,6 +47,7 @@ async def test_a_missing_cluster_is_reported(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("RAY_gcs_rpc_server_connect_timeout_s", "1")
     monkeypatch.setattr(remote, "CONNECT_S", 10.0)
     hosts = RayHosts("127.0.0.1:1", Setup(EvaluateConfig(), DevicesConfig()))
-    with pytest.raises(DeviceError, match=r"127\.0\.0\.1:1 can not be reached"):
-        await hosts.start()
+    await hosts.start()
+    with pytest.raises(HostLostError, match=r"127\.0\.0\.1:1 can not be reached"):
+        await hosts.found(0)
     await hosts.close()

@@ -17,22 +17,24 @@ from acceld.daemon.build import Builder, definition, problem_of
 from acceld.daemon.ledger import StoreLedger
 from acceld.errors import AcceldError, BudgetError, ConfigError, DeviceError, UsageError, WorkloadError
 from acceld.evaluate.baselines import baseline_kernel
-from acceld.evaluate.interface import started
+from acceld.evaluate.interface import EvaluationRequest, started
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.events import BudgetLevel
 from acceld.home import Home
 from acceld.llm.client import Usage
 from acceld.llm.ledger import CallIntent, CallOutcome
 from acceld.llm.pricing import Price
-from acceld.model import RunSpec, SearchParameters
+from acceld.model import Gate, RunSpec, SearchParameters
+from acceld.nki.timing.calibration import Calibration, keep
+from acceld.nki.timing.parameters import PARAMS_VERSION
 from acceld.proposers.both import BothProposer
 from acceld.proposers.command import CommandProposer
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules
-from acceld.search.control import RunControl
-from acceld.store.changes.runs import create_run, settle_steering, write_steering
+from acceld.search.control import RunControl, control_from
+from acceld.store.changes.runs import create_run, write_steered
 from acceld.store.database import Store
-from acceld.store.reads.records import load_events, spent_usd
+from acceld.store.reads.records import load_events, spent_usd, steering_events
 from acceld.workloads import load_workload, workload
 from tests.acceld.daemon.conftest import begun_store
 from tests.store import records
@@ -86,6 +88,22 @@ async def test_a_search_by_rules_starts_from_the_workloads_baseline(store: Store
     assert '"family":"nkibench"' in row
 
 
+@pytest.mark.parametrize("calibrated", [False, True])
+async def test_a_run_states_the_model_that_its_latencies_come_from(store: Store, calibrated: bool) -> None:
+    if calibrated:
+        factors = {"overheads": 1.2, "transfers": 1.0, "slack": 1.0}
+        made = Calibration("trn1", "nki_legacy", 7, factors, 9.0, 5.0)
+        await asyncio.to_thread(keep, store.path.parent, [made])
+    search = await (await builder(store)).search(await store.change(create_run, RunSpec("silu")), RunControl())
+    basis = search.parts.basis
+    assert basis.model in search.parts.context and basis.model.startswith(f"{PARAMS_VERSION}.")
+    assert (".c" in basis.model, basis.chip, len(basis.workload)) == (calibrated, "trn1", 12)
+    request = EvaluationRequest(search.parts.root, "silu", "trn1", gate=Gate.TIMING)
+    async with started(SimulatedEvaluator(EvaluateConfig(), store.path.parent)) as evaluator:
+        found = await evaluator.evaluate(request)
+    assert found.profile is not None and found.profile.model == basis.model
+
+
 async def test_a_search_by_models_has_memory_and_money(store: Store) -> None:
     made = await builder(store, LOCAL)
     spec = RunSpec("silu", proposer="llm", search=SearchParameters(memory="fifo", budget_usd=None))
@@ -95,10 +113,8 @@ async def test_a_search_by_models_has_memory_and_money(store: Store) -> None:
     assert search.parts.teacher is not None
     with pytest.raises(BudgetError, match=r"r\d+"):
         await made.budget.reserve(run.id, Decimal("1.5"))
-    await store.change(
-        settle_steering, await store.change(write_steering, run.id, "budget", {"usd": 2.0}, "me"), "the cap is 2 USD"
-    )
-    await made.search(run, RunControl())
+    await store.change(write_steered, run.id, "budget", {"usd": 2.0}, "me", "the cap is 2 USD")
+    await made.search(run, control_from(await store.read(steering_events, run.id)))
     await made.budget.reserve(run.id, Decimal("1.5"))
     await made.close()
 

@@ -36,7 +36,8 @@ ALL = HooksConfig(on_best="best", on_end="end", on_alarm="alarm")
 @pytest.mark.parametrize(
     ("data", "command"),
     [
-        (BestChanged(1, 80.0, 1.2, source="simulated"), "best"),
+        (BestChanged(1, 50.0, 2.0, source="simulated", improved=True), "best"),
+        (BestChanged(1, 80.0, 1.2, source="simulated", improved=False), ""),
         (BestChanged(1, 100.0, 1.0), ""),
         (RunStateChanged(RunState.FAILED), "end"),
         (RunStateChanged(RunState.RUNNING), ""),
@@ -59,7 +60,7 @@ async def test_commands_are_given_the_event(tmp_path: Path) -> None:
     config = HooksConfig(on_best=f"{sys.executable} {script}", on_end="/nowhere/program")
     running = asyncio.create_task(hooks.run_hooks(store, config))
     await asyncio.sleep(0)
-    run = await records.small_run(store)
+    run = await records.small_run(store, best_us=50.0)
     async with asyncio.timeout(30):
         async for event in store.subscribe(0):
             if isinstance(event.data, Notice):
@@ -68,7 +69,7 @@ async def test_commands_are_given_the_event(tmp_path: Path) -> None:
     running.cancel()
     (line,) = (await asyncio.to_thread((tmp_path / "told").read_text)).splitlines()
     reported = json.loads(line)
-    assert (reported["hook"], reported["event"]["data"]["speedup"]) == ("on_best", 1.25)
+    assert (reported["hook"], reported["event"]["data"]["speedup"]) == ("on_best", 2.0)
     assert reported["run"]["id"] == run.id
     states = await store.read(lambda c: [tuple(r) for r in c.execute("SELECT state, result FROM journal ORDER BY id")])
     assert states == [("done", '{"exit_code":0}'), ("done", '{"exit_code":127}')]

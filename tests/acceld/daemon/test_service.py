@@ -20,8 +20,10 @@ from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.events import CandidateEvaluated, InsightChanged, RunStateChanged
 from acceld.home import Home
 from acceld.http.client import HttpClient
+from acceld.model import Kernel, RunSpec, RunState, SearchParameters
 from acceld.store.changes.insights import write_insight
-from acceld.store.changes.runs import write_notice
+from acceld.store.changes.runs import create_run, set_run_state, write_notice
+from acceld.store.database import Store
 from tests.acceld.daemon.conftest import serving
 from tests.store import records
 
@@ -118,7 +120,12 @@ async def test_a_run_that_can_not_begin_fails_and_the_daemon_goes_on(home: Home)
 async def test_runs_are_steered_and_every_step_is_recorded(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCRIPTED_S", "0.05")
     async with serving(home) as (_, client):
-        run = await client.send("POST", "/v1/runs", QUICK | {"search": {"iterations": 50, "patience": 0}})
+        long = {"search": {"iterations": 50, "patience": 0}}
+        ruled = await client.send("POST", "/v1/runs", QUICK | long)
+        with pytest.raises(UsageError, match="rules read no hints"):
+            await client.send("POST", f"/v1/runs/{ruled['id']}/actions", {"action": "hint", "text": "fuse"})
+        await client.send("POST", f"/v1/runs/{ruled['id']}/actions", {"action": "cancel"})
+        run = await client.send("POST", "/v1/runs", QUICK | long | {"proposer": "llm"})
         path = f"/v1/runs/{run['id']}/actions"
         row = await begun(client, run["id"])
         paused = await client.send("POST", path, {"action": "pause"})
@@ -227,15 +234,22 @@ async def test_a_server_that_stops_leaves_the_socket_of_the_next_one(home: Home)
         assert (await client.get("/v1/status"))["state"] == "running"  # over a new connection
 
 
-async def test_the_state_counts_data_sets(home: Home) -> None:
+async def test_the_state_counts_data_sets(
+    home: Home, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    former = home.path / "datasets" / "of an older release"
+    await asyncio.to_thread(former.mkdir, parents=True)
+    await asyncio.to_thread((former / "input0.bin").write_bytes, bytes(4096))
     folder = home.datasets / "one"
     await asyncio.to_thread(folder.mkdir, parents=True)
     await asyncio.to_thread((folder / "input0.bin").write_bytes, bytes(4096))
     async with serving(home) as (_, client):
         reported = await client.get("/v1/status")
         assert reported["storage"]["data_bytes"] == 4096
-        assert reported["storage"]["data_cap_bytes"] == 4 << 30
-        assert any("4.0 KiB of 4.0 GiB" in line for line in lines(reported))
+        assert reported["storage"]["data_cap_bytes"] == 1 << 30
+        assert not await asyncio.to_thread(former.exists)
+        assert any("4.0 KiB of 1.0 GiB" in line for line in lines(reported))
 
 
 async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(home: Home) -> None:
@@ -250,7 +264,11 @@ async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(h
         )
         await ended(client, run["id"])
         path = f"/v1/runs/{run['id']}/actions"
-        wrong = {"action": "apply", "path": str(target), "expected_sha256": "0" * 64}
+        wrong: dict[str, object] = {"action": "apply", "path": str(target), "expected_sha256": "0" * 64}
+        with pytest.raises(AcceldError, match=r"is no win: 1\.23x tie"):
+            await client.send("POST", path, wrong)
+        assert await asyncio.to_thread(target.read_text) == text
+        wrong["even_if_tied"] = True
         with pytest.raises(AcceldError, match="has changed"):
             await client.send("POST", path, wrong)
         with pytest.raises(AcceldError, match="arguments of its kernel differ"):
@@ -316,6 +334,23 @@ async def test_sql_reads_within_its_time_and_writes_nothing(home: Home) -> None:
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
         with pytest.raises(AcceldError, match=r"longer than 0\.2 s"):
             await client.send("POST", "/v1/query", {"sql": endless, "time_limit_s": 0.2})
+
+
+async def test_a_run_whose_kernel_was_changed_in_the_file_fails_and_the_others_go_on(home: Home) -> None:
+    async def fill() -> None:
+        store = await asyncio.to_thread(Store.open, home.database)
+        for number in (1, 2):
+            root = Kernel(f"latency 5{number}", "nki_legacy")
+            spec = RunSpec(workload="silu", root=root, search=SearchParameters(iterations=1, patience=0))
+            await store.change(set_run_state, (await store.change(create_run, spec)).id, RunState.RUNNING)
+        await store.change(lambda tx: tx.execute("UPDATE texts SET text = 'latency 1' WHERE text = 'latency 51'"))
+        await store.close()
+
+    await fill()
+    async with serving(home) as (_, client):
+        changed, other = await ended(client, 1), await ended(client, 2)
+        assert (changed["state"], other["state"]) == ("failed", "finished")
+        assert "not the one that was evaluated" in changed["message"]
 
 
 async def test_a_key_that_turns_up_in_texts_is_stored_nowhere(home: Home) -> None:

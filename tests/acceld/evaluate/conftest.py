@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from acceld.evaluate.sandbox import process
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.process import Zygote
 
@@ -19,9 +18,7 @@ TASKS = "echo leave_at_once crash hang spin escape bomb allocate allocate_in_chi
 async def zygote(request, monkeypatch) -> AsyncIterator[Zygote]:  # type: ignore[no-untyped-def]
     """Yield a running zygote that can import the hostile tasks."""
     level: Level = request.param
-    monkeypatch.setattr(
-        process, "_BOOT", process._BOOT.replace("import json, sys", f"import json, sys; sys.path.append({str(HERE)!r})")
-    )
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
     made = Zygote({name: f"hostile:{name}" for name in TASKS}, level=level)
     await made.start()
     yield made

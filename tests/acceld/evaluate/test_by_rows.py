@@ -69,13 +69,14 @@ def written(
     samples: Mapping[int, RowBlock] | None = None,
 ) -> tuple[Any, list[Errors]]:
     """Return the expected output and the floors of a data set that is made in these blocks."""
-    with datasets.writing(folder, datasets.partial_of(folder)) as writer:
-        writer.inputs(inputs)
-        made = ByRows(loaded, "own", partial(reference_outputs, loaded), inputs, blocks).write(
-            writer, samples or dict(enumerate(blocks))
-        )
-        assert not isinstance(made, str)
-        writer.finish([(output.shape, output.dtype) for output in loaded.outputs], {"squares": made.squares})
+    folder.mkdir()
+    writer = datasets.Writer(folder)
+    writer.inputs(inputs)
+    made = ByRows(loaded, "own", partial(reference_outputs, loaded), inputs, blocks).write(
+        writer, samples or dict(enumerate(blocks))
+    )
+    assert not isinstance(made, str)
+    writer.finish([(output.shape, output.dtype) for output in loaded.outputs], {"squares": made.squares})
     return np.array(datasets.read_expected(folder)[0][0]), made.floors
 
 
@@ -180,9 +181,10 @@ def test_inputs_are_drawn_into_their_files_if_the_kernel_takes_them_so(tmp_path:
     (tmp_path / "workload" / "reference.py").write_text(REFERENCE + changed * turned)
     loaded, folder = load_workload(tmp_path / "workload"), tmp_path / "set"
     request = {
-        "workload": str(loaded.folder), "seed": 77, "variant": "own", "folder": str(folder), "partial": str(tmp_path / ".set"),
+        "workload": str(loaded.folder), "seed": 77, "variant": "own", "folder": str(folder),
         "floors": None, "closely": False, "split": False, "least": [1e-6, 1e-6, 1e-3],
     }  # fmt: skip
+    folder.mkdir()
     begun = []
     made = oracle._make(loaded, request, partial(reference_outputs, loaded), lambda: begun.append(True))
     assert made == {} and begun == [True]
@@ -197,10 +199,12 @@ def test_a_reference_that_is_infinite_in_one_block_refuses_the_data_set(tmp_path
     loaded = normalization(tmp_path / "workload", "float32")
     inputs = make_inputs(loaded, 3)
     inputs[0][2, 30] = 0
-    with datasets.writing(tmp_path / "set", datasets.partial_of(tmp_path / "set")) as writer:
+    with datasets.begin(tmp_path / "set") as begun:
         blocks = row_blocks(loaded, 500)
         by_rows = ByRows(loaded, "own", partial(reference_outputs, loaded), inputs, blocks)
+        writer = datasets.Writer(begun.partial)
         assert by_rows.write(writer, dict(enumerate(blocks))) == "the reference is not finite on these inputs"
+        assert begun.publish() is None
     assert list(tmp_path.iterdir()) == [tmp_path / "workload"]
 
 

@@ -25,7 +25,8 @@ CONFIG = EvaluateConfig(slots=2, build_s=2.0, memory_gib=2.0)
 
 
 @pytest_asyncio.fixture
-async def evaluator(tmp_path: Path) -> AsyncIterator[SimulatedEvaluator]:
+async def evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimulatedEvaluator]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made = SimulatedEvaluator(CONFIG, tmp_path)
     await made.start()
     yield made
@@ -156,10 +157,10 @@ async def test_a_baseline_gets_its_data_set_while_it_is_timed_and_runs_once_it_i
 ) -> None:
     early = await evaluator.evaluate(request(priority=Priority.BASELINE, run=3))
     assert early.status is Status.PASSED and {"verify", "execute", "check"} <= set(early.seconds)
-    assert len(list((tmp_path / "datasets").iterdir())) == 1
+    assert len(list((tmp_path / "acceld" / "datasets").iterdir())) == 1
     again = await evaluator.evaluate(request(baseline() + "\n", priority=Priority.BASELINE, run=3))
     assert again.reused and again.correctness == early.correctness and again.profile == early.profile
-    assert len(list((tmp_path / "datasets").iterdir())) == 1
+    assert len(list((tmp_path / "acceld" / "datasets").iterdir())) == 1
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ async def test_a_baseline_that_is_not_legal_leaves_no_data_set_behind(
 ) -> None:
     found = await evaluator.evaluate(request(baseline().replace(*change), priority=Priority.BASELINE))
     assert found.status is status and "execute" not in found.seconds
-    assert not [one for one in (tmp_path / "datasets").iterdir() if one.name.startswith(".")]
+    assert not [one for one in (tmp_path / "acceld" / "datasets").iterdir() if one.name.startswith(".")]
     assert (await evaluator.evaluate(request(priority=Priority.BASELINE))).status is Status.PASSED
 
 
@@ -189,11 +190,11 @@ async def test_a_latency_below_physics_is_suspect(evaluator: SimulatedEvaluator,
 
 async def test_a_run_draws_its_secret_after_the_first_program(evaluator: SimulatedEvaluator, tmp_path: Path) -> None:
     await evaluator.evaluate(request(gate=Gate.TIMING, run=7))
-    assert list((tmp_path / "datasets").iterdir()) == []
+    assert list((tmp_path / "acceld" / "datasets").iterdir()) == []
     await evaluator.evaluate(request(run=7))
-    (kept,) = (tmp_path / "datasets").iterdir()
+    (kept,) = (tmp_path / "acceld" / "datasets").iterdir()
     await evaluator.evaluate(request(baseline().replace("512)[None", "512 )[None"), run=7))
-    assert list((tmp_path / "datasets").iterdir()) == [kept]
+    assert list((tmp_path / "acceld" / "datasets").iterdir()) == [kept]
     first = json.loads((kept / "meta.json").read_text())["seed"]
     other = SimulatedEvaluator(CONFIG, tmp_path / "other")
     await other.start()
@@ -201,7 +202,7 @@ async def test_a_run_draws_its_secret_after_the_first_program(evaluator: Simulat
         await other.evaluate(request(run=7))
     finally:
         await other.stop(1.0)
-    (theirs,) = (tmp_path / "other" / "datasets").iterdir()
+    (theirs,) = set((tmp_path / "acceld" / "datasets").iterdir()) - {kept}
     assert json.loads((theirs / "meta.json").read_text())["seed"] != first
 
 

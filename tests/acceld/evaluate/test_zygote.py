@@ -29,6 +29,18 @@ async def test_a_child_answers_with_what_it_was_given(zygote: Zygote) -> None:
         assert reply.read(100) == b"hello"
 
 
+async def test_a_child_imports_from_the_folders_of_pythonpath(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_here.py").write_text("import os\ndef task(request, reply):\n    os.write(reply, b'imported')\n")
+    monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}{tmp_path}")
+    zygote = Zygote({"task": "only_here:task"}, level=Level.L1)
+    try:
+        outcome, reply = await zygote.run("task", b"", Jail())
+        with reply:
+            assert outcome.ended_well and reply.read(100) == b"imported"
+    finally:
+        await zygote.stop()
+
+
 async def test_many_jobs_at_once_do_not_mix(zygote: Zygote) -> None:
     texts = [f"job {number}".encode() * 1000 for number in range(6)]
     results = await asyncio.gather(*(zygote.run("echo", text, Jail()) for text in texts))
@@ -179,11 +191,11 @@ async def test_a_module_that_does_not_exist_is_an_error_of_ours() -> None:
 
 
 _DAEMON = """
-import asyncio, json, sys
+import asyncio, os, sys
 sys.path.insert(0, sys.argv[1])
 from acceld.evaluate.sandbox import process
 from acceld.evaluate.sandbox.jail import SLOT_UID, SLOTS, Jail, Level
-process._BOOT = process._BOOT.replace("import json, sys", f"import json, sys; sys.path.append({sys.argv[2]!r})")
+os.environ["PYTHONPATH"] = sys.argv[2]
 async def main():
     zygote = process.Zygote({"escape": "hostile:escape"}, level=Level[sys.argv[3]])
     await zygote.start()

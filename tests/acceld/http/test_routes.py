@@ -65,7 +65,8 @@ async def test_every_reading_route_answers_without_a_daemon(tmp_path: Path) -> N
                 "/v1/history/insight-winrate /v1/history/flaky /v1/history/models /v1/history/rules /v1/tables"
             ).split()
         }
-        assert answers["/v1/runs"]["runs"][0]["wins"] == 1
+        row = answers["/v1/runs"]["runs"][0]
+        assert (row["speedup"], row["improved"], row["tie_band"], row["wins"]) == (1.25, False, 34.0, 0)
         assert answers["/v1/candidates/c2"]["evaluation_record"]["profile"]["counters"] == {"hbm_read_bytes": 4096.0}
         assert answers["/v1/candidates/c2"]["parent_text"] == records.kernel().text
         assert answers["/v1/history/best"]["rows"][0][8] == 1.25

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
+from acceld.cli.connect import reading
 from acceld.cli.main import main
 from acceld.model import FLASHINFER_STATUS
+from acceld.report.facts import gather
 from acceld.report.imports import flashinfer
+from acceld.report.markdown import markdown
+from acceld.report.page import page
 from acceld.report.scrub import scrubbed
 from tests.store.records import state_with_runs
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a state folder with one finished run: a win of 80 us over 100, a failure, an attempt without code."""
-    return state_with_runs(tmp_path_factory.mktemp("state"))
+    """Return a state folder with one finished run: a win of 50 us over 100, a failure, an attempt without code."""
+    return state_with_runs(tmp_path_factory.mktemp("state"), best_us=50.0)
 
 
 def exported(home: Path, folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -32,7 +38,7 @@ def test_a_page_is_complete_and_states_the_result(home: Path, tmp_path: Path) ->
     place = tmp_path / "r.html"
     assert main(["report", "r1", "-o", str(place), "--home", str(home)]) == 0
     html = place.read_text()
-    assert "1.25x" in html and "Simulated: no chip ran this." in html
+    assert "2.00x" in html and "Simulated: no chip ran this." in html
     assert not re.search(r'(?:src|href)="(?!#)', html.replace("href='#", "")), "nothing is fetched"
     assert "<script" not in html and len(html) < 1_000_000
     assert html.count("<svg") >= 3 and html.count("<svg") == html.count("</svg>") == html.count("aria-label")
@@ -42,13 +48,20 @@ def test_a_page_is_complete_and_states_the_result(home: Path, tmp_path: Path) ->
 def test_markdown_for_a_pull_request(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "r1", "--md", "--home", str(home)]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("## ") and "| latency | 100 µs | 80.0 µs |" in text and "```diff" in text
+    assert text.startswith("## ") and "| latency | 100 µs | 50.0 µs |" in text and "```diff" in text
 
 
 def test_pairs_hold_slow_and_fast(home: Path, tmp_path: Path) -> None:
     (pair,) = exported(home, tmp_path / "x", "pairs")
-    assert (pair["slow_latency_us"], pair["fast_latency_us"], pair["speedup"]) == (100.0, 80.0, 1.25)
+    assert (pair["slow_latency_us"], pair["fast_latency_us"], pair["speedup"]) == (100.0, 50.0, 2.0)
     assert pair["slow"] != pair["fast"] and pair["source"] == "simulated"
+
+
+def test_a_tie_is_no_example_of_a_faster_kernel(tmp_path: Path) -> None:
+    tied = state_with_runs(tmp_path / "tied")
+    assert exported(tied, tmp_path / "pairs", "pairs") == exported(tied, tmp_path / "sft", "trl-sft") == []
+    rewards = [row["extra_info"]["reward"] for row in exported(tied, tmp_path / "verl", "verl")]
+    assert max(rewards) == 0.0
 
 
 def test_training_rows_have_the_shapes_their_trainers_read(home: Path, tmp_path: Path) -> None:
@@ -97,7 +110,7 @@ def test_an_imported_history_has_the_figures_it_was_given(
     capsys.readouterr()
     assert main(["history", "--home", str(tmp_path / "other"), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert (row["baseline_latency_us"], row["best_latency_us"], row["source"]) == (100.0, 80.0, "simulated")
+    assert (row["baseline_latency_us"], row["best_latency_us"], row["source"]) == (100.0, 50.0, "simulated")
 
 
 def test_a_definition_tried_on_two_workloads_is_two_runs(home: Path, tmp_path: Path) -> None:
@@ -142,3 +155,30 @@ def test_cases_of_nkibench_become_workloads(tmp_path: Path) -> None:
 )
 def test_secrets_and_homes_do_not_leave(text: str, clean: str) -> None:
     assert scrubbed(text) == clean
+
+
+HOSTILE = "</details><script>alert(1)</script>"
+
+
+def hostile(value: Any) -> Any:
+    """Return an answer of the history in which every text is an attack, but for the words that acceld itself chooses."""
+    own = ("chip", "source", "kind", "state", "api", "method")
+    if isinstance(value, dict):
+        return {key: entry if key in own else hostile(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [hostile(entry) for entry in value]
+    return f"```\n{value}\n```\n{HOSTILE}" if isinstance(value, str) else value
+
+
+def test_no_text_of_a_run_becomes_markup_in_a_report(home: Path) -> None:
+    with reading(str(home)) as history:
+        facts = gather(lambda path, **parameters: hostile(history.get(path, **parameters)), 1)
+    failed = replace(facts, outcome={**facts.outcome, "best_latency_us": None})
+    assert HOSTILE in facts.best["text"] and facts.outcome["wins"]  # type: ignore[index]
+    for one in (facts, failed):
+        tokens = MarkdownIt("commonmark").enable("table").parse(markdown([one]))
+        raw = [token.content for token in tokens if token.type == "html_block"]
+        assert all(text.strip() in ("<details><summary>diff</summary>", "</details>") for text in raw)
+        inline = {inner.type for token in tokens for inner in token.children or ()}
+        assert inline <= {"text", "softbreak", "strong_open", "strong_close", "code_inline"}
+        assert "<script" not in page([one], "1")

@@ -17,7 +17,9 @@ from acceld.errors import BudgetError
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import (
     PROPOSERS,
+    UNKNOWN_BASIS,
     Attempt,
+    Basis,
     Check,
     Correctness,
     Evaluation,
@@ -48,9 +50,10 @@ def kernel_text(latency_us: float, note: str = "") -> str:
 class ScriptedEvaluator:
     """Reads status and latency from the text, after a random delay; counts its evaluations."""
 
-    def __init__(self, seed: int = 0, delay_s: float = 0.0) -> None:
+    def __init__(self, seed: int = 0, delay_s: float = 0.0, model: str = "") -> None:
         self.rng = random.Random(seed)
         self.delay_s = delay_s
+        self.model = model
         self.done: Counter[str] = Counter()
 
     async def start(self) -> None: ...
@@ -65,7 +68,9 @@ class ScriptedEvaluator:
         self.done[request.key] += 1
         text = request.kernel.text
         latency = float(text.split()[1])
-        profile = Profile(Source.SIMULATED, request.chip, "nki_legacy", latency, "scripted")
+        profile = Profile(
+            Source.SIMULATED, request.chip, "nki_legacy", latency, "scripted", self.model, interval_percent=15.0
+        )
         sha = request.kernel.sha256
         if "illegal" in text:
             failure = Failure("partition_limit", "too many partitions", 3)
@@ -158,11 +163,16 @@ def search_for(store: Store) -> SearchMaker:
     """Return a function that makes a search over ``store``."""
 
     def make(
-        run: Run, evaluator: ScriptedEvaluator, proposer: ListedProposer, control: RunControl | None = None
+        run: Run,
+        evaluator: ScriptedEvaluator,
+        proposer: ListedProposer,
+        control: RunControl | None = None,
+        basis: Basis = UNKNOWN_BASIS,
     ) -> Search:
         problem = Problem("toy", "", "", (), run.spec.chip, run.spec.api)
         root = Kernel(kernel_text(100.0), "nki_legacy")
-        return Search(run, SearchParts(store, evaluator, proposer, problem, root), control)
+        parts = SearchParts(store, evaluator, proposer, problem, root, context=basis.model, basis=basis)
+        return Search(run, parts, control)
 
     return make
 

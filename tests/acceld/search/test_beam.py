@@ -15,7 +15,13 @@ def candidate(
     number: int, latency_us: float, program: str = "", *, status: Status = Status.PASSED, instructions: int = 10
 ) -> Candidate:
     profile = Profile(
-        Source.SIMULATED, "trn1", "nki_legacy", latency_us, "test", counters={"instruction_count": instructions}
+        Source.SIMULATED,
+        "trn1",
+        "nki_legacy",
+        latency_us,
+        "test",
+        interval_percent=15.0,
+        counters={"instruction_count": instructions},
     )
     passed = Correctness(Gate.SEARCH, 0.0, 1e-6, checks=(Check("own", True),))
     evaluation = Evaluation(

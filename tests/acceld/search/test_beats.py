@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from acceld.model import Candidate, Correctness, Evaluation, Gate, Kernel, Profile, Source, Status
-from acceld.search.beam import beats
+from acceld.search.beam import beats, challenger
 
 
 def _candidate(
-    latency_us: float, source: Source = Source.MEASURED, interval_percent: float = 2.0, **details: Any
+    latency_us: float, source: Source = Source.MEASURED, interval_percent: float | None = 2.0, **details: Any
 ) -> Candidate:
     profile = Profile(
         source, "host", "c", latency_us, "test", resolution_us=3.0, interval_percent=interval_percent, details=details
@@ -33,6 +33,16 @@ def _candidate(
 def test_simulated_latencies_are_compared_as_they_are(latency_us: float, better: bool) -> None:
     simulated = _candidate(latency_us, Source.SIMULATED)
     assert beats(simulated, _candidate(98.0, Source.SIMULATED)) == better
+
+
+def test_a_latency_without_an_interval_never_replaces_one_that_has_it() -> None:
+    validated, unvalidated = _candidate(100.0, Source.SIMULATED, 15.0), _candidate(10.0, Source.SIMULATED, None)
+    assert not beats(unvalidated, validated)
+    assert beats(_candidate(50.0, Source.SIMULATED, 15.0), _candidate(100.0, Source.SIMULATED, None))
+    assert beats(unvalidated, _candidate(100.0, Source.SIMULATED, None)), "among them the model's order counts"
+    second = _candidate(80.0, Source.SIMULATED, 15.0)
+    assert challenger((unvalidated, second), validated) is second
+    assert challenger((unvalidated, validated), validated) is unvalidated, "the head, if none beats the best"
 
 
 def test_a_measured_gain_within_the_band_is_none() -> None:

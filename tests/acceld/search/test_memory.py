@@ -40,6 +40,7 @@ def candidate(
     details: Mapping[str, Any] | None = None,
     gate: Gate = Gate.STRICT,
     source: Source = Source.SIMULATED,
+    interval: float | None = 15.0,
 ) -> Candidate:
     kernel = Kernel(f"kernel {number}", "nki_legacy")
     if latency_us is None:
@@ -51,7 +52,9 @@ def candidate(
             kernel.sha256,
             program_sha256=program or f"p{number}",
             correctness=Correctness(gate, 1e-7, 2e-5),
-            profile=Profile(source, "trn1", "nki_legacy", latency_us, "test", details=details or {}),
+            profile=Profile(
+                source, "trn1", "nki_legacy", latency_us, "test", interval_percent=interval, details=details or {}
+            ),
         )
     order = (0, plan or 0, number, 0)
     return Candidate(5, 1, kernel, parent, plan, order=order, evaluation=evaluation, id=number)
@@ -124,6 +127,15 @@ def test_nothing_inside_the_noise_teaches() -> None:
         )
         assert memory.rewrites([ROOT, inside], {}, FIFO) == ([], [])
         assert len(memory.rewrites([ROOT, beyond], {}, FIFO)[0]) == 1
+
+
+def test_a_latency_without_a_validated_interval_teaches_nothing() -> None:
+    unvalidated = candidate(2, 20.0, interval=None)
+    assert memory.rewrites([ROOT, unvalidated], {}, FIFO) == ([], [])
+    root = candidate(1, 100.0, parent=None, interval=None)
+    assert memory.rewrites([root, candidate(2, 20.0)], {}, FIFO) == ([], [])
+    measured = candidate(2, 20.0, source=Source.MEASURED, interval=None)
+    assert len(memory.rewrites([ROOT, measured], {}, FIFO)[0]) == 1
 
 
 def test_the_same_program_and_a_failed_child_teach_nothing() -> None:

@@ -63,7 +63,9 @@ def candidate(number: int, latency_us: float, plan: int | None = None, gate: Gat
         kernel.sha256,
         program_sha256=f"p{number}",
         correctness=Correctness(gate, 1e-7, 2e-5),
-        profile=Profile(Source.SIMULATED, "trn1", "nki_legacy", latency_us, "test", sdk="2.26", bound="DMA"),
+        profile=Profile(
+            Source.SIMULATED, "trn1", "nki_legacy", latency_us, "test", sdk="2.26", interval_percent=15.0, bound="DMA"
+        ),
     )
     parent = None if plan is None else 1
     return Candidate(1, 1, kernel, parent, plan, order=(0, plan or 0, 0, 0), evaluation=evaluation, id=number)
@@ -180,13 +182,25 @@ async def test_plans_are_credited_with_what_came_of_them(store: Store) -> None:
     older = Insight("older", "s", "slow", "fast", 1.5, InsightKind.POSITIVE)
     await store.change(write_insight, older)
     await write_tree(store)
-    children = [candidate(2, 50.0, 1), candidate(3, 120.0, 2), candidate(4, 50.0, 3)]
+    children = [candidate(2, 50.0, 1), candidate(3, 150.0, 2), candidate(4, 50.0, 3)]
     await teacher(store, Summarizer()).learn(1, [ROOT, *children], strictly)
     found = await store.read(load_insights)
     assert [(one.wins, one.losses) for one in found if one.title == "older"] == [(1, 1)]
     ratios = "SELECT plan, outcome, ratio FROM insight_uses ORDER BY plan"
     booked = await store.read(lambda connection: [tuple(row) for row in connection.execute(ratios)])
-    assert booked == [(1, "win", 2.0), (2, "loss", 100 / 120), (3, None, None)], "plan 3 was shown it and cites nothing"
+    assert booked == [(1, "win", 2.0), (2, "loss", 100 / 150), (3, None, None)], "plan 3 was shown it and cites nothing"
+
+
+async def test_a_tie_is_neither_a_win_nor_a_loss_of_an_insight(store: Store) -> None:
+    await store.change(write_insight, Insight("older", "s", "slow", "fast", 1.5, InsightKind.POSITIVE))
+    await write_tree(store)
+    children = [candidate(2, 90.0, 1), candidate(3, 120.0, 2)]
+    await teacher(store, Summarizer()).learn(1, [ROOT, *children], strictly)
+    assert {(one.wins, one.losses) for one in await store.read(load_insights)} == {(0, 0)}
+    booked = await store.read(
+        lambda c: [row[0] for row in c.execute("SELECT outcome FROM insight_uses WHERE plan < 3")]
+    )
+    assert booked == ["tie", "tie"]
 
 
 async def test_a_pair_whose_summary_was_merged_or_empty_is_not_bought_again(store: Store) -> None:

@@ -41,6 +41,27 @@ def test_a_speedup_inside_the_tie_is_no_improvement() -> None:
     assert found.speedup == 1.25 and not found.improved
 
 
+def test_a_latency_without_a_validated_interval_is_no_win() -> None:
+    def unvalidated(one: Candidate) -> Candidate:
+        assert one.evaluation is not None and one.evaluation.profile is not None
+        profile = replace(one.evaluation.profile, interval_percent=None)
+        return replace(one, evaluation=replace(one.evaluation, profile=profile))
+
+    root, fast = chain(100.0, 20.0)
+    for pair in ([unvalidated(root), fast], [root, unvalidated(fast)]):
+        found = outcome(finished(2), pair, {})
+        assert (found.speedup, found.improved, found.tie_band, found.tie_reason) == (5.0, False, None, "unvalidated")
+        assert not found.wins[0].improved
+
+
+def test_latencies_of_two_models_are_no_win() -> None:
+    root, fast = chain(100.0, 20.0)
+    assert root.evaluation is not None and root.evaluation.profile is not None
+    profile = replace(root.evaluation.profile, model="8")
+    found = outcome(finished(2), [replace(root, evaluation=replace(root.evaluation, profile=profile)), fast], {})
+    assert (found.improved, found.tie_reason) == (False, "two performance models")
+
+
 def test_counts_leave_the_baseline_out_and_hold_every_status() -> None:
     found = outcome(finished(1), chain(100.0), {})
     assert found.counts == dict.fromkeys([status.value for status in Status], 0)
@@ -69,7 +90,10 @@ def test_proposals_without_code_are_counted_by_reason_most_frequent_first() -> N
 
 def measured_chain(*steps: tuple[float, float, float]) -> list[Candidate]:
     """Return candidates measured interleaved with their parents: ratio and interval of each step."""
-    made = chain(100.0)
+    (root,) = chain(100.0)
+    assert root.evaluation is not None and root.evaluation.profile is not None
+    timed = replace(root.evaluation.profile, source=Source.MEASURED)
+    made = [replace(root, evaluation=replace(root.evaluation, profile=timed))]
     for number, (ratio, low, high) in enumerate(steps, 2):
         one = chain(*[100.0] * number)[-1]
         assert one.evaluation is not None and one.evaluation.profile is not None

@@ -21,6 +21,7 @@ from acceld.search.suites import (
     next_entry,
     read_suite,
     slice_s,
+    suite_gain,
 )
 from acceld.workloads import DeclaredWork, find_workloads
 
@@ -108,3 +109,24 @@ def test_figures_of_two_suites_are_compared_where_both_have_them() -> None:
     one = figures_of("one", rows)
     assert one["geometric_mean"]["value"] == pytest.approx(2.0) and one["rows"][1]["speedup"] is None
     assert compared(one, figures_of("two", [Row("a", 4.0, 1.0, None, None, 1.0, ())])) == [("a", 2.0, 1.0)]
+
+
+def ended(baseline_us: float, best_us: float, **other: object) -> dict[str, object]:
+    """Return the part of a run's outcome that a suite judges."""
+    known = {"source": "simulated", "chip": "trn1", "api": "nki", "method": "m", "model": "9", "tie_band": 34.0}
+    intervals = {"baseline_interval_percent": 15.0, "interval_percent": 15.0, "improved": False, "tie_reason": ""}
+    latencies = {"baseline_latency_us": baseline_us, "best_latency_us": best_us, "speedup": baseline_us / best_us}
+    return {**known, **intervals, **latencies, **other}
+
+
+def test_an_entry_is_a_win_only_beyond_the_tie_and_of_one_model() -> None:
+    first, second = ended(100.0, 89.0), ended(89.0, 70.0)
+    tied, won = suite_gain(first, first), suite_gain(first, second)
+    assert tied is not None and (tied.improved, tied.band_percent) == (False, 34.0)
+    assert won is not None and won.improved and won.ratio == 100 / 70
+    for other, why in (({"model": "10"}, "two performance models"), ({"interval_percent": None}, "unvalidated")):
+        found = suite_gain(first, second | other)
+        assert found is not None and (found.improved, found.reason) == (False, why)
+    measured = ended(100.0, 97.0, source="measured", model="", improved=True, tie_band=1.0)
+    found = suite_gain(measured, measured)
+    assert found is not None and found.improved

@@ -102,7 +102,7 @@ async def test_the_daemon_takes_over_what_is_valid_and_records_both(project: Pat
     store = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
     taken: list[Finding] = []
     settings = (await asyncio.to_thread(config.load, project)).config
-    following = asyncio.create_task(follow_settings(project, settings, store, taken.append))
+    following = asyncio.create_task(follow_settings(SettingsFiles(project, settings), store, taken.append))
     file = project / "acceld.toml"
     text = await asyncio.to_thread(file.read_text)
     reported = []

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from acceld.child import with_safe_path
+
 VENVS = Path("/opt")
 PATTERN = "aws_neuronx_venv_*"
 HOME = Path.home
@@ -28,6 +30,8 @@ INSTALL = (
 SDK_OF_NKI = {"0.2": "2.28", "0.3": "2.29", "0.4": "2.30", "0.5": "2.31", "0.6": "2.32", "0.7": "2.33"}
 """The SDK that a version of the package ``nki`` came with, from AWS's migration page."""
 _PROBE = """
+import sys
+sys.path[:] = filter(None, sys.path)
 import importlib.metadata as m, json
 def state(name, module):
     try:
@@ -97,7 +101,10 @@ def _interpreters() -> Iterator[str]:
 
 def _packages(python: str) -> Iterator[NeuronPackage]:
     try:
-        done = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, timeout=30, check=True)
+        environment = with_safe_path(os.environ)
+        done = subprocess.run(
+            [python, "-c", _PROBE], capture_output=True, text=True, timeout=30, check=True, env=environment
+        )
         found = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from acceld.errors import did_you_mean
-from acceld.nki.errors import LegalityError
+from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core.context import current, unsupported
 from acceld.nki.frontend.shims import shown_arguments
 
@@ -17,6 +19,9 @@ WITHOUT_EFFECT = frozenset("name lazy_initialization precise_schedule directives
 
 LACKING = {"softmax": ("compute_dtype",), "rms_norm": ("compute_dtype",), "scalar_tensor_tensor": ("dtype",)}
 """Documented options that the simulator lacks. Any other unknown option is the kernel's mistake."""
+
+OWN_CODE = sys.stdlib_module_names | {__name__.partition(".")[0], "numpy", "ml_dtypes"}
+"""Top-level modules that the functions of an API run in, if they call nothing of the kernel."""
 
 
 def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,13 +39,59 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
             if option in LACKING.get(call.__name__, ()):
                 unsupported(message, hint)
             raise LegalityError(message, rule="signature", line=current().line(), hint=hint)
+        return answering(*args, **kwargs)
+
+    answering = answered(module, function)
+    return call
+
+
+def answered(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` so that what it refuses names it, also arguments over which our Python would stumble."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except TypeError:
-            _bind(f"{module}.{call.__name__}", signature, args, kwargs)
+        except (LegalityError, UnsupportedCall) as failure:
+            if _word(function) not in failure.message and _is_ours(failure.__traceback__):
+                failure.message = f"{module}.{_word(function)}: {failure.message}"
             raise
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+            name = f"{module}.{_word(function)}"
+            _bind(name, signature, args, kwargs)
+            if not _is_ours(error.__traceback__):
+                raise
+            given = [*map(_shown, args), *(f"{key}={_shown(value)}" for key, value in kwargs.items())]
+            raise LegalityError(
+                f"{name} can not take ({', '.join(given)})",
+                rule="operand_type",
+                line=current().line(),
+                hint=f"its arguments: {shown_arguments(signature)}",
+            ) from error
 
     return call
+
+
+def _word(function: Callable[..., Any]) -> str:
+    return function.__name__.rpartition(".")[2]
+
+
+def _is_ours(traceback: TracebackType | None) -> bool:
+    """Return True if no function of the kernel runs between this call and the error."""
+    while traceback is not None:
+        name = str(traceback.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if name not in OWN_CODE:
+            return False
+        traceback = traceback.tb_next
+    return True
+
+
+def _shown(value: object) -> str:
+    """Return a number, a text or a name as it is, and the type of anything else."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)[:60]
+    return type(value).__name__
 
 
 def _bind(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from acceld.chips import chip_spec
 from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core import dtypes, language, memory
 from acceld.nki.frontend.core.context import MAX_TRIPS, Retrace, refuse
+from acceld.nki.frontend.core.signatures import answered
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.current import sampling
 from acceld.nki.frontend.current.declarations import (
@@ -59,6 +60,7 @@ def _unrolled(function: str) -> Callable[..., Iterator[object]]:
         return _iterations(current_trace(), loop_variable() or "i", numbers, call_site())
 
     call.__name__ = call.__qualname__ = function
+    call.__dict__["__signature__"] = inspect.signature(_bounds)
     return call
 
 
@@ -159,7 +161,7 @@ def while_statement(test: Callable[[], object]) -> Iterator[None]:
     if isinstance(held, Register):
         with _looped("while", LoopKind.WHILE, held):
             yield
-            if test() != held:
+            if test() is not held:
                 refuse("control_flow", "another register is the condition of the next iteration", "load it again")
         return
     while held:
@@ -240,7 +242,8 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
         "tile_size": language.TileSize(chip_spec(chip)),
         "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
     }
-    return {**wrappers(), **types, **own}
+    plain = {name: answered("nl", value) if inspect.isfunction(value) else value for name, value in own.items()}
+    return {**wrappers(), **types, **plain}
 
 
 def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:

@@ -185,11 +185,20 @@ def memset(dst: object, value: object, engine: object = None, name: str | None =
 def tensor_copy_predicated(
     dst: object, src: object, predicate: object, reverse_pred: bool = False, name: str | None = None
 ) -> None:
-    """dst[p] = src[p] where the predicate (not) holds."""
-    number = as_number(src)
-    tiles = {"predicate": predicate} | ({} if number is not None else {"src": src})
-    target, chosen, *source = matched(dst, "tensor_copy_predicated", **tiles)
-    value = source[0] if number is None else number
+    """dst[p] = src[p], or the number src, where the predicate (not) holds."""
+    value = as_number(src)
+    if value is None:
+        target, source, chosen = matched(dst, "tensor_copy_predicated", src=src, predicate=predicate)
+        emit("copy_predicated", Engine.VECTOR, [target], [source, chosen], reverse=bool(reverse_pred))
+        return
+    target, chosen = matched(dst, "tensor_copy_predicated", predicate=predicate)
+    if isinstance(value, float) is (target.dtype_name in INTEGER_DTYPES):
+        kind = "an integer" if isinstance(value, float) else "a float"
+        refuse(
+            "dtype",
+            f"the number {value!r} as 'src' of 'tensor_copy_predicated' to {target.dtype_name}: it must be {kind}",
+            "a number has the kind of dst: integers for integer types, floats for the others",
+        )
     emit("copy_predicated", Engine.VECTOR, [target], [value, chosen], reverse=bool(reverse_pred))
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Self, cast
+from typing import Any, NoReturn, Self, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import dtypes, elementwise, methods
@@ -21,7 +21,20 @@ GROUP = 16
 """Partitions that share the offsets of ``.indirect()``: those of one GpSimd core."""
 
 
-@dataclass(frozen=True, slots=True)
+def _without(symbol: str) -> Callable[..., Any]:
+    """Return an operator that registers do not have."""
+
+    def operator_of(self: object, *other: object) -> NoReturn:
+        refuse(
+            "control_flow",
+            f"'{symbol}' of a register, whose value is not known while tracing",
+            "registers have + - * and -; to branch at run time, compute the count of an nl.fori_loop",
+        )
+
+    return operator_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Register:
     """A scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer that is known only at run time."""
 
@@ -40,6 +53,12 @@ class Register:
     def combined(self, op: str, other: object) -> Register:
         """Return a new register that holds this one ``op`` a number or another register."""
         trace = current()
+        if not isinstance(other, Register) and not hasattr(other, "__index__"):
+            refuse(
+                "operand_type",
+                f"'{op}' of a register and {type(other).__name__}",
+                "the other operand is an integer or a register",
+            )
         made = Register(trace.builder.register())
         attrs: dict[str, Any] = {"register": made.number, "source": self.number, "op": op}
         if isinstance(other, Register):
@@ -66,6 +85,25 @@ class Register:
 
     def __rsub__(self, other: object) -> Register:
         return self.combined("multiply", -1).combined("add", other)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(_without("==")(self))
+
+    def __ne__(self, other: object) -> bool:
+        return bool(_without("!=")(self))
+
+    __hash__ = object.__hash__
+    __lt__, __le__, __gt__, __ge__ = _without("<"), _without("<="), _without(">"), _without(">=")
+    __truediv__ = __rtruediv__ = _without("/")
+    __floordiv__ = __rfloordiv__ = _without("//")
+    __mod__ = __rmod__ = _without("%")
+    __pow__ = __rpow__ = _without("**")
+    __and__ = __rand__ = _without("&")
+    __or__ = __ror__ = _without("|")
+    __xor__ = __rxor__ = _without("^")
+    __lshift__ = __rlshift__ = _without("<<")
+    __rshift__ = __rrshift__ = _without(">>")
+    __invert__, __abs__ = _without("~"), _without("abs")
 
 
 class NkiTensor(methods.Tensor):

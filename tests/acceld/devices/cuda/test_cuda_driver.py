@@ -13,7 +13,7 @@ import pytest
 from acceld.devices.cuda.blank_torch import BlankTorch, Tensor, tensor_of
 from acceld.devices.cuda.driver import CudaDriver
 from acceld.devices.cuda.gpus import GPUS, gpu_called
-from acceld.devices.cuda.machine import FIELDS, installed
+from acceld.devices.cuda.machine import FIELDS, installed, library_path, minor_numbers
 from acceld.devices.cuda.policy import refused_triton
 from acceld.errors import DeviceError
 from acceld.evaluate.hosted.driver import BuildRefused, Lease
@@ -30,6 +30,8 @@ ROW = (
 
 def reported(text: str) -> Callable[[list[str]], str]:
     def ask(arguments: list[str]) -> str:
+        if arguments == ["-q"]:
+            return "GPU 00000000:04:00.0\n    GPU UUID : GPU-5f2c\n    Minor Number : 3\n"
         assert arguments == [f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
         return text
 
@@ -46,6 +48,92 @@ def test_fields_the_tool_does_not_know_are_unknown_not_zero() -> None:
     text = "0, GPU-1, NVIDIA L4, 8.9, 550.54, 23034, [N/A], 2040, [N/A], [N/A], [N/A], [N/A]"
     (gpu,) = installed(reported(text))
     assert gpu.sm_mhz is None and gpu.clocks == "SM ? of 2040 MHz, memory ? MHz"
+
+
+@pytest.mark.parametrize(
+    "unknown", [("mig.mode.current",), ("compute_cap", "uuid"), ("clocks_throttle_reasons.active",)]
+)
+def test_a_field_that_the_tool_refuses_is_left_out(unknown: tuple[str, ...]) -> None:
+    values = dict(zip(FIELDS, [one.strip() for one in ROW.split(",")], strict=True))
+    values["clocks_event_reasons.active"] = "0x0000000000000008"
+
+    def ask(arguments: list[str]) -> str:
+        asked = arguments[0].partition("=")[2].split(",")
+        if refused := [one for one in asked if one in unknown]:
+            raise DeviceError(f'nvidia-smi failed: Field "{refused[0]}" is not a valid field to query.')
+        return ", ".join(values[one] for one in asked)
+
+    (gpu,) = installed(ask)
+    assert gpu.name == "NVIDIA H100 80GB HBM3" and gpu.sm_mhz == 1755
+    assert gpu.throttled == (
+        "0x0000000000000008" if "clocks_throttle_reasons.active" in unknown else "0x0000000000000004"
+    )
+    driver = CudaDriver(lambda arguments: ask(arguments) if arguments != ["-q"] else "")
+    assert driver.settings("triton")["capability"] == 90, "known by the GPU's name"
+
+
+def test_an_essential_field_and_other_failures_are_not_forgiven() -> None:
+    def ask(arguments: list[str]) -> str:
+        raise DeviceError('nvidia-smi failed: Field "name" is not a valid field to query.')
+
+    with pytest.raises(DeviceError, match="not a valid field"):
+        installed(ask)
+
+
+def test_an_unknown_gpu_without_a_capability_is_named() -> None:
+    row = ROW.replace("NVIDIA H100 80GB HBM3", "NVIDIA X1").replace("9.0", "[N/A]")
+    with pytest.raises(DeviceError, match="compute capability of NVIDIA X1 is unknown") as caught:
+        CudaDriver(reported(row)).check()
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("source", ["proc", "tool"])
+def test_device_files_are_named_by_minor_numbers_and_not_by_indices(source: str, tmp_path: Path) -> None:
+    if source == "proc":
+        for folder, uuid, minor in (("0000:04:00.0", "GPU-5f2c", 3), ("0000:05:00.0", "GPU-6", 0)):
+            (tmp_path / folder).mkdir()
+            text = f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n"
+            (tmp_path / folder / "information").write_text(text)
+        assert minor_numbers(reported(ROW), tmp_path) == {"GPU-5f2c": 3, "GPU-6": 0}
+    else:
+        assert minor_numbers(reported(ROW), tmp_path / "nothing") == {"GPU-5f2c": 3}
+
+
+def test_a_worker_gets_the_device_file_of_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acceld.devices.cuda.driver.os.path.exists", lambda _: True)
+    driver = CudaDriver(reported(ROW))
+    driver.__dict__["minors"] = {"GPU-5f2c": 3}
+    assert driver.running("triton", "/plan", driver.leases()[0]).device_paths[0] == "/dev/nvidia3"
+    driver.__dict__["minors"] = {}
+    assert driver.running("triton", "/plan", driver.leases()[0]).device_paths[0] == "/dev/nvidia0"
+
+
+def test_the_drivers_library_is_found_where_the_parent_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path / 'missing'}:{tmp_path}")
+    (tmp_path / "libcuda.so.1").touch()
+    driver = CudaDriver(reported(ROW))
+    assert driver.settings("triton")["library"] == str(tmp_path / "libcuda.so.1")
+    assert driver.referring().libraries == (str(tmp_path / "libcuda.so.1"),)
+    assert library_path([str(tmp_path / "missing")]) == "libcuda.so.1"
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("3.3.1", "Triton 3.3.1 is too old"),
+        ("missing", "is too old"),
+        ("3.4.0", "PyTorch is not"),
+        ("3.10.0", "PyTorch is not"),
+    ],
+)
+def test_old_triton_and_missing_torch_are_refused_before_a_run(
+    version: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acceld.devices.cuda.driver.importlib.util.find_spec", lambda name: name == "triton" or None)
+    monkeypatch.setattr("acceld.devices.cuda.driver.importlib.metadata.version", lambda _: version)
+    with pytest.raises(DeviceError, match=message) as caught:
+        CudaDriver(reported(ROW)).check("triton")
+    assert "acceld[cuda]" in caught.value.hint
 
 
 def test_a_leases_condition_is_that_of_its_own_gpu() -> None:
@@ -188,6 +276,28 @@ def test_allocations_are_written_down_in_order() -> None:
 def test_what_computes_or_needs_data_is_refused_with_the_reason(use: Callable[[BlankTorch, Tensor], object]) -> None:
     with pytest.raises(BuildRefused, match="not available to host code"):
         use(*torch_with_inputs())
+
+
+SOCKETS = """
+import socket, sys
+from acceld.evaluate.sandbox import linux, seccomp
+import os
+linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+seccomp.restrict(seccomp.Filter(os.getpid(), execute=True, devices=True))
+made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+made.bind(chr(0) + f"acceld-test-{os.getpid()}")
+made.listen(1)
+try:
+    socket.socket(socket.AF_INET)
+except PermissionError:
+    print("unix alone")
+"""
+
+
+def test_who_may_drive_devices_may_listen_on_a_unix_socket_and_no_other() -> None:
+    done = subprocess.run([sys.executable, "-c", SOCKETS], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "unix alone", done.stderr
 
 
 CONFINED = """

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from acceld.devices.cuda.driver import CudaDriver
 from acceld.devices.cuda.libcuda import Driver, DriverError
 from acceld.devices.cuda.plan import Buffer, Code, Launch, Plan, PlanRefused, Pointer, Scalar, decode, encode
 from acceld.devices.cuda.runner import REPEATS, prepare
+from acceld.errors import DeviceError
 from acceld.evaluate.hosted.driver import BuildRefused
 
 SOURCE = Path(__file__).parents[3] / "standin_cuda" / "cuda.c"
@@ -196,6 +198,20 @@ def test_device_code_the_driver_refuses_is_a_kernel_that_can_not_be_built(
 ) -> None:
     with pytest.raises(BuildRefused, match="cuModuleLoadData: CUDA_ERROR_STANDIN"):
         prepared(library, tmp_path, plan(kernels=(Code("scale", b"broken", 0, 4),)))
+
+
+def test_the_driver_starts_once_before_any_worker_or_says_why(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = CudaDriver(lambda _: "0, GPU-1, NVIDIA H100, 9.0, 580, 81559, 1, 1, 1, 0x0, Enabled, Disabled")
+    driver.__dict__["library"] = library
+    driver.learn(tmp_path)
+    monkeypatch.setenv("STANDIN_CUDA_NO_DEVICE", "1")
+    with pytest.raises(DeviceError, match=r"does not start: cuInit: CUDA_ERROR_NO_DEVICE \(100\)"):
+        driver.learn(tmp_path)
+    driver.__dict__["library"] = "libcuda-nowhere.so"
+    with pytest.raises(DeviceError, match=r"does not start: .*libcuda-nowhere\.so"):
+        driver.learn(tmp_path)
 
 
 def test_no_device_and_no_library_are_named(library: str, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import SIMULATED_TIE_PERCENT, Kernel, Profile, Source
 
 
-def _profile(latency_us: float | None) -> Profile:
-    return Profile(Source.SIMULATED, "trn1", "nki_legacy", latency_us, "model")
+def _profile(latency_us: float | None, interval: float | None = 15.0) -> Profile:
+    return Profile(Source.SIMULATED, "trn1", "nki_legacy", latency_us, "model", interval_percent=interval)
 
 
 def _chosen(screen: Screen, count: int, latency_us: float = 140.0) -> list[Choice | None]:
@@ -26,8 +26,9 @@ def test_only_what_is_slower_beyond_the_band_is_dropped_and_a_tenth_of_it_measur
     request = EvaluationRequest(Kernel("#", "nki_legacy"), "silu", "trn1")
     assert screen.choose(request, _profile(140.0), _profile(None)) is None
     assert screen.choose(request, _profile(None), _profile(100.0)) is None
+    assert screen.choose(request, _profile(140.0, None), _profile(100.0)) is None, "it is not validated"
     choices = _chosen(screen, 300)
-    assert all(one is not None and one.ratio == 1.4 for one in choices)
+    assert all(one is not None and one.ratio == pytest.approx(1.4) for one in choices)
     measured = sum(one.measured for one in choices if one)
     assert 15 <= measured <= 45
     assert screen.dropped == 300 - measured

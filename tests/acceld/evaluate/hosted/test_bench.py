@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -15,10 +15,11 @@ import pytest_asyncio
 from acceld.devices.cpu.driver import CpuDriver
 from acceld.errors import WorkloadError
 from acceld.evaluate.case import Failed
-from acceld.evaluate.hosted.arena import lay_out
+from acceld.evaluate.hosted.arena import Layout, Slot, lay_out
 from acceld.evaluate.hosted.bench import Artefact, Bench, Draw, Kept, Session, Terms, _counters, _timed
 from acceld.evaluate.hosted.driver import job_of
 from acceld.evaluate.hosted.referee import FINISHED
+from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.evaluate.sandbox.process import Outcome, SandboxError
 from acceld.evaluate.sandbox.reply import Reply
@@ -33,6 +34,27 @@ RIGHT = (WORKLOAD / "kernel.c").read_text()
 WRONG = RIGHT.replace("float sum = 0.0f", "float sum = 1.0f")
 CRASH = RIGHT.replace("out[i * 192 + j] = sum;", "*(volatile int *)0 = 1;")
 ENDLESS = RIGHT.replace("{\n    for", "{\n    for (volatile int go = 1; go;) { }\n    for", 1)
+
+
+class ClaimingDriver(CpuDriver):
+    """A driver whose kernels are timed by a clock of their own, so that the host's cores are free."""
+
+    clock = "claimed"
+
+
+def dealt(driver: CpuDriver, draws: Sequence[Draw], cores: int, call_bytes: int = 1) -> list[list[int]]:
+    bench = Bench(driver, Level.L1, "", build_s=1.0, memory_bytes=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("acceld.evaluate.hosted.bench.CORES", cores)
+        return bench._dealt(Layout((Slot("x", 0, (call_bytes,), "uint8"),), (), 0), draws)
+
+
+def test_calls_are_dealt_to_the_cores_and_a_repeated_one_stays_with_its_first() -> None:
+    draws = (*DRAWS, Draw("own", 9))
+    assert dealt(ClaimingDriver(), draws, 3) == [[0, 2, 4], [1], [3]]
+    assert dealt(ClaimingDriver(), draws, 1) == [[0, 1, 2, 3, 4]] == dealt(CpuDriver(), draws, 8)
+    assert dealt(ClaimingDriver(), draws, 64) == [[0, 2], [1], [3], [4]]
+    assert len(dealt(ClaimingDriver(), draws, 64, 2 << 30)) == 2, "large inputs do not fill the memory"
 
 
 class TestRecords:

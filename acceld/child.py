@@ -1,0 +1,59 @@
+"""Say how a child process of this interpreter is started, so that it imports acceld and nothing from the user's folders.
+
+Python puts the current folder, or the script's, first on ``sys.path``. There a file ``queue.py`` of a cloned repository
+would run with the daemon's keys. Every child that runs Python is described by :func:`child`; a test refuses any other way.
+
+This file is also the script that a child runs: it finds acceld beside itself, then runs the module it is told.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PATH = "PYTHONPATH"
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """The command of a child, and its whole environment."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+def child(*words: str, environment: Mapping[str, str] | None = None) -> Child:
+    """Return the start of a child: a module of acceld and its arguments, or options of the interpreter such as ``-c``.
+
+    The child imports acceld from where this process has it, else from PYTHONPATH and from its own interpreter, never from
+    the current folder. ``environment`` is its whole environment (default: that of this process) but for PYTHONPATH, which
+    is this process's without relative entries: they name the current folder or one below it.
+    """
+    script = () if words[0].startswith("-") else (os.path.abspath(__file__),)
+    return Child(
+        (sys.executable, "-P", *script, *words), with_safe_path(os.environ if environment is None else environment)
+    )
+
+
+def with_safe_path(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment with this process's PYTHONPATH, if there is any, without its relative entries."""
+    kept = [entry for entry in os.environ.get(PATH, "").split(os.pathsep) if os.path.isabs(entry)]
+    found = {name: value for name, value in environment.items() if name != PATH}
+    return {**found, PATH: os.pathsep.join(kept)} if kept else found
+
+
+def _run() -> None:
+    """Run the module that the first argument names. Its acceld is the one this file belongs to."""
+    import runpy
+
+    root, library = os.path.dirname(os.path.dirname(os.path.abspath(__file__))), os.path.dirname(os.__file__)
+    place = 1 + max(at for at, entry in enumerate(sys.path) if entry in (library, os.path.join(library, "lib-dynload")))
+    sys.path.insert(place, root)  # after the standard library, before packages: another acceld may be installed
+    name = sys.argv.pop(1)
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _run()

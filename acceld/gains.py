@@ -1,0 +1,159 @@
+"""Decide if a kernel is faster than another: the one rule for everything that is called, counted, coloured, taught or
+applied as a win. Pure.
+
+A predicted speed-up is a win beyond :data:`acceld.model.SIMULATED_TIE_PERCENT`, if both latencies have a validated
+interval and come from the same performance model. A measured one is a win if the two kernels were timed interleaved and
+the candidate won, or if each step from the one kernel to the other was; otherwise only beyond the band that both
+measurements state. Everything else is a tie, or a loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acceld.model import Candidate, Profile, Source, Status
+
+UNVALIDATED = "unvalidated"
+"""Reason of a tie: a latency has no validated interval."""
+TWO_MODELS = "two performance models"
+"""Reason of a tie: the latencies come from different versions or calibrations of the performance model."""
+TWO_SOURCES = "one simulated, one measured"
+"""Reason of a tie: a simulated latency is not compared with a measured one."""
+APART = "not timed interleaved"
+"""Reason of a tie: the latencies were measured at different times, and state no band."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairedSpeedup:
+    """Speed-up by measurements interleaved on one device, with a 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+    steps: int
+    """1 if the two kernels were timed together; otherwise the number of steps, each timed against its parent, whose
+    ratios are multiplied.
+    """
+    faster: bool | None = None
+    """True for a win, False for a loss, None for a tie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Speed-up of one kernel over another, and what it is worth."""
+
+    ratio: float
+    faster: bool | None
+    """True for a win, False for a loss beyond the same band, None for a tie."""
+    band_percent: float | None
+    """Half width, in percent, inside which the speed-up is a tie; None if no band is known, so that it is a tie."""
+    reason: str = ""
+    """Reason why no band is known; empty if there is one."""
+
+    @property
+    def improved(self) -> bool:
+        """True for a win."""
+        return self.faster is True
+
+
+def gain(
+    before: Profile | None,
+    after: Profile | None,
+    paired: PairedSpeedup | None = None,
+    *,
+    band_percent: float | None = None,
+) -> Gain | None:
+    """Return what the speed-up of ``after`` over ``before`` is worth; None if one has no latency.
+
+    ``paired`` is their comparison by interleaved measurements, if there was one. ``band_percent`` is that of two
+    measurements whose profiles state none.
+    """
+    if before is None or after is None or not before.latency_us or not after.latency_us:
+        return None
+    ratio = before.latency_us / after.latency_us
+    if before.source is not after.source:
+        return Gain(ratio, None, None, TWO_SOURCES)
+    if after.source is Source.MEASURED:
+        return _measured(ratio, before, after, paired, band_percent)
+    if before.model != after.model:
+        return Gain(ratio, None, None, TWO_MODELS)
+    if not (validated(before) and validated(after)):
+        return Gain(ratio, None, None, UNVALIDATED)
+    return _within(ratio, after.tie_percent or 0.0)
+
+
+def gain_of(child: Candidate, parent: Candidate) -> Gain | None:
+    """Return the gain of a candidate over its parent; None if one has no latency, or the candidate has not passed."""
+    before, after = parent.evaluation, child.evaluation
+    if before is None or after is None or after.status is not Status.PASSED:
+        return None
+    line = ((child.kernel.sha256, after.profile), (parent.kernel.sha256, before.profile))
+    return gain(before.profile, after.profile, paired_speedup(line))
+
+
+def validated(profile: Profile | None) -> bool:
+    """Return True if a latency may be part of a win. A measured one may; a predicted one needs a validated interval."""
+    return profile is not None and (profile.source is Source.MEASURED or profile.interval_percent is not None)
+
+
+def _measured(
+    ratio: float, before: Profile, after: Profile, paired: PairedSpeedup | None, band_percent: float | None
+) -> Gain:
+    stated = after.tie_percent
+    if paired is not None:
+        if paired.steps == 1:
+            return Gain(ratio, paired.faster, stated)
+        beyond = ratio > 1 + (stated or 0.0) / 100 or paired.faster is not True
+        return Gain(ratio, paired.faster if beyond else None, stated)
+    if band_percent is None and stated is not None and before.tie_percent is not None:
+        band_percent = max(stated, before.tie_percent)
+    if band_percent is None:
+        return Gain(ratio, None, None, APART)
+    return _within(ratio, band_percent)
+
+
+def _within(ratio: float, band_percent: float) -> Gain:
+    beyond = 1 + band_percent / 100
+    return Gain(ratio, True if ratio > beyond else False if 1 / ratio > beyond else None, band_percent)
+
+
+def interleaved(pair: Mapping[str, Any]) -> bool | None:
+    """Return True for a win, False for a loss and None for a tie of two kernels measured interleaved, from an entry of
+    ``paired``.
+    """
+    if pair["win"]:
+        return True
+    slower = pair["interval"][1] < 1 and pair["ratio"] * (1 + pair["band_percent"] / 100) < 1
+    return False if slower else None
+
+
+def paired_speedup(line: Sequence[tuple[str, Profile | None]]) -> PairedSpeedup | None:
+    """Return the speed-up of the first kernel of ``line`` over the last, by interleaved measurements; None if they were
+    not measured so.
+
+    ``line`` holds hash and profile of a kernel and its ancestors. The result is the ratio against the last one itself,
+    if measured. Otherwise it is the product of the steps; their relative half widths add in squares, because they were
+    measured independently.
+    """
+    logs: list[tuple[float, float, float]] = []
+    for place, (_, profile) in enumerate(line[:-1]):
+        if profile is None or profile.source is not Source.MEASURED:
+            return None
+        found = {one["against"]: one for one in profile.details.get("paired", ())}
+        own = found.get(line[-1][0]) if not place else None
+        if own is not None:
+            return PairedSpeedup(own["ratio"], own["interval"][0], own["interval"][1], 1, interleaved(own))
+        step = found.get(line[place + 1][0])
+        if step is None or min(step["ratio"], *step["interval"]) <= 0:
+            return None
+        low, high = step["interval"]
+        logs.append((math.log(step["ratio"]), math.log(step["ratio"] / low), math.log(high / step["ratio"])))
+    if not logs:
+        return None
+    ratio = math.exp(sum(middle for middle, _, _ in logs))
+    below, above = (math.exp(math.sqrt(sum(one[side] ** 2 for one in logs))) for side in (1, 2))
+    low, high = ratio / below, ratio * above
+    return PairedSpeedup(ratio, low, high, len(logs), True if low > 1 else False if high < 1 else None)

@@ -1,0 +1,46 @@
+"""Identify the performance model: two predictions with different identities are never compared."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from acceld import chips
+from acceld.nki.timing.calibration import Calibration
+from acceld.nki.timing.parameters import PARAMS_VERSION
+
+_SIMULATOR = Path(__file__).parents[1]
+_ASIDE = ("port",)
+"""Folders of the simulator whose code predicts nothing."""
+
+
+@cache
+def model_version() -> str:
+    """Return the version of the performance model, such as ``9.3f2a91c0``.
+
+    The number is that of the parameters. The digest is over the source of the simulator and the constants of the chips,
+    so that no change of a prediction keeps the version.
+    """
+    return f"{PARAMS_VERSION}.{digest(sources())}"
+
+
+def sources() -> list[Path]:
+    """Return the files that predictions depend on, in order. Compiled code only repeats some of them."""
+    kept = [path for path in _SIMULATOR.rglob("*.py") if path.relative_to(_SIMULATOR).parts[0] not in _ASIDE]
+    return [*sorted(kept), Path(chips.__file__)]
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """Return eight hex digits over the names and contents of files, with any line ends."""
+    found = hashlib.sha256()
+    for path in paths:
+        text = path.read_bytes().replace(b"\r\n", b"\n")
+        found.update(f"{path.parent.name}/{path.name}\0{len(text)}\0".encode() + text)
+    return found.hexdigest()[:8]
+
+
+def model_of(calibration: Calibration | None) -> str:
+    """Return the identity of the model that predicts with a calibration, or without one."""
+    return model_version() if calibration is None else f"{model_version()}.c{calibration.digest}"

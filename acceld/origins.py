@@ -1,0 +1,82 @@
+"""Know which state folders this user made or trusts. The proof lies outside of them.
+
+A cloned repository may hold an ``.acceld`` whose runs would go on and whose kernels would be executed. So each folder has a
+secret in its file ``origin``, and the user's state folder (``XDG_STATE_HOME``) has the secret's hash under the folder's
+path. A folder from elsewhere, a copy and a moved one have no such pair until the user trusts them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from acceld.errors import UsageError
+from acceld.private_files import private_folder, read_private, user_folder, write_private
+
+MARK = "origin"
+
+
+def records() -> Path:
+    """Return the folder of the records: one file for each state folder."""
+    return user_folder("XDG_STATE_HOME", ".local/state") / "histories"
+
+
+def is_ours(folder: Path) -> bool:
+    """Return True if this user made or trusted the state folder, at this place."""
+    secret, recorded = read_private(folder / MARK).strip(), _read(_record_of(folder)).get("sha256")
+    return bool(secret) and isinstance(recorded, str) and hmac.compare_digest(_digest(secret), recorded)
+
+
+def adopt(folder: Path) -> None:
+    """Make a state folder the user's: write a new secret into it, and the secret's hash outside. UsageError if the disk
+    refuses.
+    """
+    secret, record = secrets.token_hex(32), _record_of(folder)
+    with contextlib.suppress(OSError):  # the next line refuses
+        record.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not private_folder(record.parent):
+        raise UsageError(
+            f"{record.parent} can not be made, or is not yours alone", hint="XDG_STATE_HOME=DIR names another place."
+        )
+    write_private(record, json.dumps({"folder": os.path.realpath(folder), "sha256": _digest(secret)}) + "\n")
+    write_private(folder / MARK, secret + "\n")
+
+
+def disown(folder: Path) -> bool:
+    """Take the trust in a state folder back. Return True if there was any."""
+    known = is_ours(folder)
+    _record_of(folder).unlink(missing_ok=True)
+    return known
+
+
+def trusted_histories() -> list[Path]:
+    """Return the state folders that exist and are the user's."""
+    return sorted(folder for folder in _recorded() if is_ours(folder))
+
+
+def _recorded() -> Iterator[Path]:
+    for record in records().iterdir() if records().is_dir() else ():
+        if isinstance(folder := _read(record).get("folder"), str):
+            yield Path(folder)
+
+
+def _record_of(folder: Path) -> Path:
+    return records() / f"{_digest(os.path.realpath(folder))[:32]}.json"
+
+
+def _read(record: Path) -> dict[str, object]:
+    try:
+        value = json.loads(read_private(record))
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()

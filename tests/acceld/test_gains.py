@@ -1,0 +1,80 @@
+"""One rule for a win: beyond the band, validated on both sides, by one model, or won interleaved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from acceld.gains import APART, TWO_MODELS, TWO_SOURCES, UNVALIDATED, gain, interleaved, paired_speedup
+from acceld.model import Profile, Source
+
+SIMULATED = Profile(Source.SIMULATED, "trn1", "nki", 100.0, "test", model="9", interval_percent=15.0)
+MEASURED = Profile(Source.MEASURED, "trn1", "nki", 100.0, "test", details={"tie_percent": 2.0})
+
+
+def turn(against: str, ratio: float, low: float, high: float, win: bool) -> dict[str, Any]:
+    return {"against": against, "ratio": ratio, "interval": [low, high], "band_percent": 5.0, "win": win}
+
+
+def timed(profile: Profile, latency_us: float, *turns: dict[str, Any]) -> Profile:
+    details = {**profile.details, "paired": list(turns)} if turns else profile.details
+    return replace(profile, latency_us=latency_us, details=details)
+
+
+@pytest.mark.parametrize(("base", "band"), [(SIMULATED, 34.0), (MEASURED, 2.0)])
+def test_inside_the_band_nothing_is_a_win_or_a_loss(base: Profile, band: float) -> None:
+    for ratio, faster in ((1 + (band + 1) / 100, True), (1 + (band - 1) / 100, None)):
+        found, lost = gain(base, timed(base, 100 / ratio)), gain(timed(base, 100 / ratio), base)
+        assert found is not None and (found.faster, found.band_percent) == (faster, band)
+        assert found.improved is (faster is True)
+        assert lost is not None and lost.faster is (False if faster else None) and not lost.improved
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (replace(SIMULATED, interval_percent=None), SIMULATED, UNVALIDATED),
+        (SIMULATED, replace(SIMULATED, interval_percent=None), UNVALIDATED),
+        (replace(SIMULATED, model="8"), SIMULATED, TWO_MODELS),
+        (replace(SIMULATED, model="9.c1"), SIMULATED, TWO_MODELS),
+        (SIMULATED, MEASURED, TWO_SOURCES),
+        (replace(MEASURED, details={}), MEASURED, APART),
+    ],
+)
+def test_what_does_not_compare_is_a_tie_and_says_why(before: Profile, after: Profile, reason: str) -> None:
+    found = gain(before, timed(after, 10.0))
+    assert found is not None and (found.ratio, found.faster, found.band_percent, found.reason) == (
+        10.0, None, None, reason
+    )  # fmt: skip
+
+
+def test_without_a_latency_there_is_no_gain() -> None:
+    assert gain(None, SIMULATED) is gain(SIMULATED, replace(SIMULATED, latency_us=None)) is None
+
+
+@pytest.mark.parametrize("win", [True, False])
+def test_two_kernels_timed_together_are_decided_by_that(win: bool) -> None:
+    after = timed(MEASURED, 99.0, turn("root", 1.5, 1.4, 1.6, win))
+    found = gain(MEASURED, after, paired_speedup([("child", after), ("root", MEASURED)]))
+    assert found is not None and found.improved is win
+
+
+def test_steps_timed_one_after_another_win_if_their_product_does() -> None:
+    middle = timed(MEASURED, 80.0, turn("root", 1.25, 1.2, 1.3, True))
+    for low, improved in ((1.2, True), (0.7, False)):
+        last = timed(MEASURED, 60.0, turn("middle", 1.3, low, 1.4, low > 1))
+        paired = paired_speedup([("last", last), ("middle", middle), ("root", MEASURED)])
+        assert paired is not None and paired.steps == 2
+        found = gain(MEASURED, last, paired)
+        assert found is not None and found.improved is improved
+
+
+def test_of_interleaved_measurements_what_is_neither_won_nor_lost_is_a_tie() -> None:
+    pair = turn("", 1.2, 1.1, 1.3, True)
+    assert interleaved(pair) is True
+    assert interleaved(pair | {"win": False}) is None, "too few sessions, or inside the band"
+    lost = turn("", 0.7, 0.6, 0.8, False)
+    assert interleaved(lost) is False
+    assert interleaved(lost | {"interval": [0.6, 1.1]}) is None
