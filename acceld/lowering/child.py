@@ -14,6 +14,7 @@ from typing import Any
 
 from acceld.lowering.graph import NotLowered
 from acceld.lowering.kernels import lowered, work
+from acceld.lowering.loops import vectorized
 from acceld.lowering.numpy_reference import traced
 from acceld.lowering.spelling import SPELLINGS, printed
 
@@ -33,11 +34,14 @@ def answer(path: Path, arguments: Sequence[dict[str, Any]], output_shapes: Seque
     ]
     shapes = {a["name"]: tuple(a["kernel_shape"]) for a in arguments if a.get("kernel_shape")}
     found: dict[str, Any] = {"kernels": {}, "refused": {}}
+    try:
+        graph = vectorized(traced(module.forward, path, given))
+    except NotLowered as error:
+        return found | {"refused": dict.fromkeys(SPELLINGS, str(error))}
+    products, others, moved = work(graph)
+    found["work"] = {"matmul_flops": products, "vector_flops": others, "hbm_bytes": moved}
     for api in SPELLINGS:
         try:
-            graph = traced(module.forward, path, given)
-            products, others, moved = work(graph)
-            found["work"] = {"matmul_flops": products, "vector_flops": others, "hbm_bytes": moved}
             kernel = lowered(
                 graph,
                 api,
