@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from acceld.lowering.graph import Node, NotLowered, View
-
-if TYPE_CHECKING:
-    from acceld.lowering.nests import Nest
 
 ALU = {
     "add": "add",
@@ -70,10 +67,34 @@ class _Read:
         return self.node.args[self.place]
 
 
+class Surroundings(Protocol):
+    """A region, as far as the choice of instructions asks."""
+
+    nodes: list[Node]
+    kept: set[int]
+    attached: dict[int, tuple[int, int]]
+
+    def column_width(self, node: Node) -> int:
+        """Return the number of columns of a node."""
+        ...
+
+    def read_from_hbm(self, node: Node, place: int) -> bool:
+        """Return True if an operand comes from HBM."""
+        ...
+
+    def scalar_in_hbm(self, node: Node, place: int) -> bool:
+        """Return True if an operand from HBM is one number a row."""
+        ...
+
+    def stores_of(self, node: Node) -> list[int]:
+        """Return the numbers of the accesses that write a node's result to HBM."""
+        ...
+
+
 class Selection:
     """The choice for one region."""
 
-    def __init__(self, nest: Nest) -> None:
+    def __init__(self, nest: Surroundings) -> None:
         self.nest = nest
         self.readers: dict[int, list[Node]] = {}
         for node in nest.nodes:
@@ -108,9 +129,8 @@ class Selection:
         view = read.arg
         if not isinstance(view, View) or self.nest.column_width(read.node) == 1:
             return False
-        n = self.nest.by_key.get((id(read.node), read.place, "value"))
-        if n is not None:
-            return self.nest.reach[n].scalar
+        if self.nest.read_from_hbm(read.node, read.place):
+            return self.nest.scalar_in_hbm(read.node, read.place)
         return self.nest.column_width(view.node) == 1
 
     def _absorbable(self, read: _Read) -> Node | None:
@@ -119,7 +139,7 @@ class Selection:
         if not isinstance(view, View) or id(view.node) not in self.group:
             return None
         source = view.node
-        outside = (id(read.node), read.place, "value") in self.nest.by_key
+        outside = self.nest.read_from_hbm(read.node, read.place)
         needed = outside or id(source) in self.nest.kept or self.nest.stores_of(source) or id(source) in self.sums
         alone = len(self.readers.get(id(source), ())) == 1 and source.dtype == "float32"
         return source if alone and not needed else None

@@ -89,7 +89,7 @@ class Builder:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Where values lie in HBM: the tensor of each node that has one, and the stores of each node's result."""
+    """Hold where values lie in HBM: the tensor of each node that has one, and the stores of each node's result."""
 
     tensors: dict[int, Tensor]
     targets: dict[int, list[View]]
@@ -314,6 +314,14 @@ class Nest:
             self.level[id(source)],
             self.width[id(source)],
         )
+
+    def read_from_hbm(self, node: Node, place: int) -> bool:
+        """Return True if an operand comes from HBM."""
+        return (id(node), place, "value") in self.by_key
+
+    def scalar_in_hbm(self, node: Node, place: int) -> bool:
+        """Return True if an operand from HBM is one number a row."""
+        return self.reach[self.by_key[(id(node), place, "value")]].scalar
 
     def column_width(self, node: Node) -> int:
         """Return the number of columns of a node."""

@@ -18,6 +18,7 @@ from acceld.lowering.graph import (
     NotLowered,
     Operand,
     View,
+    contraction,
     dense,
     elementwise,
     entry,
@@ -508,8 +509,6 @@ def _einsum(subscripts: str, *operands: Any, **_: object) -> Traced:
 
     def turned(view: View, letters: str, order: list[str]) -> View:
         return view.mapped(lambda array: array.transpose([letters.index(one) for one in order]))
-
-    from acceld.lowering.graph import contraction
 
     node = contraction(
         turned(left, names[0], batch + rows + folded),

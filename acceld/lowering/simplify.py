@@ -393,7 +393,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _gathered, _scaled_product),
 }
-"""What is tried on each kind of node, in order."""
+"""Rules tried on each kind of node, in order."""
 
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_rolled_terms,)}
-"""What is tried on the result: terms can be counted when all sums are products."""
+"""Rules tried on the result: terms can be counted when all sums are products."""

@@ -31,7 +31,7 @@ WIDTH = 120
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """What differs between the APIs."""
+    """Hold the differences between the APIs."""
 
     imports: tuple[str, ...]
     returns_results: bool

@@ -161,6 +161,11 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     found = workload(name, workload_folders(settings))
     writes_first = arguments.from_reference is not None and PROPOSERS[settings.search.proposer].writes_first
     if not writes_first:
+        if arguments.from_reference == "":
+            raise UsageError(
+                "rules only change kernels; a workload's first kernel is written by models",
+                hint="--proposer llm; or acceld optimize REF.py, which lowers a reference to a kernel",
+            )
         if root is None and not found.baselines:
             raise UsageError(
                 f"workload {found.name} has no kernel to begin with, and its reference could not be lowered to one",
