@@ -6,9 +6,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from acceld.lowering.axes import PARTITIONS
+from acceld.lowering.building import Builder
+from acceld.lowering.choices import Memory, Rolled
 from acceld.lowering.graph import Graph, Node, Shape, View, whole
 from acceld.lowering.loops import vectorized
-from acceld.lowering.nests import PARTITIONS, Builder, Memory, Nest, Rolled
+from acceld.lowering.nests import Nest
 from acceld.lowering.regions import Access, Region, accesses, in_place, regions, stores
 from acceld.lowering.simplify import simplified
 from acceld.lowering.spelling import SPELLINGS

@@ -1,4 +1,4 @@
-"""Write a region as a loop nest: partitions for rows, chunks of columns, operands that stay on the chip as long as they fit."""
+"""Write a region as a loop nest: partitions for rows, chunks of columns, operands on the chip as long as they fit."""
 
 from __future__ import annotations
 
@@ -7,22 +7,33 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from acceld.lowering.graph import Node, NotLowered, Shape, View, dense
-from acceld.lowering.instructions import Operand, Selected, Selection
-from acceld.lowering.regions import Access, Axes, Region, conforms, merged, refined, split
-from acceld.lowering.regions import accesses as accesses_of
+from acceld.lowering.axes import (
+    PARTITIONS,
+    Axes,
+    as_dense,
+    block_of,
+    blocks_of,
+    divided,
+    in_slices,
+    largest_divisor,
+    lying_together,
+    merged,
+    refined,
+    split,
+)
+from acceld.lowering.building import Builder, full
+from acceld.lowering.choices import BANK, CHUNK_BYTES, Choices, Memory, Rolled
+from acceld.lowering.graph import Node, NotLowered, View
+from acceld.lowering.instructions import Operand, Selected
+from acceld.lowering.regions import Access
 from acceld.lowering.statements import (
     ZERO,
     Affine,
     Block,
-    Call,
     Condition,
-    Declaration,
-    Loop,
     Note,
     Piece,
     Span,
-    Statement,
     Strided,
     Tensor,
     Tile,
@@ -30,112 +41,12 @@ from acceld.lowering.statements import (
     variable,
 )
 
-PARTITIONS = 128
-BANK = 512
-"""Columns of one PSUM bank in float32."""
-SBUF = 176 * 1024
-"""Bytes of a partition that tiles may take together: 192 KiB, less what other nests hold."""
-CHUNK_BYTES = 16 * 1024
-"""Most bytes a partition of one chunk of element-wise work."""
-RESIDENT = 100 * 1024
-"""Most bytes a partition of a right operand that stays on the chip."""
-BYTES = {"float32": 4, "int32": 4, "uint32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "uint8": 1}
 TURNED_TOGETHER = 4
 """Transposes that share one PSUM bank, and so one copy out of it."""
 
 
-class Builder:
-    """A kernel under construction: unique names, and the block to which statements go."""
-
-    def __init__(self, taken: Sequence[str]) -> None:
-        self.taken = set(taken)
-        self.blocks: list[list[Statement]] = [[]]
-
-    def fresh(self, base: str) -> str:
-        """Return a name that nothing else has."""
-        name, number = base, 1
-        while name in self.taken:
-            number += 1
-            name = f"{base}_{number}"
-        self.taken.add(name)
-        return name
-
-    def put(self, statement: Statement) -> None:
-        """Append a statement."""
-        self.blocks[-1].append(statement)
-
-    def call(self, operation: str, dst: Piece | Block, **args: Value) -> None:
-        """Append an instruction."""
-        self.put(Call(operation, dst, tuple(args.items())))
-
-    def tile(self, base: str, shape: Sequence[int], dtype: str, psum: bool = False) -> Tile:
-        """Declare a tile and return it."""
-        made = Tile(self.fresh(base), tuple(shape), dtype, "psum" if psum else "sbuf")
-        self.put(Declaration(made))
-        return made
-
-    @contextmanager
-    def loop(self, base: str, count: int, ordered: bool = False) -> Iterator[str | None]:
-        """Open a loop and give its variable; a loop of one trip is none."""
-        if count == 1:
-            yield None
-            return
-        made = Loop(self.fresh(base), count, ordered)
-        self.put(made)
-        self.blocks.append(made.body)
-        yield made.variable
-        self.blocks.pop()
-
-
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Hold where values lie in HBM: the tensor of each node that has one, and the stores of each node's result."""
-
-    tensors: dict[int, Tensor]
-    targets: dict[int, list[View]]
-    names: dict[int, str]
-
-    def tensor(self, node: Node) -> Tensor:
-        """Return the tensor of an input, a buffer or a value that another region reads."""
-        return self.tensors[id(node)]
-
-
-@dataclass(frozen=True, slots=True)
-class Rolled:
-    """Equal regions as one: the trips of the loops around it, and each access's step in each of them."""
-
-    region: Region
-    counts: tuple[int, ...]
-    steps: tuple[tuple[int, ...], ...]
-
-
-@dataclass(slots=True)
-class _Reach:
-    """An access of HBM with its rows merged: strides along the nest's row axes, and columns."""
-
-    access: Access
-    strides: list[int]
-    columns: Axes
-    depth: Axes
-
-    @property
-    def scalar(self) -> bool:
-        """Return True if all columns read one element."""
-        return not any(stride for _, stride in self.columns)
-
-    @property
-    def width(self) -> int:
-        """Return the number of columns."""
-        return math.prod(extent for extent, _ in self.columns)
-
-    @property
-    def dtype(self) -> str:
-        """Return the dtype."""
-        return self.access.view.dtype
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
+class Chunk:
     """A range of a group's columns: where it begins, its size, and for each access what it adds and walks."""
 
     position: Affine
@@ -145,12 +56,7 @@ class _Chunk:
     inner: tuple[Axes, ...]
 
 
-def full(tile: Tile) -> Piece:
-    """Return all of a tile."""
-    return Piece(tile, tuple(Span(ZERO, extent) for extent in tile.shape))
-
-
-class Nest:
+class Nest(Choices):
     """One region, or several equal ones, as statements of a builder."""
 
     def __init__(
@@ -160,282 +66,11 @@ class Nest:
         rolled: Rolled,
         accesses: Sequence[Access],
         lines: Sequence[str],
+        *,
         sliced: bool,
     ) -> None:
-        self.build, self.memory, self.rolled, self.lines = build, memory, rolled, lines
-        self.region = rolled.region
-        self.nodes = self.region.nodes
-        self.inside = {id(node) for node in self.nodes}
-        self.width = dict(self.region.layout.columns)
-        self.folds = self.region.layout.folds
-        self.sliced = sliced
-        self._rows(accesses)
-        self.selection = Selection(self)
-        self.by_key = {(id(r.access.node), r.access.number, r.access.role): n for n, r in enumerate(self.reach)}
-        self._levels()
-        self._axes()
-        self._residents()
-
-    # -- choices
-
-    def _rows(self, accesses: Sequence[Access]) -> None:
-        """Merge the region's row axes, and choose columns for a region that is element-wise."""
-        counts, steps = self.rolled.counts, self.rolled.steps
-        rows = [access.rows for access in accesses]
-        extents = list(self.region.layout.rows)
-        if not self.folds:
-            shapes = [self.memory.tensor(access.view.node).shape for access in accesses]
-            rows = in_slices(rows, shapes) if self.sliced else merged(rows)
-            extents = [n for n, _ in rows[0]] if rows else extents
-        columns = [access.columns for access in accesses]
-        if self.region.pure:
-            cut = self._pure_columns(extents, len(accesses))
-            extents, rows, columns = _cut(extents, rows, cut)
-            for node in self.nodes:
-                self.width[id(node)] = cut
-        self.extents = [*counts, *extents]
-        self.rolled_axes = len(counts)
-        self.reach = [
-            _Reach(access, [*(steps[n] if steps else ()), *(s for _, s in rows[n])], columns[n], access.depth)
-            for n, access in enumerate(accesses)
-        ]
-        if self.folds:
-            self.folds = {key: axis + len(counts) for key, axis in self.folds.items()}
-
-    def _pure_columns(self, extents: list[int], accesses: int) -> int:
-        """Return how many elements of the last axis a partition takes: rows fill 128 partitions first."""
-        if not extents:
-            return 1
-        live = max(3, len(self.nodes) // 2 + accesses)
-        limit = max(64, min(2048, SBUF // (8 * live)))
-        last = extents[-1]
-
-        def worth(columns: int) -> tuple[int, int]:
-            part = max(largest_divisor(rows, PARTITIONS) for rows in (*extents[:-1], last // columns))
-            return part * min(columns, 512), columns
-
-        return max((d for d in range(1, min(last, limit) + 1) if last % d == 0), key=worth)
-
-    def _levels(self) -> None:
-        """Give each node the level at which it can run: a fold of columns and a left operand need whole rows of a level before."""
-        self.level: dict[int, int] = {}
-        self.attached: dict[int, tuple[int, int]] = {}
-        for node in self.nodes:
-            level = 0
-            for view in node.views:
-                if id(view.node) not in self.inside:
-                    continue
-                below = self.level[id(view.node)]
-                whole_rows = node.kind == "dot" or (view.node.kind == "dot" and self.width[id(view.node)] == 1)
-                if node.kind == "reduce" and id(node) not in self.folds:
-                    whole_rows = True
-                whole_rows |= self._part_of(node, view) is not None
-                level = max(level, below + (1 if whole_rows else 0))
-            if node.kind == "reduce" and id(node) not in self.folds:
-                level = max(level, 1)
-                self.attached[id(node)] = (level - 1, self._over(node))
-            self.level[id(node)] = level
-        # A fold runs at the level of its operand.
-        self.kept: set[int] = set()
-        for node in self.nodes:
-            for read in node.views:
-                if id(read.node) in self.inside and self._needs_tile(node, read.node):
-                    self.kept.add(id(read.node))
-        self._fit()
-
-    def _part_of(self, node: Node, view: View) -> Access | None:
-        """Return how an element-wise node reads a part of each row of another; None if it reads all in place."""
-        if node.kind != "elementwise" or id(view.node) not in self.inside or self.region.pure:
-            return None
-        found = next(a for a in accesses_of(node, self.region.layout.rows) if a is not None and a.view is view)
-        return None if conforms(found, self.width[id(view.node)]) else found
-
-    def _fit(self) -> None:
-        """Compute values again, instead of keeping whole rows of them, until what is kept fits a partition."""
-        self.again: set[int] = set()
-
-        def kept_bytes() -> int:
-            return sum(self.width[id(n)] * BYTES[n.dtype] for n in self.nodes if id(n) in self.kept)
-
-        for node in sorted(self.nodes, key=lambda n: -self.width[id(n)]):
-            if kept_bytes() <= SBUF - 2 * CHUNK_BYTES:
-                return
-            readers = [one for one in self.nodes if any(view.node is node for view in one.views)]
-            cheap = node.kind == "elementwise" and all(
-                one.kind in ("elementwise", "reduce")
-                and all(self._part_of(one, view) is None for view in one.views if view.node is node)
-                for one in readers
-            )
-            if id(node) in self.kept and cheap:
-                self.kept.remove(id(node))
-                self.again.add(id(node))
-        if kept_bytes() > SBUF:
-            line = max(node.line for node in self.nodes)
-            raise NotLowered(
-                f"rows of {kept_bytes() // 1024} KiB, of which a partition holds {SBUF // 1024}, are not lowered", line
-            )
-
-    def _with_sources(self, nodes: list[Node], level: int, width: int) -> list[Node]:
-        """Return the nodes of a group, and those of earlier groups whose values it computes again."""
-        found = {id(node) for node in nodes}
-        todo = list(nodes)
-        while todo:
-            for view in todo.pop().views:
-                source = view.node
-                apart = id(source) in self.inside and (self.level[id(source)], self.width[id(source)]) != (level, width)
-                if apart and self.width[id(source)] > 1 and id(source) not in self.kept and id(source) not in found:
-                    found.add(id(source))
-                    todo.append(source)
-        return [node for node in self.nodes if id(node) in found]
-
-    def _only_again(self, node: Node) -> bool:
-        """Return True if all readers of a node are in later groups, which compute it again."""
-        here = (self.level[id(node)], self.width[id(node)])
-        readers = [one for one in self.nodes if any(view.node is node for view in one.views)]
-        return (
-            id(node) in self.again
-            and bool(readers)
-            and not self.stores_of(node)
-            and all(self._group_of(one) != here for one in readers)
-        )
-
-    def _over(self, node: Node) -> int:
-        view = node.views[0]
-        return math.prod(view.shape[len(view.shape) - node.folded :])
-
-    def _needs_tile(self, node: Node, source: Node) -> bool:
-        """Return True if a reader runs in another group than the node that it reads."""
-        if self.column_width(source) == 1 and source.kind != "dot":
-            return False
-        if node.kind == "reduce":
-            here = self.attached.get(id(node), (self.level[id(source)], self.width[id(source)]))
-            return here != (self.level[id(source)], self.width[id(source)])
-        return node.kind == "dot" or (self.level[id(node)], self.width[id(node)]) != (
-            self.level[id(source)],
-            self.width[id(source)],
-        )
-
-    def read_from_hbm(self, node: Node, place: int) -> bool:
-        """Return True if an operand comes from HBM."""
-        return (id(node), place, "value") in self.by_key
-
-    def scalar_in_hbm(self, node: Node, place: int) -> bool:
-        """Return True if an operand from HBM is one number a row."""
-        return self.reach[self.by_key[(id(node), place, "value")]].scalar
-
-    def column_width(self, node: Node) -> int:
-        """Return the number of columns of a node."""
-        return self.width[id(node)]
-
-    def _axes(self) -> None:
-        """Choose the partition axis and the order of the loops around it."""
-        rights = [reach for reach in self.reach if reach.access.role == "right"]
-        folded = set(self.folds.values())
-        able = [
-            a for a in range(len(self.extents)) if a not in folded and not any(reach.strides[a] for reach in rights)
-        ]
-        able = [a for a in able if a >= self.rolled_axes] or able
-        if able:
-            self.partition = max(able, key=lambda a: (min(self.extents[a], PARTITIONS), a))
-        else:
-            self.partition = len(self.extents)
-            self.extents.append(1)
-            for reach in self.reach:
-                reach.strides.append(0)
-        others = [a for a in range(len(self.extents)) if a != self.partition]
-        lefts = [reach for reach in self.reach if reach.access.role == "left"]
-        shared = {
-            a
-            for a in others
-            if lefts and not any(reach.strides[a] for reach in lefts) and any(reach.strides[a] for reach in rights)
-        }
-        if any(
-            id(node.views[2 * pair].node) in self.inside
-            for node in self.nodes
-            if node.kind == "dot"
-            for pair in range(len(node.views) // 2)
-        ):
-            shared = set()
-        self.inner_axes = [a for a in others if a in folded or a in shared]
-        outer = [a for a in others if a not in self.inner_axes]
-        self.outer_axes = sorted(outer, key=lambda a: (not any(reach.strides[a] for reach in rights), a))
-        rows = self.extents[self.partition]
-        self.rows = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
-
-    def _residents(self) -> None:
-        """Choose what stays on the chip: right operands while they fit, else rows in blocks that share each load."""
-        left = {n: self._depth(n) for n, reach in enumerate(self.reach) if reach.access.role == "right"}
-        self.vectors = [
-            n
-            for n, reach in enumerate(self.reach)
-            if reach.access.role == "value" and not reach.scalar and not reach.strides[self.partition]
-        ]
-        row_bytes = sum(self.width[id(node)] * BYTES[node.dtype] for node in self.nodes if id(node) in self.kept)
-        deep = {
-            id(node): sum(math.prod(view.shape[len(view.shape) - node.folded :]) for view in node.views[::2]) * 4
-            for node in self.nodes
-            if node.kind == "dot"
-        }
-        row_bytes += 2 * sum(deep.values())
-        budget = SBUF - row_bytes - sum(self.reach[n].width * 4 for n in self.vectors) - 24 * 1024
-        sizes = {n: blocks * self.reach[n].width * BYTES[self.reach[n].dtype] for n, (_, blocks) in left.items()}
-        self.resident: set[int] = set()
-        for n in sorted(sizes, key=lambda n: sizes[n]):
-            if sizes[n] <= min(budget, RESIDENT):
-                self.resident.add(n)
-                budget -= sizes[n]
-        streamed = [n for n in left if n not in self.resident]
-        self.shared_axis = self.partition
-        if self.extents[self.partition] == self.rows:
-            rights = [self.reach[n] for n in left]
-            alike = [a for a in self.outer_axes if not any(reach.strides[a] for reach in rights)]
-            self.shared_axis = alike[-1] if alike else self.partition
-        along = self.extents[self.shared_axis]
-        tiles = along // self.rows if self.shared_axis == self.partition else along
-        self.together = 1
-        if streamed and not self.inner_axes:
-            spare = SBUF - 24 * 1024 - sum(sizes[n] for n in self.resident)
-            spare -= max(blocks for n, (_, blocks) in left.items() if n in streamed) * BANK * 4 * 2
-            fits = max(1, spare // max(row_bytes, 1))
-            self.together = max(d for d in (1, 2, 4, 8, 16) if d == 1 or (d <= fits and tiles % d == 0))
-
-    def _dot_depth(self, node: Node, number: int) -> Axes:
-        view = node.views[number]
-        kept = len(view.shape) - node.folded
-        return tuple((n, s) for n, s in zip(view.shape[kept:], view.strides[kept:], strict=True) if n != 1)
-
-    def _depth_pairs(self, node: Node, pair: int) -> tuple[Axes, Axes]:
-        """Return the contracted axes of one product, alike for its two operands and merged."""
-        left, right = self._dot_depth(node, 2 * pair), self._dot_depth(node, 2 * pair + 1)
-        extents = refined([n for n, _ in left], [n for n, _ in right])
-        if extents is None:
-            raise NotLowered(
-                "a product whose operands divide the contracted axes differently is not lowered", node.line
-            )
-        sides = [split(left, extents), split(right, extents)]
-        if not self.sliced:
-            a, b = merged(sides)
-        else:
-            a, b = in_slices(sides, [self._shape_of(view.node) for view in node.views[2 * pair : 2 * pair + 2]])
-        if not a:
-            return ((1, 0),), ((1, 0),)
-        # The order of a sum is free: the axis that fills the partitions best is the one that lies on them.
-        order = sorted(range(len(a)), key=lambda at: (_block(a[at][0]), at))
-        return tuple(a[at] for at in order), tuple(b[at] for at in order)
-
-    def _shape_of(self, node: Node) -> Shape:
-        """Return the shape in which a node lies in HBM; one long axis for a value on the chip."""
-        held = self.memory.tensors.get(id(node)) if id(node) not in self.inside else None
-        return held.shape if held is not None else (2**62,)
-
-    def _depth(self, n: int) -> tuple[int, int]:
-        """Return partitions and blocks of a right operand."""
-        access = self.reach[n].access
-        axes, _ = self._depth_pairs(access.node, access.number // 2)
-        part = _block(axes[-1][0])
-        return part, math.prod(e for e, _ in axes[:-1]) * -(-axes[-1][0] // part)
-
-    # -- writing
+        super().__init__(memory, rolled, accesses, sliced=sliced)
+        self.build, self.lines = build, lines
 
     def write(self) -> None:
         """Append the nest."""
@@ -514,7 +149,7 @@ class Nest:
                 self._level(level)
         for node in self.nodes:
             if id(node) in self.folds:
-                for n in self._store_numbers(node):
+                for n in self.stores_of(node):
                     self._store_rows(n, self.tiles[id(node)])
 
     @contextmanager
@@ -559,9 +194,6 @@ class Nest:
         if self.again:
             self.shared = {key for key in self.shared if any(group == "left" for group in groups[key])}
 
-    def _group_of(self, node: Node) -> tuple[int, int]:
-        return self.attached.get(id(node), (self.level[id(node)], self.width[id(node)]))
-
     def _key(self, n: int) -> object:
         """Return what two accesses of the same elements share."""
         reach = self.reach[n]
@@ -602,7 +234,7 @@ class Nest:
     def _scalars(self, nodes: Sequence[Node], selected: dict[int, Selected], row: str | None) -> None:
         """Write the nodes that have one number a row."""
         self.local: dict[int, Piece] = {}
-        self.chunk = _Chunk(ZERO, 1, ZERO, tuple(ZERO for _ in self.reach), tuple(r.columns for r in self.reach))
+        self.chunk = Chunk(ZERO, 1, ZERO, tuple(ZERO for _ in self.reach), tuple(r.columns for r in self.reach))
         self.row = row
         for node in nodes:
             if node.kind == "reduce":
@@ -695,12 +327,12 @@ class Nest:
             0 if at == 1 else largest_divisor(extent, limit // size)
         )
         if part:
-            yield [*sizes[: at - 1], extent // part], [_divided(s, at - 1, part) for s in steps], size * part, 0
+            yield [*sizes[: at - 1], extent // part], [divided(s, at - 1, part) for s in steps], size * part, 0
             return
         part = limit // size
         yield (
             [extent // part],
-            [_divided(((extent // part * part, s[0][1]), *s[1:]), 0, part) for s in steps],
+            [divided(((extent // part * part, s[0][1]), *s[1:]), 0, part) for s in steps],
             size * part,
             0,
         )
@@ -741,7 +373,7 @@ class Nest:
                     first // max(1, math.prod(e for e, _ in walked[1:])) * walked[0][1] if first else 0
                 )
                 inner[n] = walked[len(outer) :]
-            self.chunk = _Chunk(position, size, number, tuple(offsets), tuple(inner))
+            self.chunk = Chunk(position, size, number, tuple(offsets), tuple(inner))
             self._chunk_body(nodes)
         return math.prod(outer)
 
@@ -936,7 +568,7 @@ class Nest:
         key = self._key(n)
         if key not in self.rows_loaded:
             reach = self.reach[n]
-            axes = _together(merged([(*reach.columns, *reach.depth)])[0])
+            axes = lying_together(merged([(*reach.columns, *reach.depth)])[0])
             width = math.prod(e for e, _ in axes)
             with self._before_group():
                 tile = self.build.tile(self._source_name(n), self._dims(width), reach.dtype)
@@ -974,7 +606,7 @@ class Nest:
     def _fetch_turned(self, dst: Piece, tensor: Tensor, offset: Affine, axis: tuple[int, int]) -> None:
         """Load columns that lie apart while rows lie together: the other way round, then turned on the tensor engine."""
         extent, stride = axis
-        for count, first, size in _blocks(extent):
+        for count, first, size in blocks_of(extent):
             with self.build.loop("strip", count) as name:
                 at = variable(name) * size + first
                 block = self.build.tile("strip_tile", (size, self.part), dst.tile.dtype)
@@ -1027,7 +659,7 @@ class Nest:
             for place, ((_, stride), name) in enumerate(zip(depth[:-1], names, strict=True)):
                 outside += variable(name) * stride
                 block += variable(name) * (math.prod(e for e, _ in depth[place + 1 : -1]) * per)
-            for count, first, rows in _blocks(extent, part):
+            for count, first, rows in blocks_of(extent, part):
                 with self.build.loop("step", count) as name:
                     at = variable(name) * rows + first
                     where = Span(block + variable(name) + first // part, None)
@@ -1060,7 +692,7 @@ class Nest:
             for depth, ((_, by), name) in enumerate(zip(outer, names, strict=True)):
                 offset += variable(name) * by
                 place += variable(name) * math.prod(e for e, _ in columns[depth + 1 :])
-            for count, first, size in _blocks(extent):
+            for count, first, size in blocks_of(extent):
                 with self.build.loop("strip", count) as name:
                     at = variable(name) * size + first
                     block = self.build.tile("strip_tile", (size, rows), tile.dtype)
@@ -1099,12 +731,12 @@ class Nest:
                     todo.setdefault(self._left_key(node, pair), (node, pair))
         for key, (node, pair) in todo.items():
             axes, _ = self._depth_pairs(node, pair)
-            part = _block(axes[-1][0])
+            part = block_of(axes[-1][0])
             blocks = math.prod(e for e, _ in axes[:-1]) * -(-axes[-1][0] // part)
             shape = (part, blocks, self.part) if self.block == 1 else (part, self.block, blocks, self.part)
             n = self.by_key.get((id(node), 2 * pair, "left"))
             source = None if n is None or self._direct(n) else self._whole_rows(n)
-            lies = n is not None and len(_together((*self.reach[n].columns, *self.reach[n].depth))) == 1
+            lies = n is not None and len(lying_together((*self.reach[n].columns, *self.reach[n].depth))) == 1
             tile = self.build.tile("turned", shape, node.views[2 * pair].dtype)
             self.turned[key] = tile
             with self.build.loop("r", self.block) as row:
@@ -1113,7 +745,7 @@ class Nest:
                 else:
                     view = node.views[2 * pair]
                     self._turn_tile(
-                        source or self.tiles[id(view.node)], tile, axes if lies else _dense_axes(axes), part, row
+                        source or self.tiles[id(view.node)], tile, axes if lies else as_dense(axes), part, row
                     )
 
     def _load_left(self, n: int, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
@@ -1127,7 +759,7 @@ class Nest:
             for place, ((_, stride), name) in enumerate(zip(axes[:-1], names, strict=True)):
                 offset += variable(name) * stride
                 block += variable(name) * (math.prod(e for e, _ in axes[place + 1 : -1]) * per)
-            for count, first, rows in _blocks(extent, part):
+            for count, first, rows in blocks_of(extent, part):
                 with self.build.loop("step", count) as name:
                     at = variable(name) * rows + first
                     dst = self._left_piece(tile, rows, block + variable(name) + first // part, row)
@@ -1151,7 +783,7 @@ class Nest:
             for place, ((_, stride), name) in enumerate(zip(axes[:-1], names, strict=True)):
                 tap += variable(name) * stride
                 block += variable(name) * (math.prod(e for e, _ in axes[place + 1 : -1]) * per)
-            for count, first, size in _blocks(extent, part):
+            for count, first, size in blocks_of(extent, part):
                 together = next(t for t in (TURNED_TOGETHER, 2, 1) if count % t == 0 and t * self.part * 4 <= 4 * BANK)
                 with self.build.loop("step", count // together) as name:
                     shape = (size, together, self.part) if together > 1 else (size, self.part)
@@ -1185,14 +817,14 @@ class Nest:
             n = self.by_key[(id(node), 2 * pair + 1, "right")]
             left, right = self.turned[self._left_key(node, pair)], rights[n]
             axes, _ = self._depth_pairs(node, pair)
-            part = _block(axes[-1][0])
+            part = block_of(axes[-1][0])
             per = -(-axes[-1][0] // part)
             names: list[str | None] = []
             with self._nested_steps([e for e, _ in axes[:-1]], names):
                 block = ZERO
                 for place, name in enumerate(names):
                     block += variable(name) * (math.prod(e for e, _ in axes[place + 1 : -1]) * per)
-                for number, (count, first, rows) in enumerate(_blocks(axes[-1][0], part)):
+                for number, (count, first, rows) in enumerate(blocks_of(axes[-1][0], part)):
                     with self.build.loop("step", count) as name:
                         where = block + variable(name) + first // part
                         start = self.chunk.position if n in self.resident else ZERO
@@ -1209,12 +841,12 @@ class Nest:
                             args["accumulate"] = True
                         elif started:
                             args["accumulate"] = Condition(tuple(started))
-                        elif not single or len(_blocks(axes[-1][0], part)) > 1:
+                        elif not single or len(blocks_of(axes[-1][0], part)) > 1:
                             args["accumulate"] = False
                         self.build.call("nc_matmul", full(psum), **args)
             begun = True
         self.local[id(node)] = full(psum)
-        if id(node) in self.kept or node.dtype != "float32" or self._store_numbers(node):
+        if id(node) in self.kept or node.dtype != "float32" or self.stores_of(node):
             dst = self._moved(node)
             self.build.call("tensor_copy", dst, src=full(psum))
             self._store(node, dst)
@@ -1267,16 +899,9 @@ class Nest:
         total = self._piece(self.tiles[id(node)], self.chunk.position, self.chunk.size, self.row)
         self.build.call("tensor_tensor", total, data1=total, data2=data, op="add")
 
-    def stores_of(self, node: Node) -> list[int]:
-        """Return the numbers of the accesses that write a node's result to HBM."""
-        return self._store_numbers(node)
-
-    def _store_numbers(self, node: Node) -> list[int]:
-        return [n for n, reach in enumerate(self.reach) if reach.access.role == "store" and reach.access.node is node]
-
     def _store(self, node: Node, source: Piece) -> None:
         """Write a value of this chunk to HBM, wherever it is needed there."""
-        for n in self._store_numbers(node):
+        for n in self.stores_of(node):
             tensor = self.memory.tensor(self.reach[n].access.view.node)
             inner = self.chunk.inner[n] or ((1, 1),)
             pattern = ((self.reach[n].strides[self.partition], self.part), *((s if e > 1 else 1, e) for e, s in inner))
@@ -1320,89 +945,6 @@ _PLAIN = {
     "copy": "copied",
     "neg": "negative",
 }
-
-
-def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
-    """Return row axes divided, and merged, so that each walks along one axis of every tensor: then slices can name them."""
-    extents: Shape = tuple(n for n, _ in rows[0]) if rows else ()
-    for axes, shape in zip(rows, shapes, strict=True):
-        parts: list[int] = []
-        for extent, stride in axes:
-            within: list[int] = []
-            while (room := _room(stride, shape)) > 1 and extent > room and extent % room == 0:
-                within.insert(0, room)
-                extent, stride = extent // room, stride * room
-            parts += [extent, *within]
-        extents = refined(extents, parts) or extents
-    found = [list(split(axes, extents)) for axes in rows]
-    at = 0
-    while at + 1 < len(extents):
-        together = extents[at] * extents[at + 1]
-        alike = all(one[at][1] == one[at + 1][1] * one[at + 1][0] for one in found)
-        inside = all(
-            together <= (_room(one[at + 1][1], shape) or together) for one, shape in zip(found, shapes, strict=True)
-        )
-        if not (alike and inside):
-            at += 1
-            continue
-        for one in found:
-            one[at : at + 2] = [(together, one[at + 1][1])]
-        extents = (*extents[:at], together, *extents[at + 2 :])
-    return [tuple(one) for one in found]
-
-
-def _room(stride: int, shape: Shape) -> int:
-    """Return how many steps of ``stride`` an axis of a tensor has room for; 0 for no stride."""
-    for extent, step in zip(shape, dense(shape), strict=True):
-        if stride and stride >= step and stride % step == 0:
-            return max(1, extent * step // stride)
-    return 0
-
-
-def largest_divisor(number: int, limit: int, least: int = 1) -> int:
-    """Return the largest divisor up to ``limit``, or 0 if it is below ``least``."""
-    found = next(d for d in range(min(number, limit), 0, -1) if number % d == 0)
-    return found if found >= least else 0
-
-
-def _block(extent: int) -> int:
-    """Return how many partitions a contraction of this extent takes at a time."""
-    return extent if extent <= PARTITIONS else (largest_divisor(extent, PARTITIONS, 64) or PARTITIONS)
-
-
-def _blocks(extent: int, part: int = 0) -> list[tuple[int, int, int]]:
-    """Return (trips, first, size) of the full blocks of an axis, and of the rest."""
-    size = part or _block(extent)
-    rest = [(1, extent // size * size, extent % size)] if extent % size else []
-    return ([(extent // size, 0, size)] if extent >= size else []) + rest
-
-
-def _cut(extents: Sequence[int], rows: Sequence[Axes], columns: int) -> tuple[list[int], list[Axes], list[Axes]]:
-    """Divide the last row axis into rows and columns."""
-    if not extents:
-        return [], list(rows), [() for _ in rows]
-    last = extents[-1] // columns
-    heads = [[*one[:-1], *(((last, one[-1][1] * columns),) if last > 1 else ())] for one in rows]
-    found: list[Axes] = [((columns, one[-1][1]),) if columns > 1 else () for one in rows]
-    return [*extents[:-1], *((last,) if last > 1 else ())], [tuple(one) for one in heads], found
-
-
-def _divided(axes: Axes, at: int, part: int) -> Axes:
-    """Split one axis into trips and a part."""
-    extent, stride = axes[at]
-    return (*axes[:at], (extent // part, stride * part), (part, stride), *axes[at + 1 :])
-
-
-def _together(axes: Axes) -> Axes:
-    """Return axes as one if they cover elements that lie together, in whatever order; else as they are."""
-    ordered = merged([tuple(sorted(axes, key=lambda axis: -axis[1]))])[0]
-    return ordered if len(ordered) == 1 and ordered[0][1] == 1 else axes
-
-
-def _dense_axes(axes: Axes) -> Axes:
-    """Return the same extents, as they lie in a tile that holds them in order."""
-    steps = dense([n for n, _ in axes])
-    return tuple((n, s) for (n, _), s in zip(axes, steps, strict=True))
 
 
 def _reshaped(piece: Piece, shape: tuple[int, ...]) -> Piece:

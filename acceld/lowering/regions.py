@@ -7,88 +7,17 @@ attention, gated layers and epilogues become single regions by this one rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from acceld.lowering.axes import Axes, merged, prefix, refined, split, squeezed
 from acceld.lowering.graph import Graph, Node, Shape, View, dense, elementwise, stored, whole
 
 WIDEST_VALUES = 40 * 1024
 """Elements a row that the three widest values of a region with products may have together: 160 of the 192 KiB of a partition,
 in float32. Without products, wide values are computed again instead of kept."""
 MOST_NODES = 40
-
-Axes = tuple[tuple[int, int], ...]
-"""Axes as (extent, stride)."""
-
-
-def squeezed(shape: Sequence[int], strides: Sequence[int]) -> Axes:
-    """Return the axes that have more than one element."""
-    return tuple((n, s) for n, s in zip(shape, strides, strict=True) if n != 1)
-
-
-def refined(first: Sequence[int], second: Sequence[int]) -> Shape | None:
-    """Return the coarsest extents to which both can be split; None if there are none."""
-    a, b = list(first), list(second)
-    found: list[int] = []
-    while a and b:
-        less = min(a[-1], b[-1])
-        if a[-1] % less or b[-1] % less:
-            return None
-        found.append(less)
-        for side in (a, b):
-            side[-1] //= less
-            if side[-1] == 1:
-                side.pop()
-    return None if a or b else tuple(found[::-1])
-
-
-def split(axes: Axes, extents: Sequence[int]) -> Axes:
-    """Return axes split to ``extents``, which refine them."""
-    found: list[tuple[int, int]] = []
-    wanted = list(extents)
-    for extent, stride in reversed(axes):
-        while extent > 1:
-            part = wanted.pop()
-            found.append((part, stride))
-            stride *= part
-            extent //= part
-    return tuple(found[::-1])
-
-
-def prefix(axes: Axes, total: int) -> tuple[Axes, Axes] | None:
-    """Divide axes into leading ones of ``total`` elements and the rest. An axis across the border is split, if it can be."""
-    lead: list[tuple[int, int]] = []
-    rest = list(axes)
-    while total > 1:
-        if not rest:
-            return None
-        extent, stride = rest.pop(0)
-        if total % extent == 0:
-            lead.append((extent, stride))
-            total //= extent
-        elif extent % total == 0:
-            lead.append((total, stride * (extent // total)))
-            rest.insert(0, (extent // total, stride))
-            total = 1
-        else:
-            return None
-    return tuple(lead), tuple(rest)
-
-
-def merged(axes: Iterable[Axes]) -> list[Axes]:
-    """Merge neighboring axes, equal in extent everywhere, that every entry walks as one."""
-    found = [list(one) for one in axes]
-    if not found:
-        return []
-    at = 0
-    while at + 1 < len(found[0]):
-        if all(one[at][1] == one[at + 1][1] * one[at + 1][0] for one in found):
-            for one in found:
-                one[at : at + 2] = [(one[at][0] * one[at + 1][0], one[at + 1][1])]
-        else:
-            at += 1
-    return [tuple(one) for one in found]
 
 
 Role = Literal["value", "left", "right", "store"]

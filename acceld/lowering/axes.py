@@ -1,0 +1,164 @@
+"""Axes as extents and strides: split, refined, merged, and divided into what the hardware takes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from acceld.lowering.graph import Shape, dense
+
+PARTITIONS = 128
+
+Axes = tuple[tuple[int, int], ...]
+"""Axes as (extent, stride)."""
+
+
+def squeezed(shape: Sequence[int], strides: Sequence[int]) -> Axes:
+    """Return the axes that have more than one element."""
+    return tuple((n, s) for n, s in zip(shape, strides, strict=True) if n != 1)
+
+
+def refined(first: Sequence[int], second: Sequence[int]) -> Shape | None:
+    """Return the coarsest extents to which both can be split; None if there are none."""
+    a, b = list(first), list(second)
+    found: list[int] = []
+    while a and b:
+        less = min(a[-1], b[-1])
+        if a[-1] % less or b[-1] % less:
+            return None
+        found.append(less)
+        for side in (a, b):
+            side[-1] //= less
+            if side[-1] == 1:
+                side.pop()
+    return None if a or b else tuple(found[::-1])
+
+
+def split(axes: Axes, extents: Sequence[int]) -> Axes:
+    """Return axes split to ``extents``, which refine them."""
+    found: list[tuple[int, int]] = []
+    wanted = list(extents)
+    for extent, stride in reversed(axes):
+        while extent > 1:
+            part = wanted.pop()
+            found.append((part, stride))
+            stride *= part
+            extent //= part
+    return tuple(found[::-1])
+
+
+def prefix(axes: Axes, total: int) -> tuple[Axes, Axes] | None:
+    """Divide axes into leading ones of ``total`` elements and the rest. An axis across the border is split, if it can be."""
+    lead: list[tuple[int, int]] = []
+    rest = list(axes)
+    while total > 1:
+        if not rest:
+            return None
+        extent, stride = rest.pop(0)
+        if total % extent == 0:
+            lead.append((extent, stride))
+            total //= extent
+        elif extent % total == 0:
+            lead.append((total, stride * (extent // total)))
+            rest.insert(0, (extent // total, stride))
+            total = 1
+        else:
+            return None
+    return tuple(lead), tuple(rest)
+
+
+def merged(axes: Iterable[Axes]) -> list[Axes]:
+    """Merge neighboring axes, equal in extent everywhere, that every entry walks as one."""
+    found = [list(one) for one in axes]
+    if not found:
+        return []
+    at = 0
+    while at + 1 < len(found[0]):
+        if all(one[at][1] == one[at + 1][1] * one[at + 1][0] for one in found):
+            for one in found:
+                one[at : at + 2] = [(one[at][0] * one[at + 1][0], one[at + 1][1])]
+        else:
+            at += 1
+    return [tuple(one) for one in found]
+
+
+def in_slices(rows: Sequence[Axes], shapes: Sequence[Shape]) -> list[Axes]:
+    """Return row axes divided, and merged, so that each walks along one axis of every tensor: then slices can name them."""
+    extents: Shape = tuple(n for n, _ in rows[0]) if rows else ()
+    for axes, shape in zip(rows, shapes, strict=True):
+        parts: list[int] = []
+        for extent, stride in axes:
+            within: list[int] = []
+            while (room := _room(stride, shape)) > 1 and extent > room and extent % room == 0:
+                within.insert(0, room)
+                extent, stride = extent // room, stride * room
+            parts += [extent, *within]
+        extents = refined(extents, parts) or extents
+    found = [list(split(axes, extents)) for axes in rows]
+    at = 0
+    while at + 1 < len(extents):
+        together = extents[at] * extents[at + 1]
+        alike = all(one[at][1] == one[at + 1][1] * one[at + 1][0] for one in found)
+        inside = all(
+            together <= (_room(one[at + 1][1], shape) or together) for one, shape in zip(found, shapes, strict=True)
+        )
+        if not (alike and inside):
+            at += 1
+            continue
+        for one in found:
+            one[at : at + 2] = [(together, one[at + 1][1])]
+        extents = (*extents[:at], together, *extents[at + 2 :])
+    return [tuple(one) for one in found]
+
+
+def _room(stride: int, shape: Shape) -> int:
+    """Return how many steps of ``stride`` an axis of a tensor has room for; 0 for no stride."""
+    for extent, step in zip(shape, dense(shape), strict=True):
+        if stride and stride >= step and stride % step == 0:
+            return max(1, extent * step // stride)
+    return 0
+
+
+def largest_divisor(number: int, limit: int, least: int = 1) -> int:
+    """Return the largest divisor up to ``limit``, or 0 if it is below ``least``."""
+    found = next(d for d in range(min(number, limit), 0, -1) if number % d == 0)
+    return found if found >= least else 0
+
+
+def block_of(extent: int) -> int:
+    """Return how many partitions a contraction of this extent takes at a time."""
+    return extent if extent <= PARTITIONS else (largest_divisor(extent, PARTITIONS, 64) or PARTITIONS)
+
+
+def blocks_of(extent: int, part: int = 0) -> list[tuple[int, int, int]]:
+    """Return (trips, first, size) of the full blocks of an axis, and of the rest."""
+    size = part or block_of(extent)
+    rest = [(1, extent // size * size, extent % size)] if extent % size else []
+    return ([(extent // size, 0, size)] if extent >= size else []) + rest
+
+
+def cut_last(extents: Sequence[int], rows: Sequence[Axes], columns: int) -> tuple[list[int], list[Axes], list[Axes]]:
+    """Divide the last row axis into rows and columns."""
+    if not extents:
+        return [], list(rows), [() for _ in rows]
+    last = extents[-1] // columns
+    heads = [[*one[:-1], *(((last, one[-1][1] * columns),) if last > 1 else ())] for one in rows]
+    found: list[Axes] = [((columns, one[-1][1]),) if columns > 1 else () for one in rows]
+    return [*extents[:-1], *((last,) if last > 1 else ())], [tuple(one) for one in heads], found
+
+
+def divided(axes: Axes, at: int, part: int) -> Axes:
+    """Split one axis into trips and a part."""
+    extent, stride = axes[at]
+    return (*axes[:at], (extent // part, stride * part), (part, stride), *axes[at + 1 :])
+
+
+def lying_together(axes: Axes) -> Axes:
+    """Return axes as one if they cover elements that lie together, in whatever order; else as they are."""
+    ordered = merged([tuple(sorted(axes, key=lambda axis: -axis[1]))])[0]
+    return ordered if len(ordered) == 1 and ordered[0][1] == 1 else axes
+
+
+def as_dense(axes: Axes) -> Axes:
+    """Return the same extents, as they lie in a tile that holds them in order."""
+    steps = dense([n for n, _ in axes])
+    return tuple((n, s) for (n, _), s in zip(axes, steps, strict=True))

@@ -1,0 +1,366 @@
+"""Decide how a region runs: rows on partitions, order of loops, what stays on the chip, at which level each node runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from acceld.lowering.axes import (
+    PARTITIONS,
+    Axes,
+    block_of,
+    cut_last,
+    in_slices,
+    largest_divisor,
+    merged,
+    refined,
+    split,
+)
+from acceld.lowering.graph import Node, NotLowered, Shape, View
+from acceld.lowering.instructions import Selection
+from acceld.lowering.regions import Access, Region, conforms
+from acceld.lowering.regions import accesses as accesses_of
+from acceld.lowering.statements import (
+    Tensor,
+)
+
+BANK = 512
+"""Columns of one PSUM bank in float32."""
+SBUF = 176 * 1024
+"""Bytes of a partition that tiles may take together: 192 KiB, less what other nests hold."""
+CHUNK_BYTES = 16 * 1024
+"""Most bytes a partition of one chunk of element-wise work."""
+RESIDENT = 100 * 1024
+"""Most bytes a partition of a right operand that stays on the chip."""
+BYTES = {"float32": 4, "int32": 4, "uint32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "uint8": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Hold where values lie in HBM: the tensor of each node that has one, and the stores of each node's result."""
+
+    tensors: dict[int, Tensor]
+    targets: dict[int, list[View]]
+    names: dict[int, str]
+
+    def tensor(self, node: Node) -> Tensor:
+        """Return the tensor of an input, a buffer or a value that another region reads."""
+        return self.tensors[id(node)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """Equal regions as one: the trips of the loops around it, and each access's step in each of them."""
+
+    region: Region
+    counts: tuple[int, ...]
+    steps: tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True)
+class Reach:
+    """An access of HBM with its rows merged: strides along the nest's row axes, and columns."""
+
+    access: Access
+    strides: list[int]
+    columns: Axes
+    depth: Axes
+
+    @property
+    def scalar(self) -> bool:
+        """Return True if all columns read one element."""
+        return not any(stride for _, stride in self.columns)
+
+    @property
+    def width(self) -> int:
+        """Return the number of columns."""
+        return math.prod(extent for extent, _ in self.columns)
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype."""
+        return self.access.view.dtype
+
+
+class Choices:
+    """Hold all that is decided about a region before a statement is written."""
+
+    def __init__(self, memory: Memory, rolled: Rolled, accesses: Sequence[Access], *, sliced: bool) -> None:
+        self.memory, self.rolled = memory, rolled
+        self.region = rolled.region
+        self.nodes = self.region.nodes
+        self.inside = {id(node) for node in self.nodes}
+        self.width = dict(self.region.layout.columns)
+        self.folds = self.region.layout.folds
+        self.sliced = sliced
+        self._rows(accesses)
+        self.selection = Selection(self)
+        self.by_key = {(id(r.access.node), r.access.number, r.access.role): n for n, r in enumerate(self.reach)}
+        self._levels()
+        self._axes()
+        self._residents()
+
+    def _rows(self, accesses: Sequence[Access]) -> None:
+        """Merge the region's row axes, and choose columns for a region that is element-wise."""
+        counts, steps = self.rolled.counts, self.rolled.steps
+        rows = [access.rows for access in accesses]
+        extents = list(self.region.layout.rows)
+        if not self.folds:
+            shapes = [self.memory.tensor(access.view.node).shape for access in accesses]
+            rows = in_slices(rows, shapes) if self.sliced else merged(rows)
+            extents = [n for n, _ in rows[0]] if rows else extents
+        columns = [access.columns for access in accesses]
+        if self.region.pure:
+            cut = self._pure_columns(extents, len(accesses))
+            extents, rows, columns = cut_last(extents, rows, cut)
+            for node in self.nodes:
+                self.width[id(node)] = cut
+        self.extents = [*counts, *extents]
+        self.rolled_axes = len(counts)
+        self.reach = [
+            Reach(access, [*(steps[n] if steps else ()), *(s for _, s in rows[n])], columns[n], access.depth)
+            for n, access in enumerate(accesses)
+        ]
+        if self.folds:
+            self.folds = {key: axis + len(counts) for key, axis in self.folds.items()}
+
+    def _pure_columns(self, extents: list[int], accesses: int) -> int:
+        """Return how many elements of the last axis a partition takes: rows fill 128 partitions first."""
+        if not extents:
+            return 1
+        live = max(3, len(self.nodes) // 2 + accesses)
+        limit = max(64, min(2048, SBUF // (8 * live)))
+        last = extents[-1]
+
+        def worth(columns: int) -> tuple[int, int]:
+            part = max(largest_divisor(rows, PARTITIONS) for rows in (*extents[:-1], last // columns))
+            return part * min(columns, 512), columns
+
+        return max((d for d in range(1, min(last, limit) + 1) if last % d == 0), key=worth)
+
+    def _levels(self) -> None:
+        """Give each node the level at which it can run: a fold of columns and a left operand need whole rows of a level before."""
+        self.level: dict[int, int] = {}
+        self.attached: dict[int, tuple[int, int]] = {}
+        for node in self.nodes:
+            level = 0
+            for view in node.views:
+                if id(view.node) not in self.inside:
+                    continue
+                below = self.level[id(view.node)]
+                whole_rows = node.kind == "dot" or (view.node.kind == "dot" and self.width[id(view.node)] == 1)
+                if node.kind == "reduce" and id(node) not in self.folds:
+                    whole_rows = True
+                whole_rows |= self._part_of(node, view) is not None
+                level = max(level, below + (1 if whole_rows else 0))
+            if node.kind == "reduce" and id(node) not in self.folds:
+                level = max(level, 1)
+                self.attached[id(node)] = (level - 1, self._over(node))
+            self.level[id(node)] = level
+        # A fold runs at the level of its operand.
+        self.kept: set[int] = set()
+        for node in self.nodes:
+            for read in node.views:
+                if id(read.node) in self.inside and self._needs_tile(node, read.node):
+                    self.kept.add(id(read.node))
+        self._fit()
+
+    def _part_of(self, node: Node, view: View) -> Access | None:
+        """Return how an element-wise node reads a part of each row of another; None if it reads all in place."""
+        if node.kind != "elementwise" or id(view.node) not in self.inside or self.region.pure:
+            return None
+        found = next(a for a in accesses_of(node, self.region.layout.rows) if a is not None and a.view is view)
+        return None if conforms(found, self.width[id(view.node)]) else found
+
+    def _fit(self) -> None:
+        """Compute values again, instead of keeping whole rows of them, until what is kept fits a partition."""
+        self.again: set[int] = set()
+
+        def kept_bytes() -> int:
+            return sum(self.width[id(n)] * BYTES[n.dtype] for n in self.nodes if id(n) in self.kept)
+
+        for node in sorted(self.nodes, key=lambda n: -self.width[id(n)]):
+            if kept_bytes() <= SBUF - 2 * CHUNK_BYTES:
+                return
+            readers = [one for one in self.nodes if any(view.node is node for view in one.views)]
+            cheap = node.kind == "elementwise" and all(
+                one.kind in ("elementwise", "reduce")
+                and all(self._part_of(one, view) is None for view in one.views if view.node is node)
+                for one in readers
+            )
+            if id(node) in self.kept and cheap:
+                self.kept.remove(id(node))
+                self.again.add(id(node))
+        if kept_bytes() > SBUF:
+            line = max(node.line for node in self.nodes)
+            raise NotLowered(
+                f"rows of {kept_bytes() // 1024} KiB, of which a partition holds {SBUF // 1024}, are not lowered", line
+            )
+
+    def _with_sources(self, nodes: list[Node], level: int, width: int) -> list[Node]:
+        """Return the nodes of a group, and those of earlier groups whose values it computes again."""
+        found = {id(node) for node in nodes}
+        todo = list(nodes)
+        while todo:
+            for view in todo.pop().views:
+                source = view.node
+                apart = id(source) in self.inside and (self.level[id(source)], self.width[id(source)]) != (level, width)
+                if apart and self.width[id(source)] > 1 and id(source) not in self.kept and id(source) not in found:
+                    found.add(id(source))
+                    todo.append(source)
+        return [node for node in self.nodes if id(node) in found]
+
+    def _only_again(self, node: Node) -> bool:
+        """Return True if all readers of a node are in later groups, which compute it again."""
+        here = (self.level[id(node)], self.width[id(node)])
+        readers = [one for one in self.nodes if any(view.node is node for view in one.views)]
+        return (
+            id(node) in self.again
+            and bool(readers)
+            and not self.stores_of(node)
+            and all(self._group_of(one) != here for one in readers)
+        )
+
+    def _over(self, node: Node) -> int:
+        view = node.views[0]
+        return math.prod(view.shape[len(view.shape) - node.folded :])
+
+    def _needs_tile(self, node: Node, source: Node) -> bool:
+        """Return True if a reader runs in another group than the node that it reads."""
+        if self.column_width(source) == 1 and source.kind != "dot":
+            return False
+        if node.kind == "reduce":
+            here = self.attached.get(id(node), (self.level[id(source)], self.width[id(source)]))
+            return here != (self.level[id(source)], self.width[id(source)])
+        return node.kind == "dot" or (self.level[id(node)], self.width[id(node)]) != (
+            self.level[id(source)],
+            self.width[id(source)],
+        )
+
+    def read_from_hbm(self, node: Node, place: int) -> bool:
+        """Return True if an operand comes from HBM."""
+        return (id(node), place, "value") in self.by_key
+
+    def scalar_in_hbm(self, node: Node, place: int) -> bool:
+        """Return True if an operand from HBM is one number a row."""
+        return self.reach[self.by_key[(id(node), place, "value")]].scalar
+
+    def column_width(self, node: Node) -> int:
+        """Return the number of columns of a node."""
+        return self.width[id(node)]
+
+    def _axes(self) -> None:
+        """Choose the partition axis and the order of the loops around it."""
+        rights = [reach for reach in self.reach if reach.access.role == "right"]
+        folded = set(self.folds.values())
+        able = [
+            a for a in range(len(self.extents)) if a not in folded and not any(reach.strides[a] for reach in rights)
+        ]
+        able = [a for a in able if a >= self.rolled_axes] or able
+        if able:
+            self.partition = max(able, key=lambda a: (min(self.extents[a], PARTITIONS), a))
+        else:
+            self.partition = len(self.extents)
+            self.extents.append(1)
+            for reach in self.reach:
+                reach.strides.append(0)
+        others = [a for a in range(len(self.extents)) if a != self.partition]
+        lefts = [reach for reach in self.reach if reach.access.role == "left"]
+        shared = {
+            a
+            for a in others
+            if lefts and not any(reach.strides[a] for reach in lefts) and any(reach.strides[a] for reach in rights)
+        }
+        if any(
+            id(node.views[2 * pair].node) in self.inside
+            for node in self.nodes
+            if node.kind == "dot"
+            for pair in range(len(node.views) // 2)
+        ):
+            shared = set()
+        self.inner_axes = [a for a in others if a in folded or a in shared]
+        outer = [a for a in others if a not in self.inner_axes]
+        self.outer_axes = sorted(outer, key=lambda a: (not any(reach.strides[a] for reach in rights), a))
+        rows = self.extents[self.partition]
+        self.rows = rows if rows <= PARTITIONS else (largest_divisor(rows, PARTITIONS, 64) or PARTITIONS)
+
+    def _residents(self) -> None:
+        """Choose what stays on the chip: right operands while they fit, else rows in blocks that share each load."""
+        left = {n: self._depth(n) for n, reach in enumerate(self.reach) if reach.access.role == "right"}
+        self.vectors = [
+            n
+            for n, reach in enumerate(self.reach)
+            if reach.access.role == "value" and not reach.scalar and not reach.strides[self.partition]
+        ]
+        row_bytes = sum(self.width[id(node)] * BYTES[node.dtype] for node in self.nodes if id(node) in self.kept)
+        deep = {
+            id(node): sum(math.prod(view.shape[len(view.shape) - node.folded :]) for view in node.views[::2]) * 4
+            for node in self.nodes
+            if node.kind == "dot"
+        }
+        row_bytes += 2 * sum(deep.values())
+        budget = SBUF - row_bytes - sum(self.reach[n].width * 4 for n in self.vectors) - 24 * 1024
+        sizes = {n: blocks * self.reach[n].width * BYTES[self.reach[n].dtype] for n, (_, blocks) in left.items()}
+        self.resident: set[int] = set()
+        for n in sorted(sizes, key=lambda n: sizes[n]):
+            if sizes[n] <= min(budget, RESIDENT):
+                self.resident.add(n)
+                budget -= sizes[n]
+        streamed = [n for n in left if n not in self.resident]
+        self.shared_axis = self.partition
+        if self.extents[self.partition] == self.rows:
+            rights = [self.reach[n] for n in left]
+            alike = [a for a in self.outer_axes if not any(reach.strides[a] for reach in rights)]
+            self.shared_axis = alike[-1] if alike else self.partition
+        along = self.extents[self.shared_axis]
+        tiles = along // self.rows if self.shared_axis == self.partition else along
+        self.together = 1
+        if streamed and not self.inner_axes:
+            spare = SBUF - 24 * 1024 - sum(sizes[n] for n in self.resident)
+            spare -= max(blocks for n, (_, blocks) in left.items() if n in streamed) * BANK * 4 * 2
+            fits = max(1, spare // max(row_bytes, 1))
+            self.together = max(d for d in (1, 2, 4, 8, 16) if d == 1 or (d <= fits and tiles % d == 0))
+
+    def _dot_depth(self, node: Node, number: int) -> Axes:
+        view = node.views[number]
+        kept = len(view.shape) - node.folded
+        return tuple((n, s) for n, s in zip(view.shape[kept:], view.strides[kept:], strict=True) if n != 1)
+
+    def _depth_pairs(self, node: Node, pair: int) -> tuple[Axes, Axes]:
+        """Return the contracted axes of one product, alike for its two operands and merged."""
+        left, right = self._dot_depth(node, 2 * pair), self._dot_depth(node, 2 * pair + 1)
+        extents = refined([n for n, _ in left], [n for n, _ in right])
+        if extents is None:
+            raise NotLowered(
+                "a product whose operands divide the contracted axes differently is not lowered", node.line
+            )
+        sides = [split(left, extents), split(right, extents)]
+        if not self.sliced:
+            a, b = merged(sides)
+        else:
+            a, b = in_slices(sides, [self._shape_of(view.node) for view in node.views[2 * pair : 2 * pair + 2]])
+        if not a:
+            return ((1, 0),), ((1, 0),)
+        # The order of a sum is free: the axis that fills the partitions best is the one that lies on them.
+        order = sorted(range(len(a)), key=lambda at: (block_of(a[at][0]), at))
+        return tuple(a[at] for at in order), tuple(b[at] for at in order)
+
+    def _shape_of(self, node: Node) -> Shape:
+        """Return the shape in which a node lies in HBM; one long axis for a value on the chip."""
+        held = self.memory.tensors.get(id(node)) if id(node) not in self.inside else None
+        return held.shape if held is not None else (2**62,)
+
+    def _depth(self, n: int) -> tuple[int, int]:
+        """Return partitions and blocks of a right operand."""
+        access = self.reach[n].access
+        axes, _ = self._depth_pairs(access.node, access.number // 2)
+        part = block_of(axes[-1][0])
+        return part, math.prod(e for e, _ in axes[:-1]) * -(-axes[-1][0] // part)
+
+    def _group_of(self, node: Node) -> tuple[int, int]:
+        return self.attached.get(id(node), (self.level[id(node)], self.width[id(node)]))
+
+    def stores_of(self, node: Node) -> list[int]:
+        """Return the numbers of the accesses that write a node's result to HBM."""
+        return [n for n, reach in enumerate(self.reach) if reach.access.role == "store" and reach.access.node is node]
