@@ -79,7 +79,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, encoding: str, words: list[str]) ->
             code = int(ended.code or 0)
         for stream in streams:
             stream.flush()
-    out, err = (stream.buffer.getvalue().decode(encoding) for stream in streams)  # type: ignore[attr-defined]
+    out, err = (stream.buffer.getvalue().decode(encoding) for stream in streams)
     return out, err, code
 
 
