@@ -18,12 +18,13 @@ SDKS = ("aiohttp", "anthropic", "openai", "pydantic", "textual", "sqlite3", "sql
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Return an environment whose runtime and configuration folders are the test's own."""
+    """Return an environment whose folders are the test's own."""
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
     return os.environ | {
         "XDG_RUNTIME_DIR": str(runtime),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "ACCELD_HOME": str(tmp_path / ".acceld"),
         "ACCELD_EVALUATE_SLOTS": "1",
     }
