@@ -64,6 +64,7 @@ snapshots: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/tui --snapshot-update
 
 docs: $(VENV)/.installed
+	$(BIN)/python scripts/pages.py
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
 	$(BIN)/zensical build --strict --clean -f zensical.toml
 

@@ -1,13 +1,16 @@
-"""Every command of the tutorials, in their order, as a person types them; then every other command of the pages."""
+"""README and the tutorials as a reader follows them, in one shell; then every other command of the pages."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,11 +22,10 @@ from tests.test_docs import documented_commands
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```(\w*)(?: title=\"([\w.]+)\")?\n(.*?)^```", re.DOTALL | re.MULTILINE)
-SETTING_UP = re.compile(r"(python3 -m venv|source|pip install|mkdir|cd) ")
-"""Commands that set up an environment. ``make dist`` runs them in empty environments, or a test's folder replaces them.
-"""
-SCREENS = "acceld attach"
-"""Command that needs a terminal; tests/tui runs it."""
+INSTALLING = ("python3 -m venv ", "pip install ")
+"""Commands that make an environment and fill it; ``make dist`` runs them. Here :func:`installed` has done so."""
+ELSEWHERE = ("acceld attach", "make test")
+"""Commands that are not run here: one needs a terminal and is run in tests/tui, the other runs these tests."""
 
 
 UNMEASURED = MappingProxyType({"acceld calibrate": 8})
@@ -48,76 +50,150 @@ def run(line: str, folder: Path, environment: dict[str, str]) -> subprocess.Comp
 
 
 def own_environment(folder: Path) -> dict[str, str]:
-    """Return an environment whose folders are the test's own."""
+    """Return an environment of a person whose home is ``folder``."""
     runtime = folder / "run"
     runtime.mkdir(mode=0o700)
-    return os.environ | {
-        "XDG_RUNTIME_DIR": str(runtime),
-        "XDG_CONFIG_HOME": str(folder / "config"),
-        "ACCELD_HOME": str(folder / ".acceld"),
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ACCELD_", "XDG_", "VIRTUAL"))}
+    return kept | {"HOME": str(folder), "XDG_RUNTIME_DIR": str(runtime), "OPENBLAS_NUM_THREADS": "1"}
 
 
-def follow(
-    page: str,
-    folder: Path,
-    environment: dict[str, str],
-    names: dict[str, str],
-    exits: Mapping[str, int] = MappingProxyType({}),
-) -> dict[str, str]:
-    """Run the commands of a page, with some names replaced; return the output of each. AssertionError where one fails.
+def installed(place: Path) -> None:
+    """Make an environment in which this interpreter is ``acceld``."""
+    (place / "bin").mkdir(parents=True)
+    program = place / "bin" / "acceld"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m acceld "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    activate = f"export PATH={shlex.quote(str(place / 'bin'))}:$PATH\n"
+    (place / "bin" / "activate").write_text(activate, encoding="utf-8")
 
-    ``exits`` has the exit codes that are not 0.
-    """
-    printed = {}
-    for language, title, block in FENCE.findall((DOCS / page).read_text(encoding="utf-8")):
-        if title:
-            (folder / title).write_text(block, encoding="utf-8")
-        if language != "sh":
-            continue
-        for line in block.splitlines():
-            if SETTING_UP.match(line) or line.startswith(SCREENS):
+
+def checked_out(place: Path) -> Path:
+    """Return a copy of the checkout, with the environment that ``make`` would make."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    for name in filter(None, names):
+        if os.path.lexists(ROOT / name):
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, place / name, follow_symlinks=False)
+    installed(place / ".venv")
+    (place / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    for name in (".installed", ".installed-dev"):
+        (place / ".venv" / name).touch()
+    return place
+
+
+class Reader:
+    """A person who types what the pages say, into one shell."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], names: Mapping[str, str] | None = None) -> None:
+        self.environment = dict(environment)
+        self._names = names or {}
+        self._moved = folder
+        installed(Path(self.environment["HOME"]) / "acceld-venv")
+
+    def follow(
+        self, page: Path, *, exits: Mapping[str, int] = MappingProxyType({}), without: str = "\0"
+    ) -> dict[str, str]:
+        """Type the commands of a page up to a heading; return the output of each. AssertionError where one fails.
+
+        ``exits`` has the exit codes that are not 0. The next page begins where this one ended: in its folder, with its
+        variables.
+        """
+        printed: dict[str, str] = {}
+        for language, title, block in FENCE.findall(page.read_text(encoding="utf-8").partition(without)[0]):
+            if title:
+                (self._moved / title).write_text(block, encoding="utf-8")
+            if language != "sh":
                 continue
-            typed = " ".join(names.get(word, word) for word in line.split(" "))
-            done = run(typed, folder, environment)
-            assert done.returncode == exits.get(line, 0), f"{typed}\n{done.stdout}\n{done.stderr}"
-            printed[line] = done.stdout + done.stderr
-    return printed
+            for line in block.splitlines():
+                if not line.startswith((*INSTALLING, *ELSEWHERE)):
+                    printed[line] = self.type(line, exits.get(line, 0))
+        return printed
+
+    def type(self, line: str, code: int = 0) -> str:
+        """Type one line; return what it printed."""
+        typed = " ".join(self._names.get(word, word) for word in line.split(" "))
+        with tempfile.TemporaryDirectory() as left:
+            after = f"code=$?; pwd > {left}/folder; env -0 > {left}/environment; exit $code"
+            done = subprocess.run(
+                ["bash", "-c", f"{typed}\n{after}"],
+                cwd=self._moved,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=900,
+                check=False,
+            )
+            assert done.returncode == code, f"{typed}\n{done.stdout}\n{done.stderr}"
+            self._moved = Path(Path(left, "folder").read_text(encoding="utf-8").rstrip("\n"))
+            pairs = Path(left, "environment").read_text(encoding="utf-8").split("\0")
+        self.environment = dict(pair.split("=", 1) for pair in pairs if pair)
+        return done.stdout + done.stderr
+
+
+def unprinted(page: Path, begins: str, printed: str) -> list[str]:
+    """Return the lines of a page's block, found by its first word, that a command did not print."""
+    blocks = FENCE.findall(page.read_text(encoding="utf-8"))
+    shown = next(block for language, _, block in blocks if not language and block.startswith(begins))
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    return [line for line in shown.splitlines() if " ".join(line.split()) not in lines]
+
+
+@dataclass(frozen=True)
+class Laptop:
+    """What a reader has after README and the tutorial on a laptop."""
+
+    checkout: Path
+    folder: Path
+    reader: Reader
+    readme: dict[str, str]
+    tutorial: dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def laptop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str], dict[str, str]]:
-    """Return the folder, the environment and the output after the tutorial on a laptop."""
-    folder = tmp_path_factory.mktemp("laptop")
-    environment = own_environment(folder)
-    return folder, environment, follow("tutorial-laptop.md", folder, environment, {})
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Laptop:
+    """Follow README in a new checkout, then the tutorial on a laptop."""
+    home = tmp_path_factory.mktemp("reader")
+    checkout = checked_out(home / "acceld")
+    reader = Reader(checkout, own_environment(home))
+    readme = reader.follow(ROOT / "README.md", without="## Uninstall")
+    tutorial = reader.follow(DOCS / "tutorial-laptop.md")
+    return Laptop(checkout, home / "my-kernels", reader, readme, tutorial)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_the_laptop_tutorial_ends_with_an_applied_win(laptop: tuple[Path, dict[str, str], dict[str, str]]) -> None:
-    folder, _, printed = laptop
-    page = (DOCS / "tutorial-laptop.md").read_text(encoding="utf-8")
-    result = printed["acceld optimize my_kernel --preset quick --wait"]
-    shown = next(block for language, _, block in FENCE.findall(page) if not language and block.startswith("baseline"))
-    lines = [" ".join(line.split()) for line in result.splitlines()]
-    assert not [line for line in shown.splitlines() if " ".join(line.split()) not in lines]
-    assert "nl.silu" in (folder / "my_kernel.py").read_text(encoding="utf-8")
-    assert list(folder.glob("my_kernel.py.*.bak"))
-    profiled = printed["acceld profile my_kernel.py --arg x=2048x2048:float32"]
-    assert "≈ 140 µs" in profiled
+@pytest.mark.timeout(1800)
+def test_readme_is_followed_from_a_new_checkout(laptop: Laptop) -> None:
+    found = next(printed for line, printed in laptop.readme.items() if line.startswith("make run"))
+    assert unprinted(ROOT / "README.md", "workload ", found) == []
+    assert "matmul_bf16" in laptop.readme["acceld runs"] and "silu" in laptop.readme["acceld runs"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_laptop_tutorial_ends_with_an_applied_win(laptop: Laptop) -> None:
+    page, printed = DOCS / "tutorial-laptop.md", laptop.tutorial
+    made = printed["acceld init my_kernel.py --reference my_reference.py --arg x=2048x2048:float32"]
+    assert unprinted(page, "status ", made) == []
+    assert unprinted(page, "baseline ", printed["acceld optimize my_kernel --preset quick --wait"]) == []
+    assert "nl.silu" in (laptop.folder / "my_kernel.py").read_text(encoding="utf-8")
+    assert list(laptop.folder.glob("my_kernel.py.*.bak"))
+    best = re.search(r"^best +(≈ \S+ \S+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert best and best[1] in printed["acceld profile my_kernel.py --arg x=2048x2048:float32"]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_trn1_tutorial_ends_with_a_kernel_on_the_stand_in(tmp_path: Path) -> None:
-    environment = made_for(tmp_path, "legacy")
-    printed = follow("tutorial-trn1.md", tmp_path, environment, {"silu": "small_silu"}, UNMEASURED)
+    environment = made_for(tmp_path, "legacy") | {"HOME": str(tmp_path)}
+    del environment["ACCELD_HOME"]  # the page's folder has its own
+    reader = Reader(tmp_path, environment, {"silu": "small_silu"})
+    printed = reader.follow(DOCS / "tutorial-trn1.md", exits=UNMEASURED)
     assert "✓ time, nrtpy" in printed["acceld doctor --neuron"]
     result = printed["acceld optimize silu --backend neuron_legacy --preset quick --wait"]
     assert "speed-up" in result and "≈" in result  # a stand-in is never called measured
-    assert (tmp_path / "silu_faster.py").is_file()
+    assert (tmp_path / "on-trn1" / "silu_faster.py").is_file()
 
 
 EXITS = {
@@ -130,6 +206,7 @@ EXITS = {
     "acceld doctor --neuron": (1, "report"),
     "acceld init": (2, "choose another folder"),
     "acceld mcp": (2, "no folder"),
+    "acceld port KERNEL.py --workload W": (2, "no workload"),
     "acceld optimize --from-reference": (2, "[models.NAME]"),
     "acceld optimize gemm": (2, "gemm"),
     "acceld optimize matmul_cpu --backend cpu --api numpy": (2, "[models.NAME]"),
@@ -161,10 +238,8 @@ def of_other_pages() -> list[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("line", of_other_pages())
-def test_a_command_of_the_pages_runs_or_says_what_it_needs(
-    laptop: tuple[Path, dict[str, str], dict[str, str]], line: str
-) -> None:
-    folder, environment, _ = laptop
+def test_a_command_of_the_pages_runs_or_says_what_it_needs(laptop: Laptop, line: str) -> None:
+    folder, environment = laptop.folder, laptop.reader.environment
     (folder / "kernel.c").write_bytes(next((ROOT / "workloads").glob("*/matmul_cpu/kernel.c")).read_bytes())
     (folder / "ref.py").write_text("def forward(x, w):\n    return x @ w\n", encoding="utf-8")
     typed = (
@@ -181,7 +256,12 @@ def test_a_command_of_the_pages_runs_or_says_what_it_needs(
 
 
 @pytest.mark.slow
-def test_the_daemon_of_the_tutorial_is_ended(laptop: tuple[Path, dict[str, str], dict[str, str]]) -> None:
-    folder, environment, _ = laptop
-    run("acceld stop", folder, environment)
-    assert not (folder / ".acceld" / "daemon.json").exists()
+@pytest.mark.timeout(600)
+def test_uninstalling_ends_the_daemons_and_leaves_no_history(laptop: Laptop) -> None:
+    run("acceld stop", laptop.folder, laptop.reader.environment)
+    assert not (laptop.folder / ".acceld" / "daemon.json").exists()
+    laptop.reader.type(f"cd {shlex.quote(str(laptop.checkout))}")
+    uninstall = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Uninstall")[2]
+    for line in FENCE.findall(uninstall)[0][2].splitlines():
+        laptop.reader.type(line)
+    assert not (laptop.checkout / ".acceld").exists() and not (laptop.checkout / ".venv").exists()

@@ -85,7 +85,9 @@ class ConsoleView:
     seq: int = 0
     runs: dict[int, RunRow] = field(default_factory=dict)
     views: OrderedDict[int, RunView] = field(default_factory=OrderedDict)
-    """The runs that a screen has opened, last used last."""
+    """The runs that a screen has opened, last used last. A view says itself whether its rows were read, so that a run
+    whose view was dropped is read again.
+    """
     devices: dict[str, DeviceRow] = field(default_factory=dict)
     queue: OrderedDict[int, tuple[int | None, float]] = field(default_factory=OrderedDict)
     """Run and time of queueing by candidate, in order of arrival."""

@@ -15,7 +15,7 @@ from acceld.roofline import PAPER_PEAKS
 from acceld.tui.client import Client
 from acceld.tui.console import ConsoleView
 from acceld.tui.replay import Replay
-from acceld.tui.state import Roof, RunView
+from acceld.tui.state import Roof, Rows, RunView
 from acceld.workloads import load_workload, workload
 
 PAGE = 500
@@ -34,14 +34,13 @@ class Session:
         self.live = ConsoleView()
         """The live state from all events so far, also while a replay is shown."""
         self.run = run if replay is None else replay.run
-        self.candidate: int | None = None
-        """The candidate in view."""
+        self._candidate: tuple[int | None, int | None] = (None, None)
+        """The run and the candidate that were chosen together."""
         self.banner = ""
         """The state of the connection as text; empty if it works."""
         self.hello: Mapping[str, Any] = {}
         """The daemon's first answer."""
         self._clock = clock
-        self._loaded: set[int] = set()
 
     @property
     def state(self) -> ConsoleView:
@@ -59,9 +58,20 @@ class Session:
         return self.state.views.get(self.run) if self.run is not None else None
 
     @property
+    def candidate(self) -> int | None:
+        """The candidate in view. It belongs to the run in view."""
+        run, candidate = self._candidate
+        return candidate if run == self.run else None
+
+    @candidate.setter
+    def candidate(self, candidate: int | None) -> None:
+        self._candidate = (self.run, candidate)
+
+    @property
     def loading(self) -> bool:
         """True if the run in view is not loaded yet."""
-        return self.replay is None and self.run is not None and self.run not in self._loaded
+        view = self.run_view
+        return self.replay is None and self.run is not None and (view is None or not view.workload)
 
     @property
     def read_only(self) -> bool:
@@ -70,11 +80,10 @@ class Session:
 
     def select(self, run: int) -> bool:
         """Put a run in view. Return True if it has to be loaded."""
-        if run == self.run and self.run_view is not None:
-            return False
-        self.run, self.candidate = run, None
-        self.state.open(run)
-        return self.replay is None and run not in self._loaded
+        if run != self.run:
+            self.run, self.candidate = run, None
+        view = self.state.open(run)
+        return self.replay is None and view.rows is Rows.UNREAD
 
     def fold(self, batch: list[Event]) -> list[Alert]:
         """Apply events. Return the alerts for a person."""
@@ -94,7 +103,8 @@ class Session:
         recent = await self.client.get("/v1/events", after=max(0, seq - KEPT_AT_START), limit=KEPT_AT_START)
         for event in recent["events"]:
             self.live.remember(event_of(event))
-        self._loaded.clear()
+        for view in self.live.views.values():  # they may have missed something
+            view.rows = Rows.UNREAD
         self.banner = "read-only history: no daemon is running" if self.read_only else ""
         if self.run is not None and self.run not in self.live.runs:
             try:
@@ -107,23 +117,39 @@ class Session:
                 self.live.load_run(row, row.get("spec") or row)
         if self.run is None:
             self.run = max(self.live.runs, default=None)
+        if self.run is not None:
+            self.select(self.run)
 
     async def load(self, run: int, shown: Callable[[], None]) -> None:
-        """Load a run's view from rows. Events that came meanwhile take precedence. ``shown`` is called after each page."""
-        view, seq = self.live.open(run), self.live.seq
-        found = await self.client.get(f"/v1/runs/{run}")
-        self._loaded.add(run)
-        view.load_run(found, seq)
-        view.roof = await asyncio.to_thread(_roof, found.get("workload_folder"), found.get("workload"), view.chip)
-        for what, load in (("candidates", lambda row: view.load_candidate(row, seq)), ("plans", view.load_plan)):
-            after, more = 0, True
-            while more:
-                page = (await self.client.get(f"/v1/runs/{run}/{what}", after=after, limit=PAGE))[what]
-                for row in page:
-                    load(row)
-                    after = row["id"]
-                more = len(page) == PAGE
-                shown()
+        """Load the view of a run from rows, unless the view was dropped meanwhile. Events that came meanwhile take
+        precedence. ``shown`` is called after each page.
+        """
+        view, seq = self.live.views.get(run), self.live.seq
+        if view is None:
+            return
+        view.rows = Rows.COMING
+        try:
+            found = await self.client.get(f"/v1/runs/{run}")
+            view.load_run(found, seq)
+            view.roof = await asyncio.to_thread(_roof, found.get("workload_folder"), found.get("workload"), view.chip)
+            await self._load_pages(view, "candidates", lambda row: view.load_candidate(row, seq), shown)
+            await self._load_pages(view, "plans", view.load_plan, shown)
+            view.rows = Rows.READ
+        finally:
+            if view.rows is Rows.COMING:
+                view.rows = Rows.UNREAD
+
+    async def _load_pages(
+        self, view: RunView, what: str, load: Callable[[Any], None], shown: Callable[[], None]
+    ) -> None:
+        after, more = 0, True
+        while more and self.live.views.get(view.id) is view:
+            page = (await self.client.get(f"/v1/runs/{view.id}/{what}", after=after, limit=PAGE))[what]
+            for row in page:
+                load(row)
+                after = row["id"]
+            more = len(page) == PAGE
+            shown()
 
 
 def _roof(folder: str | None, name: str | None, chip: str) -> Roof | None:

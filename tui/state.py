@@ -13,6 +13,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from msgspec import convert
@@ -43,6 +44,15 @@ LOADED = -1_000_000
 """Number below that of every event. A best that comes from a row is stored under this number plus its iteration."""
 ANSWERED = "answered"
 """Outcome of an answered call."""
+
+
+class Rows(Enum):
+    """How far the rows of a run were read into its view. Until then, a view has what events told alone."""
+
+    UNREAD = "unread"
+    COMING = "coming"
+    """The run's own row is there or asked for; its candidates come."""
+    READ = "read"
 
 
 @dataclass(slots=True)
@@ -179,6 +189,7 @@ class RunView:
     """The view of one run. ``seq`` is the newest event applied."""
 
     id: int
+    rows: Rows = Rows.UNREAD
     seq: int = 0
     workload: str = ""
     name: str = ""

@@ -131,7 +131,7 @@ class Steering:
             return "choose a candidate first"
         if self._session.loading:
             return f"r{run.id} is being read"
-        if "models" in needs and not PROPOSERS[run.proposer].uses_models:
+        if "models" in needs and run.proposer in PROPOSERS and not PROPOSERS[run.proposer].uses_models:
             return "rewrite rules read no hints and cost nothing"
         if "best" in needs and run.best is None:
             return "nothing has passed yet"

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from acceld.cli.streams import print_anything
 from acceld.errors import AcceldError, UsageError, did_you_mean
 
 INTERRUPTED = 130
@@ -156,6 +157,7 @@ GROUPS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv``, and return its exit code."""
+    print_anything()
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())

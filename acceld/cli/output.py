@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from acceld.cli.streams import writes_unicode
 from acceld.errors import UsageError
 
 JSON_VERSION = 1
@@ -18,7 +19,8 @@ JSON_VERSION = 1
 
 def print_json(value: dict[str, Any]) -> None:
     """Print one JSON object with its version, keys in the given order."""
-    json.dump({"version": JSON_VERSION} | value, sys.stdout, indent=2, ensure_ascii=False, default=str)
+    ascii_only = not writes_unicode(sys.stdout)  # escapes lose nothing
+    json.dump({"version": JSON_VERSION} | value, sys.stdout, indent=2, ensure_ascii=ascii_only, default=str)
     print()
 
 
@@ -43,7 +45,7 @@ def write_file(path: Path, text: str, *, mode: str = "w") -> None:
 def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print one JSON object a line."""
     for row in rows:
-        print(json.dumps(row, ensure_ascii=False))
+        print(json.dumps(row, ensure_ascii=not writes_unicode(sys.stdout)))
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

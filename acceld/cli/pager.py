@@ -43,7 +43,7 @@ def paged() -> Iterator[None]:
         return
     assert pager.stdin is not None
     outputs = sys.stdout, sys.stderr
-    text = _Terminal(pager.stdin, encoding="utf-8", write_through=True)
+    text = _Terminal(pager.stdin, encoding=sys.stdout.encoding, errors=sys.stdout.errors, write_through=True)
     sys.stdout = text
     if sys.stderr.isatty():
         sys.stderr = text

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from acceld.alerts import Alert, Manner, announcement
 from acceld.cli.output import JSON_VERSION, say
+from acceld.cli.streams import writes_unicode
 from acceld.errors import UsageError
 from acceld.watch.apply import apply, check_drop_in
 from acceld.watch.deltas import Delta, title_of
@@ -65,7 +66,7 @@ class WatchConsole:
                 "generation": step.generation,
                 **step.data,
             }
-            line = json.dumps(reported, ensure_ascii=False, default=str)
+            line = json.dumps(reported, ensure_ascii=not writes_unicode(self._stream), default=str)
             print(line, file=self._stream, flush=True)
         else:
             self._in_block(step)

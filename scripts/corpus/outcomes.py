@@ -125,11 +125,15 @@ def _child(trial: Trial, pipe: Connection) -> None:
 
 def _failure(error: BaseException) -> tuple[State, str]:
     """Distinguish an error of the simulator from one of the test."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = list(traceback.walk_tb(error.__traceback__))
     text = f"{type(error).__name__}: {error}"
-    ours = bool(frames) and f"{os.sep}acceld{os.sep}" in frames[-1].filename
+    if not frames:
+        return State.UNTRIED, text
+    frame, line = frames[-1]
+    # By the name of the module, since a checkout can lie in a folder of any name.
+    ours = str(frame.f_globals.get("__name__")).partition(".")[0] == "acceld"
     usage = type(error).__name__ == "UsageError"
-    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    where = f" at {Path(frame.f_code.co_filename).name}:{line}"
     return (State.CRASH if ours and not usage else State.UNTRIED), text + where
 
 

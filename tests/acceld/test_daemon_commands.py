@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,12 +18,13 @@ SDKS = ("aiohttp", "anthropic", "openai", "pydantic", "textual", "sqlite3", "sql
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Return an environment whose runtime and configuration folders are the test's own."""
+    """Return an environment whose folders are the test's own."""
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
     return os.environ | {
         "XDG_RUNTIME_DIR": str(runtime),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "ACCELD_HOME": str(tmp_path / ".acceld"),
         "ACCELD_EVALUATE_SLOTS": "1",
     }
@@ -114,9 +116,18 @@ def test_an_older_span_must_be_given(environment: dict[str, str]) -> None:
 
 
 def test_the_service_file_names_home_and_interpreter(environment: dict[str, str], tmp_path: Path) -> None:
-    unit = acceld(environment, "service", "show")
-    start = f"{child.__file__} acceld start --foreground --home {tmp_path / '.acceld'}"
-    assert f"ExecStart={sys.executable} -P {start}\n" in unit
+    shown = acceld(environment, "service", "show")
+    (command,) = (line.removeprefix("ExecStart=") for line in shown.splitlines() if line.startswith("ExecStart="))
+    words = [sys.executable, "-P", child.__file__, "acceld", "start", "--foreground", "--home"]
+    assert shlex.split(command.replace("%%", "%").replace("$$", "$")) == [*words, str(tmp_path / ".acceld")]
+
+
+def test_the_service_file_quotes_a_path_with_spaces(environment: dict[str, str], tmp_path: Path) -> None:
+    home = tmp_path / 'a "b" 5 % $c' / ".acceld"
+    shown = acceld(environment, "service", "show", "--home", str(home))
+    written = str(home).replace("%", "%%").replace("$", "$$").replace('"', '\\"')
+    assert f'--home "{written}"' in shown
+    assert f"WorkingDirectory={str(home.parent).replace('%', '%%')}" in shown
 
 
 def test_configuration_tells_where_values_come_from(environment: dict[str, str]) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.programs import python_program
+
 STANDIN = Path(__file__).resolve().parent
 PROJECT = STANDIN.parents[1]
 
@@ -81,8 +83,8 @@ def stand_in_machine(
     named = f"ACCELD_STANDIN=1 STANDIN_COMPUTES=1 STANDIN_SCENARIO='{scenario}' OPENBLAS_NUM_THREADS=1"
     named += f" STANDIN_STATE={state} STANDIN_LS='{json.dumps([_chip(0, lnc=lnc), _chip(1, lnc=lnc)])}'"
     named += "".join(f" STANDIN_{name}={shlex.quote(value)}" for name, value in (modes or {}).items())
-    _script(tools / "compile-python", f"{named} PYTHONPATH={STANDIN / compiler}:{PROJECT}", "")
-    _script(tools / "runner-python", f"{named} PYTHONPATH={STANDIN / runtime}:{PROJECT}", "")
+    _script(tools / "compile-python", f"{named} PYTHONPATH={shlex.quote(f'{STANDIN / compiler}:{PROJECT}')}")
+    _script(tools / "runner-python", f"{named} PYTHONPATH={shlex.quote(f'{STANDIN / runtime}:{PROJECT}')}")
     for tool in ("neuron-ls", "neuron-monitor"):
         _script(tools / tool, named, str(STANDIN / "bin" / tool))
     return machine_in(folder)
@@ -90,17 +92,13 @@ def stand_in_machine(
 
 def tool(folder: Path, name: str, *, called: str = "") -> str:
     """Put one of the stand-in's tools into ``folder``, under another name where ``called`` says so; its path."""
-    return str(_program(folder / (called or name), f"import runpy\nrunpy.run_path({str(STANDIN / 'bin' / name)!r})\n"))
+    return str(
+        python_program(folder / (called or name), f"import runpy\nrunpy.run_path({str(STANDIN / 'bin' / name)!r})\n")
+    )
 
 
-def _program(path: Path, text: str) -> Path:
-    path.write_text(f"#!{sys.executable}\n{text}")
-    path.chmod(0o755)
-    return path
-
-
-def _script(path: Path, named: str, program: str) -> Path:
-    path.write_text(f'#!/bin/sh\n{named} exec {sys.executable} {program} "$@"\n')
+def _script(path: Path, named: str, *program: str) -> Path:
+    path.write_text(f'#!/bin/sh\n{named} exec {shlex.join([sys.executable, *program])} "$@"\n')
     path.chmod(0o755)
     return path
 
@@ -188,6 +186,7 @@ CURRENT = """\
 import nki
 import nki.isa as nisa
 import nki.language as nl
+from tests.programs import python_program
 
 
 @nki.jit

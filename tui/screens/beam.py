@@ -101,6 +101,7 @@ class BeamScreen(ConsoleScreen):
         tree.empty = self._why_empty()
         if run is None:
             tree.show((), self._draw)
+            self._show_change()
             return
         lines = tree_lines(run, self._folding)
         self._lines = {one.key: one for one in lines}
@@ -279,7 +280,9 @@ class BeamScreen(ConsoleScreen):
 
     def _show_change(self) -> None:
         """Draw the difference from the parent, if there is room, once the cursor rests."""
-        pane, number = self.query_one("#change", LineList), self.session.candidate
+        pane, number, run = self.query_one("#change", LineList), self.session.candidate, self.run_view
+        if self._changed[0] is not None and (run is None or self._changed[0] not in run.candidates):
+            self._take({})
         if number is None or number == self._changed[0] or not pane.display:
             return
         if self._resting is not None:
@@ -287,13 +290,15 @@ class BeamScreen(ConsoleScreen):
         self._resting = self.set_timer(RESTS_S, lambda: self.fetch(f"/v1/candidates/{number}", self._take))
 
     def _take(self, facts: Mapping[str, Any]) -> None:
+        if facts and facts["id"] != self.session.candidate:  # another one was chosen meanwhile
+            return
         pane, parent = self.query_one("#change", LineList), facts.get("parent")
         if facts.get("parent_text"):
             lines = diff_lines(facts["parent_text"], facts.get("text") or "", self.palette)[2:]
         else:
             lines = colored(facts.get("text") or "", self.palette)
-        self._changed = (facts["id"], lines)
-        pane.border_title = f"Change from c{parent}" if parent else "Source"
+        self._changed = (facts.get("id"), lines)
+        pane.border_title = f"Change from c{parent}" if parent else "Source" if facts else ""
         pane.show_lines(lines)
         pane.scroll_home(animate=False)
 
@@ -322,7 +327,8 @@ class BeamScreen(ConsoleScreen):
         self.show()
 
     def _select(self, key: Hashable | None) -> None:
-        if isinstance(key, tuple) and key[0] == "candidate":
+        run = self.run_view  # a message can be of the run that was in view before
+        if isinstance(key, tuple) and key[0] == "candidate" and run is not None and key[1] in run.candidates:
             self.session.candidate = key[1]
 
     @on(LineList.Moved, "#tree")

@@ -61,8 +61,7 @@ class CandidateScreen(CandidateInView):
                 yield Line(self._views, id="views")
                 yield LineList(id="lines", empty="Nothing here.")
 
-    def take(self, facts: Mapping[str, Any]) -> None:
-        super().take(facts)
+    def draw(self) -> None:
         self._other = ("", "")
         self._draw_view()
 
@@ -116,7 +115,7 @@ class CandidateScreen(CandidateInView):
         return found or [styled("The same text.", palette.muted)]
 
     def _ask_other(self) -> None:
-        run, wanted = self.run_view, self._against
+        run, wanted, compared = self.run_view, self._against, self.facts.get("id")
         number = None
         if run is not None:
             number = run.baseline.id if wanted == "baseline" and run.baseline else None
@@ -126,8 +125,9 @@ class CandidateScreen(CandidateInView):
             return
 
         def take(facts: Mapping[str, Any]) -> None:
-            self._other = (wanted, facts.get("text") or "")
-            self._draw_view()
+            if self.facts.get("id") == compared:
+                self._other = (wanted, facts.get("text") or "")
+                self._draw_view()
 
         self.fetch(f"/v1/candidates/{number}", take)
 
@@ -292,10 +292,16 @@ class CandidateScreen(CandidateInView):
         self.action_go("diff")
 
     def action_copy(self) -> None:
+        if not self.facts:
+            self.notify(self.unknown, title="Nothing to copy", markup=False)
+            return
         text = "\n".join(line.plain for line in self._drawn)
         copy(self.app, self.facts.get("text") or "" if self._view == "source" else text, self._view)
 
     def action_edit(self) -> None:
+        if not self.facts:
+            self.notify(self.unknown, title="Nothing to edit", markup=False)
+            return
         edit(self.app, self.facts.get("text") or "", f"c{self.facts.get('id')}.py")
 
     @on(LineList.Chosen, "#lines")

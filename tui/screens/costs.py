@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -44,7 +45,8 @@ class CostsScreen(ConsoleScreen):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._answer: Mapping[str, Any] = {}
+        self._answers: dict[int, Mapping[str, Any]] = {}
+        """The newest answer, by its run."""
         self._asked: tuple[int, int] = (0, -1)
 
     def body(self) -> Iterable[Any]:
@@ -58,12 +60,17 @@ class CostsScreen(ConsoleScreen):
             wanted = (run.id, len(run.finished_calls))
             if wanted != self._asked:
                 self._asked = wanted
-                self.fetch("/v1/costs", self._take, run=run.id)
+                self.fetch("/v1/costs", partial(self._take, run.id), run=run.id)
         self._list()
 
-    def _take(self, answer: Mapping[str, Any]) -> None:
-        self._answer = answer
+    def _take(self, run: int, answer: Mapping[str, Any]) -> None:
+        self._answers = {run: answer}
         self._list()
+
+    @property
+    def _answer(self) -> Mapping[str, Any]:
+        """What the daemon told of the run in view; empty until it has answered."""
+        return self._answers.get(self.session.run or 0, {})
 
     def _list(self) -> None:
         models = self.query_one("#models", LineList)

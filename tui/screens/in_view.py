@@ -19,8 +19,10 @@ class CandidateInView(ConsoleScreen):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.facts: Mapping[str, Any] = {}
+        self._answer: Mapping[str, Any] = {}
         self._asked: tuple[int, int] | None = None
+        self._shown: int | None = None
+        """The candidate whose facts are drawn."""
 
     def show(self) -> None:
         run = self.run_view
@@ -32,8 +34,15 @@ class CandidateInView(ConsoleScreen):
             wanted = (number, node.result_seq if node else -1)
             if wanted != self._asked:
                 self._asked = wanted
-                self.fetch(f"/v1/candidates/{number}", self.take)
+                self.fetch(f"/v1/candidates/{number}", self._take)
+        if (self.facts.get("id")) != self._shown:
+            self._draw()
         self.query_one("#details").refresh()
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the daemon told of the candidate in view; empty until it has answered."""
+        return self._answer if self._answer.get("id") == self.session.candidate else {}
 
     @property
     def unknown(self) -> str:
@@ -42,9 +51,17 @@ class CandidateInView(ConsoleScreen):
         """
         return self.nothing("Choose a candidate on the Beam screen.", "candidates")
 
-    def take(self, facts: Mapping[str, Any]) -> None:
-        """Store the answer, and draw."""
-        self.facts = facts
+    def _take(self, answer: Mapping[str, Any]) -> None:
+        self._answer = answer
+        self._draw()
+
+    def _draw(self) -> None:
+        self._shown = self.facts.get("id")
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the facts of the candidate in view, or nothing."""
+        raise NotImplementedError
 
     @property
     def evaluation(self) -> Mapping[str, Any]:

@@ -58,11 +58,10 @@ class ProfileScreen(CandidateInView):
             return "Not evaluated yet."
         return "Nothing was counted." if self.profile else "No profile: the candidate failed before it was timed."
 
-    def take(self, facts: Mapping[str, Any]) -> None:
-        super().take(facts)
+    def draw(self) -> None:
         self._drawn = list(self._lines())
         counters = self.query_one("#counters", LineList)
-        counters.border_title = f"c{facts['id']} counters and hot spots"
+        counters.border_title = f"c{self.facts['id']} counters and hot spots" if self.facts else ""
         counters.empty = self._why_none()
         counters.show_lines(self._drawn)
         self.query_one("#details").refresh()

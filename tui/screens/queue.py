@@ -112,7 +112,9 @@ class QueueScreen(ConsoleScreen):
 
     def _device(self, key: Hashable, width: int) -> Text:
         palette, app = self.palette, self.session
-        device = app.state.devices[str(key)]
+        device = app.state.devices.get(str(key))
+        if device is None:  # of the daemon that was shown before
+            return Text("")
         cells = [
             (device.name, palette.text),
             (state_word(device.state), palette.state(device.state)),

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.sql is None:
         raise UsageError("a query needs SQL", hint='Such as "SELECT * FROM history"; --tables lists what there is.')
-    sql = sys.stdin.read() if arguments.sql == "-" else arguments.sql
+    sql = _typed() if arguments.sql == "-" else arguments.sql
     with history_file(arguments.home) as connection:
         table = query(connection, sql, limit=arguments.limit, time_limit_s=arguments.time_limit)
     if table.truncated:
@@ -71,3 +71,12 @@ def show(
             columns,
             right=numbers,
         )
+
+
+def _typed() -> str:
+    """Return the statement on standard input. UsageError if it is not in the encoding of standard input."""
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        hint = "PYTHONIOENCODING=utf-8 reads UTF-8"
+        raise UsageError(f"standard input is not {sys.stdin.encoding} at byte {error.start}", hint=hint) from error

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.what == "install":
         home.prepare()
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(unit(home))
+        path.write_text(unit(home), encoding="utf-8")
         enabled = systemctl("daemon-reload") and systemctl("enable", "--now", path.name)
         done = f"wrote {path}"
         say("it runs now" if enabled else f"enable it where systemd runs: systemctl --user enable --now {path.name}")
@@ -81,10 +81,19 @@ def unit(home: Home) -> str:
     start = child("acceld", "start", "--foreground", "--home", str(home.path))
     kept = {name: start.environment[name] for name in KEPT if start.environment.get(name)}
     for text in (*start.command, *kept.values()):
-        if any(c in text for c in "\n\"'%\\ "):
-            raise UsageError(f"systemd can not take the path {text!r}", hint="use a path without spaces and quotes")
-    lines = "".join(f"Environment={name}={value}\n" for name, value in kept.items())
-    return UNIT.format(home=home.path, folder=home.path.parent, start=" ".join(start.command), environment=lines)
+        if not text.isprintable():
+            raise UsageError(f"systemd can not take the path {text!r}", hint="use a path of printable characters")
+    lines = "".join(f"Environment={_quoted(f'{name}={value}', '%')}\n" for name, value in kept.items())
+    home_path, folder = (str(path).replace("%", "%%") for path in (home.path, home.path.parent))
+    command = " ".join(_quoted(word, "%$") for word in start.command)
+    return UNIT.format(home=home_path, folder=folder, start=command, environment=lines)
+
+
+def _quoted(word: str, doubled: str) -> str:
+    """Return a word as systemd reads it in a list; it would expand the characters of ``doubled``."""
+    for special in "\\" + doubled:
+        word = word.replace(special, 2 * special)
+    return '"' + word.replace('"', '\\"') + '"' if any(c in word for c in " \"';") else word
 
 
 def systemctl(*words: str) -> bool:

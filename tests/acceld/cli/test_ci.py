@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +71,7 @@ def test_the_actions_steps_annotate_comment_and_fail_on_regressions(repository: 
     runner = tmp_path / "runner"
     (runner / "acceld" / "bin").mkdir(parents=True)
     script = runner / "acceld" / "bin" / "acceld"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m acceld "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m acceld "$@"\n')
     script.chmod(0o755)
     inputs = {"AGAINST": "main", "BUDGET": "regressions.toml", "CHIP": "trn1", "NUMBER": "7"}
     github = {"RUNNER_TEMP": str(runner), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}

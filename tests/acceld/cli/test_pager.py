@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -62,7 +63,7 @@ def pager(tmp_path: Path) -> str:
     """Return a pager that records that it was used."""
     file = tmp_path / "pager.py"
     file.write_text(PAGER)
-    return f"{sys.executable} {file}"
+    return shlex.join([sys.executable, str(file)])
 
 
 def test_a_long_answer_goes_through_the_pager(tmp_path: Path, pager: str) -> None:

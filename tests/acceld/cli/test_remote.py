@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,13 @@ from acceld.home import DaemonLock, Home
 from acceld.http.client import HttpClient
 from acceld.http.server import Server
 from acceld.store.reader import HistoryFile
+from tests.programs import python_program
 from tests.store.records import fill
 
-SSH = '''#!{python}
-"""Plays ssh: the host is a folder below REMOTE; a command runs there, and -L forwards one socket to another."""
+SSH = '''"""Plays ssh: the host is a folder below REMOTE; a command runs there, and -L forwards one socket to another."""
 import os, socket, subprocess, sys, threading
 
-words, options, rest = sys.argv[1:], {{}}, []
+words, options, rest = sys.argv[1:], {}, []
 while words:
     word = words.pop(0)
     if word in ("-o", "-L"):
@@ -36,7 +35,7 @@ host = os.path.join(os.environ["REMOTE"], rest[0])
 if "BatchMode=yes" not in options["-o"]:
     sys.exit("a password would be asked for")
 if not os.path.isdir(host):
-    print(f"ssh: Could not resolve hostname {{rest[0]}}", file=sys.stderr)
+    print(f"ssh: Could not resolve hostname {rest[0]}", file=sys.stderr)
     sys.exit(255)
 if "-N" not in options:
     sys.exit(subprocess.call(["sh", "-c", rest[1]], cwd=os.path.join(host, "work", "deep")))
@@ -70,8 +69,7 @@ async def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REMOTE", str(tmp_path / "machines"))
     program = tmp_path / "bin" / "ssh"
     program.parent.mkdir()
-    program.write_text(SSH.format(python=sys.executable))
-    program.chmod(0o755)
+    python_program(program, SSH)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     home = Home(folder / ".acceld")
     home.prepare()

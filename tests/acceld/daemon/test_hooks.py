@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 import shutil
 import sys
 import tomllib
@@ -57,7 +58,7 @@ async def test_commands_are_given_the_event(tmp_path: Path) -> None:
     script = tmp_path / "hook.py"
     code = "import sys, pathlib; pathlib.Path(__file__).with_name('told').open('a').write(sys.stdin.read() + '\\n')"
     await asyncio.to_thread(script.write_text, code)
-    config = HooksConfig(on_best=f"{sys.executable} {script}", on_end="/nowhere/program")
+    config = HooksConfig(on_best=shlex.join([sys.executable, str(script)]), on_end="/nowhere/program")
     running = asyncio.create_task(hooks.run_hooks(store, config))
     await asyncio.sleep(0)
     run = await records.small_run(store, best_us=50.0)
@@ -105,5 +106,5 @@ async def test_the_webhook_of_the_documentation_posts_what_happened() -> None:
 
 async def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "LIMIT_S", 0.2)
-    code = f"{sys.executable} -c 'import time; time.sleep(60)'"
+    code = shlex.join([sys.executable, "-c", "import time; time.sleep(60)"])
     assert await hooks.run_command(code, b"{}") == 124

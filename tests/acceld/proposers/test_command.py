@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from acceld.model import Attempt, Candidate, Kernel
 from acceld.proposers.command import TEMPLATES, CommandProposer, command_words, reported_usd
 from acceld.proposers.interface import AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument
 from acceld.search.budget import Budget
+from tests.programs import python_program
 from tests.standin_neuron.machine import KERNEL, small_silu
 
 SLOW = KERNEL.replace("512", "8").replace("affine_range(4)", "affine_range(256)")
@@ -56,7 +58,7 @@ def agent(folder: Path, text: str) -> str:
     """Return the command line of a script that plays the role of an agent."""
     script = folder / "agent.py"
     script.write_text(text)
-    return f"{sys.executable} {script}"
+    return shlex.join([sys.executable, str(script)])
 
 
 def proposer(
@@ -154,11 +156,11 @@ async def test_a_template_runs_its_agent_on_the_kernel(
 ) -> None:
     words = command_words(name)
     program = tmp_path / words[0]
-    program.write_text(
-        f"#!{sys.executable}\nimport pathlib, sys\nassert any('README.md' in word for word in sys.argv), sys.argv\n"
-        "file = pathlib.Path('kernel.py')\nfile.write_text(file.read_text() + '# ' + str(len(sys.argv)))\n"
+    python_program(
+        program,
+        "import pathlib, sys\nassert any('README.md' in word for word in sys.argv), sys.argv\n"
+        "file = pathlib.Path('kernel.py')\nfile.write_text(file.read_text() + '# ' + str(len(sys.argv)))\n",
     )
-    program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     found = await attempted(proposer(name))
     assert found.text == f"{SLOW}# {len(words)}"

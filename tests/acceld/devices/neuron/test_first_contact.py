@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import dataclasses
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -297,8 +298,8 @@ async def test_a_profiler_that_fails_ends_the_start_by_its_own_name(
     for name, value in {"ACCELD_STANDIN": "1", "STANDIN_SCENARIO": "view fails"}.items():
         monkeypatch.setenv(name, value)
     (machine.folder / "neuron-profile").write_text(
-        f"#!/bin/sh\nACCELD_STANDIN=1 STANDIN_SCENARIO='view fails' exec {sys.executable} "
-        f'{STANDIN / "bin" / "neuron-profile"} "$@"\n'
+        f"#!/bin/sh\nACCELD_STANDIN=1 STANDIN_SCENARIO='view fails' exec {shlex.quote(sys.executable)} "
+        f'{shlex.quote(str(STANDIN / "bin" / "neuron-profile"))} "$@"\n'
     )
     devices = DevicesConfig(compile_python=machine.compile_python, runner_python=machine.runner_python)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -199,7 +200,7 @@ def test_aws_environments_are_found_by_themselves_and_asked_what_they_hold(
         (reported / "RECORD").write_text(f"{file},,\n")
     python = tmp_path / "aws_neuronx_venv_pytorch_2_7" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} "$@"\n')
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
     tools = find_neuron()
     assert tools.pythons == (str(python),)

@@ -1,0 +1,109 @@
+"""Find what a merge by hand breaks in a page: a second title, an unbalanced fence, a sentence in two versions.
+
+``python scripts/pages.py`` checks README.md, AGENTS.md and every page of docs/; it exits with 1 if a page has a fault.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import combinations
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LONG = 60
+"""Lines and sentences with more characters than this are compared."""
+ALIKE = 0.9
+"""Similarity beyond which two of them are one text in two versions."""
+BEGINS = re.compile(r"\s*(?:\||#+ |([*-] |\d+\. ))")
+"""Line that ends the paragraph before it; an entry of a list, the group, begins another one."""
+CODE = re.compile(r"`[^`]*`")
+FENCE = re.compile(r"\s*(`{3,}|~{3,})(.*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong at a line of a page."""
+
+    line: int
+    text: str
+
+
+def faults(page: str) -> list[Fault]:
+    """Return the faults of a page, in the order of its lines."""
+    prose, found = _prose(page)
+    titles = [number for number, line in prose if line.startswith("# ")]
+    found += [Fault(number, "a second first-level heading") for number in titles[1:]]
+    found += _alike(prose)
+    found += _alike(list(_sentences(prose)))
+    return sorted(set(found), key=lambda fault: (fault.line, fault.text))
+
+
+def _prose(page: str) -> tuple[list[tuple[int, str]], list[Fault]]:
+    """Return the numbered lines outside of fences, and the faults of the fences."""
+    prose: list[tuple[int, str]] = []
+    found: list[Fault] = []
+    opened: tuple[int, str] | None = None
+    for number, line in enumerate(page.splitlines(), 1):
+        fence = FENCE.match(line)
+        if opened is None:
+            if fence:
+                opened = (number, fence[1])
+            else:
+                prose.append((number, line))
+        elif fence and fence[1].startswith(opened[1]):
+            if fence[2].strip():  # a fence with a language opens a block, so the one before was never closed
+                found.append(Fault(opened[0], "a fence that is not closed"))
+                opened = (number, fence[1])
+            else:
+                opened = None
+    if opened is not None:
+        found.append(Fault(opened[0], "a fence that is not closed"))
+    return prose, found
+
+
+def _sentences(prose: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield the sentences of each paragraph, with the lines on which they begin."""
+    paragraph: list[tuple[int, str]] = []
+    for number, line in [*prose, (0, "")]:
+        begins = BEGINS.match(line)
+        if line.strip() and not begins:
+            paragraph.append((number, line.strip()))
+            continue
+        starts, text = [], ""
+        for place, part in paragraph:
+            starts.append((len(text), place))
+            text += part + " "
+        for sentence in re.finditer(r"\S.*?(?:[.:](?=\s)|$)", text):
+            yield max(place for offset, place in starts if offset <= sentence.start()), sentence[0].strip()
+        paragraph = [(number, line.strip())] if begins and begins[1] else []
+
+
+def _alike(texts: list[tuple[int, str]]) -> list[Fault]:
+    """Return a fault for each text that an earlier one nearly repeats. Rows of tables and code are not compared."""
+    plain = [(number, CODE.sub("``", text)) for number, text in texts if not text.lstrip().startswith("|")]
+    long = [(number, text) for number, text in plain if len(text) > LONG]
+    found = []
+    matcher = SequenceMatcher(autojunk=False)
+    for (first, one), (second, other) in combinations(long, 2):
+        matcher.set_seqs(one, other)
+        if matcher.real_quick_ratio() > ALIKE and matcher.quick_ratio() > ALIKE and matcher.ratio() > ALIKE:
+            found.append(Fault(second, f"nearly repeats line {first}: {other[:LONG]}"))
+    return found
+
+
+def main() -> int:
+    """Print the faults of every page. Return 1 if there are any."""
+    code = 0
+    for path in [ROOT / "README.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for fault in faults(path.read_text(encoding="utf-8")):
+            print(f"{path.relative_to(ROOT)}:{fault.line}: {fault.text}", file=sys.stderr)
+            code = 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

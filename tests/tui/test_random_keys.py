@@ -1,0 +1,178 @@
+"""Random keys on the console of a live daemon, with more runs than the console keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from acceld.client import Client
+from acceld.home import Home
+from acceld.http.client import HttpClient
+from acceld.tui.app import ConsoleApp
+from acceld.tui.console import KEPT_VIEWS
+from acceld.tui.screens.beam import BeamScreen
+from acceld.tui.screens.candidate import CandidateScreen
+from acceld.tui.screens.in_view import CandidateInView
+from acceld.tui.state import Rows
+from acceld.tui.widgets.lines import LineList
+from tests.faults.harness import client_of
+from tests.standin_neuron.machine import small_silu
+from tests.store.records import state_with_runs
+
+RUNS = KEPT_VIEWS + 3
+KEYS = (
+    *"123456789",
+    *("1", "2", "2", "3", "7", "up", "down", "up", "down", "enter", "enter", "home", "end", "pagedown"),
+    *("escape", "tab", "shift+tab", "space", "slash", "left", "right", "minus", "full_stop", "question_mark"),
+    *"aABbcdefghijklmoprstuvwXxyNP!",
+    *("left_square_bracket", "right_square_bracket", "left_curly_bracket", "right_curly_bracket"),
+)
+"""Every key but those that leave the console, open the palette (it can leave too) or begin a search of another workload."""
+
+
+@pytest.fixture
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    """Yield the client of a daemon with finished runs, which searches by rules on a small workload."""
+    (tmp_path / "run").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("ACCELD_HOME", str(tmp_path / ".acceld"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Input, "cursor_blink", False)
+    state_with_runs(tmp_path, RUNS)
+    folder = small_silu(tmp_path)
+    acceld = [sys.executable, "-m", "acceld"]
+    subprocess.run([*acceld, "start"], env=dict(os.environ), check=True, capture_output=True, timeout=100)
+    try:
+        client = client_of(Home(tmp_path / ".acceld"))
+        search = {"beam_width": 2, "plans": 2, "attempts": 1, "iterations": 3}
+        client.send("POST", "/v1/runs", {"workload": str(folder), "search": search})
+        yield client
+    finally:
+        subprocess.run([*acceld, "stop"], env=dict(os.environ), check=False, capture_output=True, timeout=100)
+
+
+async def until(pilot: Pilot[None], true: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    for _ in range(6000):
+        if true():
+            return
+        await pilot.pause(0.05)
+    raise AssertionError("it did not become true")
+
+
+def one_run_is_shown(app: ConsoleApp, edited: list[tuple[str, str]]) -> None:
+    """AssertionError if the screen mixes two runs, or something on it could not be drawn."""
+    view, screen = app.session.run_view, app.screen
+    if isinstance(screen, CandidateInView) and screen.facts:
+        assert screen.facts["run"] == app.session.run
+    if view is not None and view.rows is Rows.READ and app.session.candidate is not None:
+        assert app.session.candidate in view.candidates
+    if isinstance(screen, BeamScreen) and view is not None:
+        keys = screen.query_one("#tree", LineList).keys
+        assert {key[1] for key in keys if isinstance(key, tuple)} <= set(view.candidates) | {0}
+    for name, text in edited:
+        assert isinstance(screen, CandidateScreen)
+        assert name == f"c{app.session.candidate}.py" and text == screen.facts["text"]
+    edited.clear()
+    lines = ("".join(segment.text for segment in strip) for strip in screen._compositor.render_strips())
+    assert not [line for line in lines if "can not be drawn" in line]
+    said = [f"{toast.title} {toast.message}" for toast in app._notifications]
+    assert not [text for text in said if "can not be shown" in text or "could not be shown" in text]
+
+
+async def pressed(live: Client, monkeypatch: pytest.MonkeyPatch, seed: int, more: Callable[[int], bool]) -> int:
+    """Press random keys while ``more`` of their number is true. Return their number."""
+    edited: list[tuple[str, str]] = []
+
+    def edit(app: Any, text: str, name: str) -> None:
+        edited.append((name, text))
+
+    monkeypatch.setattr("acceld.tui.screens.candidate.edit", edit)
+    draw, count = random.Random(seed), 0
+    app = ConsoleApp(HttpClient.of(Home(Path(os.environ["ACCELD_HOME"]))))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.session.live.runs) == RUNS + 1)
+        while more(count):
+            key = draw.choice(KEYS)
+            await pilot.press(key)
+            count += 1
+            assert app.is_running, f"{key} ended the console"
+            one_run_is_shown(app, edited)
+        await until(pilot, lambda: not app.session.loading)
+        one_run_is_shown(app, edited)
+    return count
+
+
+@pytest.mark.timeout(600)
+async def test_random_keys_never_end_it_nor_mix_two_runs(live: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await pressed(live, monkeypatch, 1, lambda count: count < 150) == 150
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+async def test_ten_minutes_of_random_keys(live: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = time.monotonic() + 600
+    assert await pressed(live, monkeypatch, 2, lambda count: time.monotonic() < end) > 0
+
+
+@pytest.mark.timeout(600)
+async def test_a_run_seen_earlier_is_read_again(live: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    edited: list[tuple[str, str]] = []
+    monkeypatch.setattr("acceld.tui.screens.candidate.edit", lambda app, text, name: edited.append((name, text)))
+    app = ConsoleApp(HttpClient.of(Home(Path(os.environ["ACCELD_HOME"]))), run=1)
+    async with app.run_test(size=(120, 40)) as pilot:
+
+        async def see(run: int) -> None:
+            app._go_to_run(run)
+            await until(
+                pilot, lambda: (view := app.session.run_view) is not None and view.id == run and view.rows is Rows.READ
+            )
+
+        for run in [*range(1, RUNS + 1), 1]:
+            await see(run)
+        view = app.session.run_view
+        assert view is not None and view.id == 1 and len(view.candidates) == 3 and view.best is not None
+        await pilot.press("B", "3")
+        screen = app.screen
+        assert isinstance(screen, CandidateScreen)
+        await until(pilot, lambda: bool(screen.facts))
+        await pilot.press("e", "2", "h", "p")
+        one_run_is_shown(app, [])
+        found = (await app.session.client.get(f"/v1/candidates/{view.best.candidate}"))["text"]
+        assert edited == [(f"c{view.best.candidate}.py", found)]
+
+
+@pytest.mark.timeout(600)
+async def test_another_runs_candidate_is_never_in_view(live: Client) -> None:
+    app = ConsoleApp(HttpClient.of(Home(Path(os.environ["ACCELD_HOME"]))), run=1)
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.switch_mode("candidate")
+        await until(pilot, lambda: isinstance(app.screen, CandidateScreen) and bool(app.screen.facts))
+        screen = app.screen
+        assert isinstance(screen, CandidateScreen)
+        assert screen.facts["run"] == 1
+        answering, get = asyncio.Event(), app.session.client.get
+
+        async def late(path: str, **parameters: Any) -> Any:
+            await answering.wait()
+            return await get(path, **parameters)
+
+        app.session.client.get = late  # type: ignore[method-assign]
+        screen.select_run(2)
+        await pilot.pause()
+        assert not screen.facts and not screen.query_one("#lines", LineList).keys
+        await pilot.press("e")
+        answering.set()
+        await until(pilot, lambda: screen.facts.get("run") == 2)
