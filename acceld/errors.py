@@ -92,6 +92,15 @@ class StoreError(AcceldError):
     """The database can not be opened, written or trusted."""
 
 
+def refuse_notebook(name: str) -> None:
+    """Raise UsageError if ``name`` is that of a notebook."""
+    if name.endswith(".ipynb"):
+        raise UsageError(
+            f"{name} is a notebook, and acceld reads Python files",
+            hint="save the kernel's cell, with its imports, as a file: begin the cell with %%writefile kernel.py",
+        )
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest known name; empty if none is near."""
     import difflib  # most commands find all names

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from acceld.errors import UsageError
+from acceld.errors import UsageError, refuse_notebook
 from acceld.model import Kernel
 from acceld.parsing import parse
 
@@ -90,7 +90,8 @@ def _roots(node: ast.Import | ast.ImportFrom) -> set[str]:
 
 
 def read(path: Path) -> str:
-    """Return the file's text. UsageError if there is none."""
+    """Return the file's text. UsageError if there is none, and for a notebook."""
+    refuse_notebook(str(path))
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise UsageError(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; that is not a kernel")

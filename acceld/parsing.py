@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import threading
+from collections.abc import Iterator, Sequence
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -22,3 +23,30 @@ def parse_expression(text: str) -> ast.expr:
     """Return the tree of an expression, parsed as by :func:`parse`."""
     with _ONE_AT_A_TIME:
         return ast.parse(text, mode="eval").body
+
+
+def module_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements that run when a file is loaded, in order: those of the top level, and those below its ``if``,
+    ``try`` and ``with``.
+    """
+    for statement in body:
+        yield statement
+        match statement:
+            case ast.If(body=first, orelse=second):
+                yield from module_statements([*first, *second])
+            case ast.Try(body=first, handlers=handlers, orelse=second, finalbody=last):
+                caught = [one for handler in handlers for one in handler.body]
+                yield from module_statements([*first, *caught, *second, *last])
+            case ast.With(body=first):
+                yield from module_statements(first)
+
+
+def functions_of(body: Sequence[ast.stmt]) -> dict[str, ast.FunctionDef]:
+    """Return the functions that a file offers once it is loaded, by name: ``name``, or ``Class.name`` in a class."""
+    found: dict[str, ast.FunctionDef] = {}
+    for statement in module_statements(body):
+        if isinstance(statement, ast.FunctionDef):
+            found[statement.name] = statement
+        elif isinstance(statement, ast.ClassDef):
+            found |= {f"{statement.name}.{name}": inner for name, inner in functions_of(statement.body).items()}
+    return found

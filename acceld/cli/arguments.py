@@ -41,7 +41,7 @@ def add_target(parser: argparse.ArgumentParser, *, backend: str = "", simulated:
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
     """Add ``--entry``, ``--grid`` and ``--lnc``."""
-    parser.add_argument("--entry", default="", help="name of the kernel function")
+    parser.add_argument("--entry", default="", help="name of the kernel function, or Class.name")
     parser.add_argument("--grid", type=grid, default=(), metavar="N[,N]", help="launch grid")
     parser.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="physical cores in a logical core")
 

@@ -10,7 +10,7 @@ from acceld.errors import UsageError, did_you_mean
 from acceld.model import Kernel
 from acceld.nki.errors import KernelFailure
 from acceld.nki.frontend.entry import find_entry
-from acceld.parsing import parse
+from acceld.parsing import functions_of, parse
 from acceld.workloads import ArraySpec
 
 Value = ArraySpec | float | int | bool
@@ -70,10 +70,8 @@ def _parameters(kernel: Kernel) -> dict[str, ast.expr | None] | None:
         name = find_entry(kernel.text, kernel.entry or None)
     except (UsageError, KernelFailure):  # tracing reports what is wrong with the file
         return None
-    for node in parse(kernel.text).body:
-        if isinstance(node, ast.FunctionDef) and node.name == name and node.args.vararg is None:
-            return dict(_declared(node.args))
-    return None
+    found = functions_of(parse(kernel.text).body).get(name)
+    return dict(_declared(found.args)) if found is not None and found.args.vararg is None else None
 
 
 def _declared(declared: ast.arguments) -> Iterator[tuple[str, ast.expr | None]]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from acceld.parsing import parse
+from acceld.parsing import functions_of, parse
 
 ASKS_FOR_NAMES = frozenset({"locals", "vars", "eval", "exec", "globals", "dir"})
 C_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -63,13 +63,12 @@ def canonical(text: str) -> str:
 
 
 def signature(text: str, entry: str) -> str:
-    """Return name, decorators and arguments of the entry (or of every top-level function) as text."""
-    found = []
-    for node in parse(text).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and entry in ("", node.name):
-            decorators = [ast.dump(one) for one in node.decorator_list]
-            found.append(f"{node.name} {decorators} {ast.dump(node.args)}")
-    return "\n".join(found)
+    """Return name, decorators and arguments of the entry (or of every function that the file offers) as text."""
+    return "\n".join(
+        f"{name} {[ast.dump(one) for one in node.decorator_list]} {ast.dump(node.args)}"
+        for name, node in functions_of(parse(text).body).items()
+        if entry in ("", name)
+    )
 
 
 def without_comments(text: str) -> str:

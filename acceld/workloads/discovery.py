@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld import plugins
-from acceld.errors import WorkloadError, did_you_mean
+from acceld.errors import WorkloadError, did_you_mean, refuse_notebook
 from acceld.resources import workloads_folder
 from acceld.workloads.loading import FILE, load_workload
 from acceld.workloads.records import Workload
@@ -43,6 +43,7 @@ def find_workloads(extra_folders: Iterable[Path | str] = ()) -> dict[str, Worklo
 
 def workload(name: str, extra_folders: Iterable[Path | str] = ()) -> Workload:
     """Return the workload called ``name``, or in the folder ``name``. Raises WorkloadError with the nearest name."""
+    refuse_notebook(name)
     folder = Path(name)
     if folder.name and (folder / FILE).is_file():
         return load_workload(folder)

@@ -8,6 +8,7 @@ import pytest
 
 from acceld.errors import UsageError
 from acceld.kernel_files import load_kernel, package_root, syntax_error
+from acceld.workloads import workload
 
 
 def write(path: Path, text: str) -> Path:
@@ -58,3 +59,11 @@ def test_a_syntax_error_names_file_and_line(tmp_path: Path) -> None:
     error = syntax_error("x = 1\ndef f(:\n", tmp_path / "k.py")
     assert error is not None and "k.py:2" in error.message and "def f(:" in error.message
     assert syntax_error("x = 1\n", tmp_path / "k.py") is None
+
+
+def test_a_notebook_is_refused_with_the_way_to_a_file(tmp_path: Path) -> None:
+    notebook = write(tmp_path / "n.ipynb", "{}")
+    for refused in (lambda: load_kernel(notebook, api="nki"), lambda: workload(str(notebook))):
+        with pytest.raises(UsageError, match="is a notebook") as caught:
+            refused()
+        assert "%%writefile" in caught.value.hint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from acceld.evaluate.case import Failed
 from acceld.model import Failure, Kernel, Status
 from acceld.nki.errors import KernelFailure
 from acceld.nki.frontend.entry import find_entry
-from acceld.parsing import parse
+from acceld.parsing import functions_of, parse
 from acceld.workloads import ArraySpec, Workload
 
 
@@ -61,7 +60,5 @@ def compile_request(machine: Machine, kernel: Kernel, loaded: Workload) -> Compi
 
 def _parameters(text: str, entry: str) -> list[str]:
     """Return the names of a kernel function's parameters; none if the file does not define it by ``def``."""
-    for node in parse(text).body:
-        if isinstance(node, ast.FunctionDef) and node.name == entry:
-            return [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
-    return []
+    found = functions_of(parse(text).body).get(entry)
+    return [] if found is None else [one.arg for one in (*found.args.posonlyargs, *found.args.args)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import TypeGuard
 
 from acceld import parsing
 from acceld.errors import UsageError, did_you_mean
@@ -29,9 +30,11 @@ def parse(source: str, filename: str) -> ast.Module:
 
 def find_entry(source: str, entry: str | None) -> str:
     """Return the name of the kernel function: ``entry`` if given, else ``kernel``, else ``optimized_kernel``, else the
-    only function.
+    only one.
 
-    UsageError with the candidates if no function or more than one matches. KernelCrash if the source is not valid
+    The only one is the only function under ``nki.jit``; without any, the only name that a call of a factory or of
+    ``nki.jit`` is assigned to; without any, the only kernel of a class, as ``Class.name``; else the only function.
+    UsageError with the candidates if there is no such name or more than one. KernelCrash if the source is not valid
     Python.
     """
     return entry_in(parse(source, "kernel.py"), entry)
@@ -39,57 +42,74 @@ def find_entry(source: str, entry: str | None) -> str:
 
 def entry_in(tree: ast.Module, entry: str | None) -> str:
     """Return the name of the kernel function in a syntax tree. See :func:`find_entry`."""
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assigned = {
-        target.id
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    jitted = [name for name, node in functions.items() if any(map(_launches, node.decorator_list))]
-    listed = ", ".join(jitted or functions) or "none"
+    functions = parsing.functions_of(tree.body)
+    assigned = dict(_assigned(tree))
+    jitted = [name for name, node in functions.items() if _is_kernel(node)]
+    top = [name for name in jitted if "." not in name]
+    factories = [name for name, node in functions.items() if name not in jitted and _makes_kernel(node)]
+    made = [name for name, value in assigned.items() if _gives_kernel(value, factories, jitted)]
+    kernels = list(dict.fromkeys([*jitted, *made]))
+    plain = [name for name in functions if "." not in name and name not in factories]
     if entry is not None:
         if entry in functions or entry in assigned:
             return entry
+        listed = ", ".join(kernels or plain) or "none"
         near = did_you_mean(entry, [*functions, *assigned])
         raise UsageError(f"the file has no function {entry!r}", hint=f"its kernels: {listed}. {near}".strip())
     for name in ("kernel", "optimized_kernel"):
         if name in functions or name in assigned:
             return name
-    if len(jitted) == 1:
-        return jitted[0]
-    if not jitted and len(functions) == 1:
-        return next(iter(functions))
-    made = next(_made_inside(tree), None) if not jitted else None
-    if made is not None:
-        inside, kernel, way = made
+    for found in (top, made, jitted):
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UsageError("the file holds more than one kernel", hint=f"name one as entry: {', '.join(kernels)}")
+    inside = ((name, one.name) for name in factories for one in ast.walk(functions[name]) if _is_kernel(one))
+    for name, inner in inside:
         raise UsageError(
-            f"the kernel {kernel!r} is defined inside of {inside!r}, so the file itself has none",
-            hint=f"assign it at the end of the file, or in a file beside it that imports {inside}: kernel = {way}",
+            f"the kernel {inner!r} is defined inside of {name!r}, so the file itself has none",
+            hint=f"assign it at the end of the file, or in a file beside it that imports {name}: kernel = {name}(...)",
         )
-    if not jitted:
-        raise UsageError(
-            "the file holds no kernel: no function under nki.jit",
-            hint=f"functions: {listed}; name one as entry"
-            if functions
-            else "define one at the top of the file, under @nki.jit",
-        )
-    raise UsageError("the file holds more than one kernel", hint=f"name one as entry: {listed}")
+    if len(plain) == 1:
+        return plain[0]
+    raise UsageError(
+        "the file holds no kernel: no function under nki.jit",
+        hint=f"functions: {', '.join(plain)}; name one as entry"
+        if plain
+        else "define one at the top of the file, under @nki.jit",
+    )
 
 
-def _made_inside(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """Yield kernels inside of functions and classes: what they are in, their name, and what to assign."""
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            for inner in ast.walk(node):
-                if (
-                    inner is not node
-                    and isinstance(inner, ast.FunctionDef)
-                    and any(map(_launches, inner.decorator_list))
-                ):
-                    called = f"{node.name}(...)" if isinstance(node, ast.FunctionDef) else f"{node.name}.{inner.name}"
-                    yield node.name, inner.name, called
+def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the names that a file assigns when it is loaded, with their values."""
+    for node in parsing.module_statements(tree.body):
+        if isinstance(node, ast.Assign):
+            yield from ((target.id, node.value) for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            yield node.target.id, node.value
+
+
+def _gives_kernel(value: ast.expr | None, factories: Collection[str], jitted: Collection[str]) -> bool:
+    """Return True for a call of a factory, a call of ``nki.jit`` with a function, and a kernel of a class."""
+    match value:
+        case ast.Call(func=called, args=given):
+            return ast.unparse(called) in factories or (bool(given) and _launches(called))
+        case ast.Attribute():
+            return ast.unparse(value) in jitted
+    return False
+
+
+def _makes_kernel(function: ast.FunctionDef) -> bool:
+    """Return True for a function that defines a kernel inside of itself, or puts one under ``nki.jit``."""
+    return any(
+        _is_kernel(inner) or (isinstance(inner, ast.Call) and bool(inner.args) and _launches(inner.func))
+        for statement in function.body
+        for inner in ast.walk(statement)
+    )
+
+
+def _is_kernel(node: ast.AST) -> TypeGuard[ast.FunctionDef]:
+    return isinstance(node, ast.FunctionDef) and any(map(_launches, node.decorator_list))
 
 
 def _launches(decorator: ast.expr) -> bool:

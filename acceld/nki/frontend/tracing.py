@@ -32,6 +32,7 @@ from acceld.nki.frontend.shims import imports
 from acceld.nki.frontend.tracing_types import Argument, TensorSpec
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Notice, Program
+from acceld.parsing import module_statements
 
 MODULE_NAME = "acceld_traced_kernel"
 
@@ -192,7 +193,7 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
     if session.options.source_root is not None:
         module.__package__ = _package(Path(filename), session.options.source_root)
     notices: tuple[Notice, ...] = ()
-    if not any(isinstance(node, ast.Import | ast.ImportFrom) for node in tree.body):
+    if not any(isinstance(node, ast.Import | ast.ImportFrom) for node in module_statements(tree.body)):
         exec(compile(front_end.prelude, "<prelude>", "exec"), module.__dict__)  # noqa: S102  # our own lines
         notices = (Notice(1, "the file imports nothing: np, nki, nl, nt, nisa, trace and par_dim are provided"),)
     sys.modules[MODULE_NAME] = module
@@ -213,7 +214,7 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
     except (KernelFailure, AcceldError, MemoryError, RecursionError):
         raise
     except Exception as error:  # a script after the kernel may do anything with packages that are not there
-        if not session.missing or session.entry not in module.__dict__:
+        if not session.missing or session.entry.partition(".")[0] not in module.__dict__:
             raise
         without = " and ".join(sorted(session.missing))
         text = f"the file fails here without {without} ({type(error).__name__}: {error}); the rest is not executed"
@@ -230,7 +231,10 @@ def _package(file: Path, root: Path) -> str:
 
 
 def _entry_of(module: ModuleType, name: str) -> Any:
-    function = module.__dict__.get(name)
+    first, *rest = name.split(".")
+    function: Any = module.__dict__.get(first)
+    for part in rest:  # a kernel of a class
+        function = getattr(function, part, None)
     if not callable(function):
         raise UsageError(f"{name} is not a function once the file is loaded")
     return function

@@ -38,6 +38,9 @@ def kernel(line: str = "pass", head: str = "") -> str:
     return head + KERNEL.format(line=line)
 
 
+FACTORY = "def make(n):\n    @nki.jit\n    def inner(x): pass\n    return inner\n"
+
+
 @pytest.mark.parametrize(
     ("source", "entry", "found"),
     [
@@ -49,6 +52,18 @@ def kernel(line: str = "pass", head: str = "") -> str:
         ("def alone(): pass", None, "alone"),
         ("@nki.jit\ndef a(): pass\n@nki.jit\ndef b(): pass", "b", "b"),
         ("def impl(): pass\nkernel = nki.jit(impl)", None, "kernel"),
+        ("if nki is not None:\n    @nki.jit\n    def double(x): pass\ndef helper(): pass", None, "double"),
+        ("try:\n    import nki\n    @nki.jit\n    def double(x): pass\nexcept ImportError:\n    pass", None, "double"),
+        ("class A:\n    @staticmethod\n    @nki.jit\n    def run(x): pass\ndef helper(): pass", None, "A.run"),
+        (
+            "class A:\n    @nki.jit\n    def run(x): pass\nclass B:\n    @nki.jit\n    def run(x): pass",
+            "B.run",
+            "B.run",
+        ),
+        (FACTORY + "double = make(2)", None, "double"),
+        (FACTORY + "def helper(): pass\ndouble: object = make(2)\nscale = 2", None, "double"),
+        ("def impl(x): pass\ndef main():\n    return nki.jit(impl)(1)", None, "impl"),
+        ("def impl(x): pass\ndef other(): pass\nrun = nki.jit(impl)", None, "run"),
     ],
 )
 def test_the_entry_is_named_kernel_or_the_only_one(source: str, entry: str | None, found: str) -> None:
@@ -67,13 +82,54 @@ def test_the_entry_is_named_kernel_or_the_only_one(source: str, entry: str | Non
             None,
             "kernel = make(...)",
         ),
-        ("class A:\n    @staticmethod\n    @nki.jit\n    def run(): pass", None, "kernel = A.run"),
+        (
+            "class A:\n    @nki.jit\n    def run(): pass\n    @nki.jit\n    def walk(): pass",
+            None,
+            "name one as entry: A.run, A.walk",
+        ),
+        (
+            FACTORY + "double, triple = 1, 2\ndouble = make(2)\ntriple = make(3)",
+            None,
+            "name one as entry: double, triple",
+        ),
+        (FACTORY, None, "kernel = make(...)"),
+        ("class A:\n    @nki.jit\n    def run(): pass", "A.walk", "its kernels: A.run"),
     ],
 )
 def test_a_missing_or_ambiguous_entry_lists_the_candidates(source: str, entry: str | None, part: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_entry(source, entry)
     assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "if nki is not None:\n    @nki.jit\n    def twice(x):{body}",
+        "try:\n    @nki.jit\n    def twice(x):{body}\nexcept NameError:\n    pass",
+        "class Twice:\n    @staticmethod\n    @nki.jit\n    def twice(x):{body}",
+        "def make():\n    @nki.jit\n    def twice(x):{body}\n    return twice\n\ndouble = make()",
+    ],
+)
+def test_the_only_kernel_is_traced_wherever_it_stands(given: str) -> None:
+    body = BODY.format(line="pass").replace("\n", "\n    ")
+    program = trace(IMPORTS + given.format(body=body), [SPEC])
+    assert program.inputs
+
+
+def test_a_factory_named_as_entry_is_told_from_a_kernel() -> None:
+    source = IMPORTS + "def make(x):\n    @nki.jit\n    def twice(x): pass\n    return twice\n"
+    with pytest.raises(LegalityError, match="makes the kernel 'twice'") as caught:
+        trace(source, [SPEC], entry="make")
+    assert "name that as entry" in caught.value.hint
+
+
+def test_a_file_whose_imports_stand_below_try_gets_no_other_names() -> None:
+    imports = "\n    ".join(IMPORTS.strip().splitlines())
+    source = f"try:\n    {imports}\nexcept ImportError:\n    nki = None\n@nki.jit\ndef kernel(x):" + BODY.format(
+        line="pass"
+    )
+    assert not trace(source, [SPEC]).notices
 
 
 def test_an_entry_that_is_no_function_once_loaded_is_refused() -> None:

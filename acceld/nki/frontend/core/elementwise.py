@@ -152,15 +152,19 @@ def result(
     return mark_produced(trace, dst, trace.emit(op, engine, [dst], srcs, attrs=attrs, mask=mask, pattern=pattern))
 
 
-def moved_to_sbuf(tile: Tensor) -> Tensor:
+def moved_to_sbuf(tile: Tensor, why: str = "this operand is in PSUM, where its engine can not read: it") -> Tensor:
     """Return a tile in SBUF: a copy if it is in PSUM, which GpSimd and the tensor engine can not read."""
     if tile.space is Space.SBUF:
         return tile
     trace = current()
-    trace.builder.notice(
-        trace.line(), "this operand is in PSUM, where its engine can not read: it is copied to SBUF first"
-    )
+    trace.builder.notice(trace.line(), f"{why} is copied to SBUF first")
     return result("copy", Engine.UNKNOWN, tile.shape, tile.dtype_name, [tile])
+
+
+def _apart(x: Tensor, y: Tensor) -> Tensor:
+    """Return the second of two operands: a copy in SBUF if both are in PSUM and the compiler makes one."""
+    both = x.space is Space.PSUM and y.space is Space.PSUM
+    return moved_to_sbuf(y, "both operands are in PSUM: the second") if both and current().copies_from_psum else y
 
 
 def binary(name: str, x: object, y: object, *, dtype: object = None, mask: object = None) -> Tensor:
@@ -183,7 +187,7 @@ def binary(name: str, x: object, y: object, *, dtype: object = None, mask: objec
             return _with_scalar(op, right, column(left, "x", name, right.shape[0]), kind, mask, reverse=True)
         shape = broadcast_shape(left.shape, right.shape, name)
         sources: list[Tensor | float | int | Pattern] = []
-        for tile in (left, right):
+        for tile in (left, _apart(left, right)):
             wide = expand(tile, shape)
             assert wide is not None
             sources.append(wide)
@@ -330,6 +334,7 @@ def update(name: str, target: Tensor, value: object) -> Tensor:
                 "tensor_scalar", Engine.UNKNOWN, [target], srcs, attrs={"op0": op, "reverse0": False}, accumulates=True
             )
             return target
+        tile = _apart(target, tile)
         wide = conform(tile, target.shape)
         wide = expand(tile, target.shape) if wide is None else wide
         if wide is None:

@@ -126,6 +126,13 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
     outputs: list[int] = []
     if value is not None:
         for one in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(one, Kernel):
+                raise LegalityError(
+                    f"the function makes the kernel {one.__name__!r} and is none itself",
+                    rule="kernel_result",
+                    line=line,
+                    hint="assign what it returns at the end of the file, and name that as entry",
+                )
             if not isinstance(one, Tensor) or one.space is not HBM.space:
                 raise LegalityError(
                     f"the kernel returns {one!r}; results must be tensors in nl.shared_hbm",

@@ -41,6 +41,10 @@ class Trace(LoopContext):
 
     tensor_class: ClassVar[type[Tensor]] = Tensor
     """Class of the tensors that kernels get: a view with the API's own methods."""
+    copies_from_psum = False
+    """True if the compiler copies one of two PSUM tiles to SBUF for an operation of ``nl``."""
+    element_beside_slices = False
+    """True if a tensor's index may have slices beside an element of a tile."""
     hbm_drops_axes = False
     """True if indexing with integers may leave a tensor in HBM with fewer than two axes."""
 

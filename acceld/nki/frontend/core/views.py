@@ -64,11 +64,19 @@ def select(tensor: Tensor, key: object) -> Tensor:
         )
     advanced = [k for k in keys if (isinstance(k, Expr) and k.shape) or isinstance(k, Tensor)]
     if advanced:
-        if any(isinstance(k, slice | DynamicSlice) or k is None for k in keys):
+        elements = trace.element_beside_slices and all(isinstance(k, Tensor) and k.size == 1 for k in advanced)
+        mixed = any(isinstance(k, slice | DynamicSlice) or k is None for k in keys)
+        if elements and (mixed or len(keys) < tensor.ndim):
+            keys = _positions(trace, tensor, keys)
+        elif mixed:
+            tiles = all(isinstance(k, Tensor) for k in advanced)
             refuse(
                 "mixed_indexing",
-                "unsupported mixing of basic and advanced indexing: slices can not stand beside nl.arange or nl.mgrid",
-                "use nl.arange for each axis, or slices and nl.ds for each",
+                "unsupported mixing of basic and advanced indexing: slices can not stand beside "
+                + ("a tile of indices" if tiles else "nl.arange or nl.mgrid"),
+                "take the element with .select(dim, tile) or .ap(scalar_offset=...)"
+                if tiles and not trace.element_beside_slices
+                else "use nl.arange for each axis, or slices and nl.ds for each",
             )
         made = _advanced(trace, tensor, keys)
         if memo is not None and all(type(k) is int or (isinstance(k, Expr) and not k.base.terms) for k in keys):
@@ -77,6 +85,21 @@ def select(tensor: Tensor, key: object) -> Tensor:
     if len(keys) == 1 and tensor.padded is not None:
         return _of_row(trace, tensor, tensor.padded, keys[0])
     return _basic(trace, tensor, keys)
+
+
+def _positions(trace: Trace, tensor: Tensor, keys: list[object]) -> list[object]:
+    """Return keys with the positions of each slice in place of the slice, on an axis of its own."""
+    if any(key is None for key in keys):
+        refuse("mixed_indexing", "a new axis can not stand beside an element of a tile", "reshape the result")
+    keys = keys + [slice(None)] * (tensor.ndim - len(keys))
+    slices = [number for number, key in enumerate(keys) if isinstance(key, slice | DynamicSlice)]
+    for place, number in enumerate(slices):
+        key = cast("slice | DynamicSlice", keys[number])
+        begin, size, step = _span(trace, key, tensor.access.dims[number].count)
+        shape, coefs = [1] * len(slices), [0] * len(slices)
+        shape[place], coefs[place] = size, step
+        keys[number] = Expr(begin.base if isinstance(begin, Expr) else Affine(begin), tuple(shape), tuple(coefs))
+    return keys
 
 
 def _of_row(trace: Trace, tensor: Tensor, padded: int, key: object) -> Tensor:

@@ -8,6 +8,7 @@ from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.names import alu_op
 from acceld.nki.frontend.core.reductions import axes_last, free_axes
+from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.views import conform
 from acceld.nki.frontend.current.operands import destination, emit, fold, matched, scalar
 from acceld.nki.ir.program import Engine
@@ -25,15 +26,27 @@ def tensor_reduce(
     """Fold free axes of data."""
     target, tile = destination(dst, "tensor_reduce"), operand(data, "data", "tensor_reduce")
     axes = free_axes(axis, tile, "tensor_reduce")
-    kept = tuple(1 if k in axes else n for k, n in enumerate(tile.shape))
+    last = tuple(range(tile.ndim - len(axes), tile.ndim))
+    kept = _without(axes, tile.shape)
     view = conform(target, kept)
+    if view is None and all(tile.shape[k] == 1 for k in axes):
+        # Before NKI 0.3 the axes said how many of the last axes are folded. Kernels of that time ran on chips.
+        view, axes = conform(target, _without(last, tile.shape)), last
+        trace = current()
+        trace.builder.notice(
+            trace.line(), f"axis {axis} of {list(tile.shape)} is read as NKI before 0.3 did: write axis={list(last)}"
+        )
     if view is None:
         refuse("shape", f"dst{list(target.shape)} of 'tensor_reduce' should hold {list(kept)}")
-    last = tuple(range(tile.ndim - len(axes), tile.ndim))
     if axes != last:
         tile, order = axes_last(tile, axes)
         view = view.like(replace(view.access, dims=tuple(view.access.dims[k] for k in order)))
     emit("tensor_reduce", Engine.VECTOR, [view], [tile], op=fold(op), axes=last, negate=bool(negate))
+
+
+def _without(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape with one element along ``axes``."""
+    return tuple(1 if k in axes else n for k, n in enumerate(shape))
 
 
 def tensor_partition_reduce(dst: object, op: object, data: object, name: str | None = None) -> None:

@@ -36,6 +36,7 @@ class LegacyTrace(Trace):
     """A trace of a legacy kernel."""
 
     tensor_class = methods.Tensor
+    copies_from_psum = element_beside_slices = True
 
 
 class LegacyFrontEnd:

@@ -18,7 +18,7 @@ from acceld.nki.frontend.core.elementwise import (
     scalar_operand,
     written_as,
 )
-from acceld.nki.frontend.core.index import Expr, Predicate
+from acceld.nki.frontend.core.index import Expr, Predicate, as_int
 from acceld.nki.frontend.core.names import ReduceCommand, alu_op, reduce_op
 from acceld.nki.frontend.core.placement import fresh, mark_produced
 from acceld.nki.frontend.core.state import current
@@ -38,13 +38,16 @@ COMPARISONS = {
 
 def iota(expr: object, dtype: object, *, mask: object = None, **kwargs: Any) -> Tensor:
     """``nisa.iota``: the values of an index expression in a new SBUF tile."""
-    if not isinstance(expr, Expr) or not expr.shape:
+    number = as_int(expr) if not isinstance(expr, Expr) else None
+    if number is not None:
+        expr = Expr(Affine(number))
+    if not isinstance(expr, Expr):
         refuse(
             "operand_type",
-            "Expected operand 'expr' of 'iota' to be an expression of nl.arange or nl.mgrid",
+            "Expected operand 'expr' of 'iota' to be an expression of nl.arange, nl.mgrid, loop variables or program ids",
             "for example nisa.iota(nl.arange(512)[None, :], dtype=nl.int32)",
         )
-    shape = expr.shape if len(expr.shape) > 1 else (1, *expr.shape)
+    shape = (1,) * (2 - len(expr.shape)) + expr.shape
     pattern = Pattern(expr.base, expr.over(shape))
     return result("iota", Engine.GPSIMD, shape, dtypes.dtype_name(dtype), [], pattern=pattern, mask=masked(mask, shape))
 

@@ -337,6 +337,16 @@ def kernel(words):
         )
 
 
+def test_an_axis_of_one_element_is_read_as_the_last_axes_if_only_these_fit() -> None:
+    body = """
+t = nl.ndarray((32, 1, 24), dtype=nl.float32)
+nisa.tensor_copy(t.reshape((32, 24)), x)
+nisa.tensor_reduce(c, nl.add, t, axis=1)
+c
+"""
+    np.testing.assert_allclose(ran(body), X.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
 def test_prelu_is_an_activation_with_a_slope_only() -> None:
     with pytest.raises(LegalityError, match="has no slope"):
         ran("nisa.activation(r, nl.prelu, x)\nr", chip="trn3")

@@ -12,6 +12,7 @@ import pytest
 
 from acceld.nki.errors import LegalityError
 from acceld.nki.ir.program import Engine
+from acceld.nki.verify.verifier import verify
 
 KERNEL = """
 @nki.jit
@@ -504,3 +505,42 @@ def test_a_broken_rule_names_itself_the_line_and_the_operand(
     assert caught.value.rule == rule
     assert part in str(caught.value) or re.search(part, str(caught.value))
     assert caught.value.line == 12
+
+
+@pytest.mark.parametrize("grid", [(), (2,)])
+def test_iota_of_a_programs_number_is_one_element(run_kernel: Any, grid: tuple[int, ...]) -> None:
+    text = """
+@nki.jit
+def kernel(x):
+    head = nl.program_id(0)
+    out = nl.ndarray((2, 1, 8), dtype=nl.int32, buffer=nl.shared_hbm)
+    label = nisa.iota(head + 5, dtype=nl.int32).reshape((1, 1))
+    nl.store(out[head, :, :], nl.add(nl.load(x), label, dtype=nl.int32))
+    return out
+"""
+    x = np.arange(8, dtype=np.int32)[None, :]
+    got = run_kernel(text if grid else text.replace("nl.program_id(0)", "1"), x, grid=grid)
+    np.testing.assert_array_equal(got[1], x + 6)
+    if grid:
+        np.testing.assert_array_equal(got[0], x + 5)
+
+
+@pytest.mark.parametrize("line", ["d = nl.subtract(p, q)", "d = p - q", "p -= q; d = p"])
+def test_one_of_two_psum_tiles_is_copied_as_the_legacy_compiler_does(
+    run_kernel: Any, trace_kernel: Any, random: Any, line: str
+) -> None:
+    text = f"""
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((16, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.matmul(nl.load(a), nl.load(b), transpose_x=True)
+    q = nl.matmul(nl.load(b)[:, 0:16], nl.load(b), transpose_x=True)
+    {line}
+    nl.store(out, d)
+    return out
+"""
+    a, b = random(64, 16), random(64, 32)
+    np.testing.assert_allclose(run_kernel(text, a, b), a.T @ b - b[:, :16].T @ b, rtol=1e-4, atol=1e-4)
+    program = trace_kernel(text, a, b)
+    assert any("copied to SBUF" in notice.text for notice in program.notices)
+    assert not verify(program)

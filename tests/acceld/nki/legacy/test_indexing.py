@@ -300,3 +300,46 @@ for i in nl.affine_range({trips}):
         wanted = x[i + offset : i + offset + row_step * rows : row_step][:rows]
         wanted = wanted[:, 2 * i : 2 * i + column_step * columns : column_step][:, :columns]
         np.testing.assert_array_equal(got[i], wanted)
+
+
+@pytest.mark.parametrize("index", ["table[w[0, i], :, :]", "table[w[0, i]]", "table[w[0, i], 0:4, nl.ds(0, 16)]"])
+def test_an_element_of_a_tile_may_stand_beside_slices(run_kernel: Any, random: Any, index: str) -> None:
+    table, which = random(5, 4, 16), np.array([[3, 0, 4]], np.int32)
+    text = """
+@nki.jit
+def kernel(table, which):
+    out = nl.ndarray((3, 4, 16), dtype=table.dtype, buffer=nl.shared_hbm)
+    w = nl.load(which)
+    for i in nl.static_range(3):
+        nl.store(out[i, :, :], nl.load(INDEX))
+    return out
+"""
+    got = run_kernel(text.replace("INDEX", index), table, which)
+    np.testing.assert_array_equal(got, table[which[0]])
+
+
+def test_a_slice_with_steps_beside_an_element_of_a_tile_keeps_its_steps(run_kernel: Any, random: Any) -> None:
+    table, which = random(5, 8, 16), np.array([[3]], np.int32)
+    text = """
+@nki.jit
+def kernel(table, which):
+    out = nl.ndarray((4, 8), dtype=table.dtype, buffer=nl.shared_hbm)
+    w = nl.load(which)
+    nl.store(out, nl.load(table[w[0, 0], 1:8:2, nl.ds(3, 8)]))
+    return out
+"""
+    np.testing.assert_array_equal(run_kernel(text, table, which), table[3, 1:8:2, 3:11])
+
+
+def test_a_tile_of_several_indices_beside_slices_is_refused_as_such(trace_kernel: Any, random: Any) -> None:
+    text = """
+@nki.jit
+def kernel(table, which):
+    out = nl.ndarray((3, 4, 16), dtype=table.dtype, buffer=nl.shared_hbm)
+    w = nl.load(which)
+    nl.store(out, nl.load(table[w, :, :]))
+    return out
+"""
+    with pytest.raises(LegalityError, match="a tile of indices") as caught:
+        trace_kernel(text, random(5, 4, 16), np.zeros((3, 1), np.int32))
+    assert caught.value.rule == "mixed_indexing"

@@ -64,7 +64,9 @@ def hello() -> dict[str, Any]:
 
 def find_entry(module: Any, entry: str) -> Any:
     """Return the kernel function, without the decorator that would run it."""
-    function = getattr(module, entry, None)
+    function = module
+    for part in entry.split("."):  # a kernel of a class is Class.name
+        function = getattr(function, part, None)
     if function is None:
         raise AttributeError(f"the kernel's file has no function {entry!r}")
     return function
