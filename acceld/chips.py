@@ -14,6 +14,13 @@ from acceld.errors import UsageError, did_you_mean
 
 API_CHIPS: Mapping[str, tuple[str, ...]] = MappingProxyType({"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")})
 """Chips that each API of NKI compiles for; the first is the default."""
+NKI_VERSIONS = ("0.3", "0.4", "0.5", "0.6", "0.7")
+"""Versions of the package ``nki`` whose rules are known, oldest first."""
+NKI_DEFAULT = "0.6"
+"""The version where no package is installed: most public kernels are written for it."""
+TRACER_SINCE = "0.7"
+"""The version from which Python itself runs a kernel's functions. Until then they are parsed, as a subset of Python
+(announcement of 16 October 2026)."""
 
 STATIONARY_COLUMNS = 128
 """Free elements of a product's stationary operand (isa, nc_matmul)."""

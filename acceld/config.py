@@ -96,6 +96,10 @@ class EvaluateConfig:
     allow_unsandboxed: bool = _key(False, "run model-written code even if no isolation works", trusted=True)
     strict_legality: bool = _key(False, "refuse constructs that newer compilers refuse, such as block dimensions")
 
+    nki: Literal["auto", "0.3", "0.4", "0.5", "0.6", "0.7"] = _key(
+        "auto", "version of the package nki whose names and syntax count; auto: that of this machine, else 0.6"
+    )
+
     @property
     def cache_bytes(self) -> int:
         """``cache_gib`` in bytes."""

@@ -38,6 +38,8 @@ class Device:
     """Function that takes a :class:`acceld.evaluate.interface.Workplace` and a backend's name, and returns the evaluator, not started."""
     doctor: str = ""
     """Function that takes a :class:`acceld.config.Config` and the state folder, and returns :class:`Finding` records. Measures nothing."""
+    nki_version: str = ""
+    """Function that returns the version of the package ``nki`` on this machine, such as ``0.6``; empty without one."""
     interference: str = ""
     """Function that takes a backend, a configuration and the state folder, and finds out which cores disturb each
     other.

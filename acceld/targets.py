@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from acceld import plugins
-from acceld.chips import API_CHIPS
+from acceld.chips import API_CHIPS, NKI_DEFAULT, NKI_VERSIONS
 from acceld.device import Device, Target
 from acceld.errors import UsageError, did_you_mean
 from acceld.model import Source
@@ -61,6 +61,23 @@ DEVICE_OF: Mapping[str, Device] = MappingProxyType(
 APIS = tuple(dict.fromkeys(api for target in TARGETS.values() for api in target.apis))
 SIMULATED_CHIPS = tuple(sorted({chip for chips in TARGETS[SIMULATOR].chips.values() for chip in chips}))
 CHIPS = tuple(dict.fromkeys(chip for target in TARGETS.values() for chips in target.chips.values() for chip in chips))
+
+
+def nki_version(asked: str) -> str:
+    """Return the version of the package ``nki`` whose rules count: ``asked``, or for ``auto`` the one that a device finds on
+    this machine, else the default. A version beside the known ones counts as the nearest of them.
+    """
+    if asked != "auto":
+        return asked
+    found = next(filter(None, (plugins.named(one.nki_version)() for one in ALL_DEVICES if one.nki_version)), "")
+    return nearest_nki(found) if found else NKI_DEFAULT
+
+
+def nearest_nki(version: str) -> str:
+    """Return the known version of ``nki`` that is nearest to ``version``, such as ``0.7`` for ``0.8``."""
+    known = {tuple(map(int, one.split("."))): one for one in NKI_VERSIONS}
+    number = tuple(map(int, version.split(".")[:2]))
+    return next((one for least, one in known.items() if number <= least), NKI_VERSIONS[-1])
 
 
 @dataclass(frozen=True, slots=True)

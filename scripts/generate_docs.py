@@ -84,7 +84,8 @@ def configuration_page() -> str:
 
 def surface_page() -> str:
     """Return the page of every documented function of both APIs and its support by the simulator."""
-    from acceld.nki.frontend.current.surface import ENDING, LATER_ARGUMENTS, since, surface
+    from acceld.nki.frontend.current.lifetimes import versions_text
+    from acceld.nki.frontend.current.surface import LATER_ARGUMENTS, surface
     from acceld.nki.frontend.legacy.surface import SURFACE
 
     lines = [
@@ -94,16 +95,16 @@ def surface_page() -> str:
         "what the public pages of NKI 0.7 (SDK 2.33) name beyond it. The names of 0.6 are from the source of its pages. Those of 0.7",
         "are from its public pages of single functions and the beginning of its release notes (SDK 2.33.1): it may have more. No later",
         "version was found. A function that is not supported is refused by name, with the kernel's line. The last column has the version",
-        "of NKI that names a function first, if it is not the first version.",
+        "of NKI that names a function first, if it is not the first version, and the last one that has it, if there is one.",
     ]
     for module, states in {**SURFACE, **surface()}.items():
         supported = sorted(name for name, state in states.items() if state == "supported")
         refused = {name: state for name, state in sorted(states.items()) if state != "supported"}
         lines += ["", f"## {module}", "", f"{len(supported)} of {len(states)} supported.", ""]
-        lines += ["| function | state | since |", "|---|---|---|"]
+        lines += ["| function | state | versions |", "|---|---|---|"]
         current = not module.startswith("neuronxcc")
         for name, state in (dict.fromkeys(supported, "supported") | refused).items():
-            version = f"{since(name)} {ENDING.get(name, '')}".strip() if current else ""
+            version = versions_text(name) if current else ""
             lines.append(f"| `{name}` | {state} | {version} |")
         if module in LATER_ARGUMENTS:
             lines += ["", LATER_ARGUMENTS[module]]

@@ -50,7 +50,7 @@ from acceld.store.changes.runs import keep_host, register_workload, write_event,
 from acceld.store.changes.tree import mark_started
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_plans, priced_calls, spent_usd
-from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS
+from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS, nki_version
 from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, every_shape, load_workload, workload
 
@@ -207,6 +207,8 @@ class Builder:
         simulated = spec.backend == SIMULATOR
         model = await asyncio.to_thread(self._model, spec)
         context = f"{found.hash[:12]}.m{model}"
+        if spec.api == "nki":
+            context += f".n{await asyncio.to_thread(nki_version, self._config.evaluate.nki)}"
         basis = Basis(found.hash[:12], model if simulated else "", chip=spec.chip)
         if spec.backend in DEVICE_OF and DEVICE_OF[spec.backend].host_timed:
             context += f".r{run.id}"  # this machine's other load differs from run to run

@@ -18,7 +18,9 @@ def weighed(done, tile):
 @nki.jit
 def kernel(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tiles = [nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2)]
+    tiles = []
+    for _ in range(2):
+        tiles.append(nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf))
     for row, tile in enumerate(tiles):
         nisa.dma_copy(dst=tile, src=x[row * 128 : (row + 1) * 128, :])
     for row, tile in enumerate(tiles):

@@ -11,7 +11,9 @@ import nki.language as nl
 @nki.jit
 def kernel(a, b):
     out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    sums = [nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum) for _ in range(2)]
+    sums = []
+    for _ in range(2):
+        sums.append(nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum))
     for k in range(2):
         right = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
         nisa.dma_copy(dst=right, src=b[nl.ds(128 * k, 128), :])

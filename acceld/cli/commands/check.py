@@ -1,5 +1,7 @@
 """``acceld check``: read configuration, models, prompts and workloads, and report errors. Sends nothing.
 
+With a kernel's file it reads that alone, and lists what each version of the package ``nki`` refuses in it.
+
 With ``--call`` each model gets one tiny question, which is paid for. With ``--admit`` the references of workloads are
 run in the sandbox, to see whether passing their checks means anything.
 """
@@ -13,11 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acceld import figures
+from acceld.chips import NKI_VERSIONS
 from acceld.cli.arguments import add_json
+from acceld.cli.kernels import NOT_PASSED, parsed_kernel
 from acceld.cli.output import print_json, print_table, say
 from acceld.config import Config, load
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.home import Home, find_home
+from acceld.kernel_files import api_of_file
+from acceld.targets import nki_version
 from acceld.trust import trusted_folders
 
 if TYPE_CHECKING:
@@ -31,7 +37,11 @@ PARTS = ("config", "models", "prompts", "workloads")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(PARTS))
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART|KERNEL.py", help=f"of {', '.join(PARTS)}; or the file of one kernel of nki"
+    )
+    parser.add_argument("--nki", choices=NKI_VERSIONS, help="with KERNEL.py: the version that decides the exit code")
+    parser.add_argument("--entry", default="", help="with KERNEL.py: name of the kernel function, or Class.name")
     parser.add_argument(
         "--call",
         action="store_true",
@@ -47,7 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a line for each item that was read. Return 2 if one has an error."""
+    """Print a line for each item that was read. Return 2 if one has an error, 7 if the kernel's version refuses it."""
+    if any(Path(part).suffix in (".py", ".ipynb") for part in arguments.parts):
+        return _kernel(arguments)
+    if arguments.nki or arguments.entry:
+        raise UsageError("--nki and --entry are for a kernel", hint="acceld check KERNEL.py --nki 0.7")
     for part in arguments.parts:
         if part not in PARTS:
             raise UsageError(
@@ -66,6 +80,51 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             say(f"nothing to check: no {' and no '.join(arguments.parts)} configured")
     return 2 if wrong else 0
+
+
+def _kernel(arguments: argparse.Namespace) -> int:
+    """Print what each version of ``nki`` refuses in a kernel's file. Return 7 if the asked version refuses something."""
+    from acceld.nki.frontend.current.reading import file_needs, names_needed
+    from acceld.nki.frontend.entry import entry_in, parse
+
+    path = Path(arguments.parts[0])
+    if len(arguments.parts) > 1:
+        raise UsageError("check one kernel at a time", hint=f"acceld check {path}")
+    kernel = parsed_kernel(path, api="nki", entry=arguments.entry)
+    if api_of_file(path) == "nki_legacy":
+        raise UsageError(
+            f"{path} is a kernel of neuronxcc.nki, which ends with SDK 2.29",
+            hint=f"acceld port {path} rewrites it for nki",
+        )
+    asked = nki_version(arguments.nki or load(trusted_folders=trusted_folders()).config.evaluate.nki)
+    tree = parse(kernel.text, str(path))
+    needs = [*file_needs(tree, entry_in(tree, kernel.entry or None)), *names_needed(tree)]
+    broken = {version: [need for need in needs if not need.life.covers(version)] for version in NKI_VERSIONS}
+    refused = any(need.life.certain for need in broken[asked])
+    if arguments.json:
+        listed = [
+            {
+                "nki": version,
+                "ok": not any(need.life.certain for need in found),
+                "breaks": [
+                    {"line": n.line, "what": n.what, "instead": n.life.instead, "certain": n.life.certain}
+                    for n in found
+                ],
+            }
+            for version, found in broken.items()
+        ]
+        print_json({"ok": not refused, "nki": asked, "versions": listed})
+        return NOT_PASSED if refused else 0
+    rows = []
+    for version, found in broken.items():
+        if not found:
+            rows.append([version, "", "ok", ""])
+        for need in sorted(found, key=lambda one: one.line):
+            shown = need.what if need.life.certain else f"{need.what} (documented only: a note)"
+            rows.append([version, str(need.line), shown, need.life.instead])
+    print_table(rows, ["nki", "line", "what breaks", "write instead"])
+    say(f"read for names and syntax, not run; a trace finds more: acceld profile {path} --nki {asked}")
+    return NOT_PASSED if refused else 0
 
 
 def _findings(

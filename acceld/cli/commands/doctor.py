@@ -24,6 +24,7 @@ from acceld.client import Client
 from acceld.device import Finding
 from acceld.errors import AcceldError, UsageError
 from acceld.home import find_home
+from acceld.targets import nki_version
 
 GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
 
@@ -51,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     looks: tuple[Callable[[argparse.Namespace], Iterator[Finding]], ...] = (
         _python,
         _simulator,
+        _versions,
         _configuration,
         _state,
         _data,
@@ -144,6 +146,12 @@ def _simulator(_: argparse.Namespace) -> Iterator[Finding]:
     else:
         text = "its performance model runs in Python, which takes about ten times longer"
         yield Finding("simulator", "note", text, "install a C++ compiler, then acceld again")
+
+
+def _versions(_: argparse.Namespace) -> Iterator[Finding]:
+    asked = config.load().config.evaluate.nki
+    why = "evaluate.nki" if asked != "auto" else "evaluate.nki = auto: the package of this machine, else the default"
+    yield Finding("nki", "ok", f"kernels of nki obey version {nki_version(asked)} ({why})")
 
 
 def _importable(name: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acceld import config, figures, roofline
+from acceld.chips import NKI_VERSIONS
 from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.kernels import (
     NOT_PASSED,
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_launch(parser)
     add_target(parser, simulated=True)
+    parser.add_argument("--nki", choices=NKI_VERSIONS, help="version of the package nki (default: as acceld.toml says)")
     parser.add_argument("--strict", action="store_true", help="all seeds and distributions, not one data set")
     parser.add_argument(
         "--latency-only", action="store_true", help="do not run it on data; asks the daemon if one runs"
@@ -80,7 +82,7 @@ class Subject:
 def run(arguments: argparse.Namespace) -> int:
     """Profile the kernel and print the result. Return 7 if it does not pass."""
     asked = arguments.api or api_of_file(Path(arguments.kernel))
-    flags = {"search.chip": arguments.chip, "search.api": asked}
+    flags = {"search.chip": arguments.chip, "search.api": asked, "evaluate.nki": arguments.nki}
     settings = config.load(flags=flags).config
     found = _named(arguments, settings)
     where = choose(
@@ -100,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 
             print(program_text(_traced(subject, chip, settings.evaluate, state)), end="")
             return 0
-        only_timed = arguments.latency_only or subject.workload is None
+        only_timed = (arguments.latency_only or subject.workload is None) and arguments.nki is None
         timed = _timed_by_daemon(home, subject, chip) if only_timed else None
         evaluation = timed or _evaluated_here(subject, chip, settings.evaluate, state, arguments)
         if arguments.json:

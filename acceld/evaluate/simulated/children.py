@@ -43,6 +43,7 @@ from acceld.evaluate.simulated.beside import Beside
 from acceld.evaluate.simulated.tracer_modules import ALWAYS, FRONT_ENDS, tracer_modules
 from acceld.home import dataset_folder
 from acceld.model import Failure, Kernel, Status
+from acceld.targets import nki_version
 from acceld.workloads import Arguments, ArraySpec, Precision, Workload
 
 log = logging.getLogger(__name__)
@@ -201,6 +202,7 @@ class Children:
             "arguments": [_plain(argument) for argument in arguments],
             "max_instructions": self._config.max_instructions,
             "strict_legality": self._config.strict_legality,
+            "nki": nki_version(self._config.nki) if kernel.api == "nki" else None,
             "deadline_s": deadline_s,
             "observe": observe,
             "guarded": guarded,

@@ -106,6 +106,7 @@ def _trace(raw: dict[str, Any], traced: Callable[..., Any] = trace) -> Any:
         strict_block_dims=raw["strict_legality"],
         source_root=_ROOT if raw["closure"] else None,
         permitted=PERMITTED if raw["guarded"] else None,
+        nki=raw["nki"],
     )
     return traced(
         raw["source"],

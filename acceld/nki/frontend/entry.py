@@ -44,7 +44,7 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
     """Return the name of the kernel function in a syntax tree. See :func:`find_entry`."""
     functions = parsing.functions_of(tree.body)
     assigned = dict(_assigned(tree))
-    jitted = [name for name, node in functions.items() if _is_kernel(node)]
+    jitted = [name for name, node in functions.items() if is_kernel(node)]
     top = [name for name in jitted if "." not in name]
     factories = [name for name, node in functions.items() if name not in jitted and _makes_kernel(node)]
     made = [name for name, value in assigned.items() if _gives_kernel(value, factories, jitted)]
@@ -64,7 +64,7 @@ def entry_in(tree: ast.Module, entry: str | None) -> str:
             return found[0]
         if found:
             raise UsageError("the file holds more than one kernel", hint=f"name one as entry: {', '.join(kernels)}")
-    inside = ((name, one.name) for name in factories for one in ast.walk(functions[name]) if _is_kernel(one))
+    inside = ((name, one.name) for name in factories for one in ast.walk(functions[name]) if is_kernel(one))
     for name, inner in inside:
         raise UsageError(
             f"the kernel {inner!r} is defined inside of {name!r}, so the file itself has none",
@@ -102,13 +102,14 @@ def _gives_kernel(value: ast.expr | None, factories: Collection[str], jitted: Co
 def _makes_kernel(function: ast.FunctionDef) -> bool:
     """Return True for a function that defines a kernel inside of itself, or puts one under ``nki.jit``."""
     return any(
-        _is_kernel(inner) or (isinstance(inner, ast.Call) and bool(inner.args) and _launches(inner.func))
+        is_kernel(inner) or (isinstance(inner, ast.Call) and bool(inner.args) and _launches(inner.func))
         for statement in function.body
         for inner in ast.walk(statement)
     )
 
 
-def _is_kernel(node: ast.AST) -> TypeGuard[ast.FunctionDef]:
+def is_kernel(node: ast.AST) -> TypeGuard[ast.FunctionDef]:
+    """Return True for a function under ``nki.jit`` or another launcher."""
     return isinstance(node, ast.FunctionDef) and any(map(_launches, node.decorator_list))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Protocol
@@ -37,6 +38,10 @@ class FrontEnd(Protocol):
 
     def modules(self) -> Mapping[str, ModuleType]:
         """Return the modules that a kernel may import, by full name."""
+        ...
+
+    def read(self, tree: ast.Module) -> None:
+        """Check the syntax tree of the kernel's file before it is loaded. LegalityError for what the API does not read."""
         ...
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:

@@ -14,8 +14,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from acceld.nki.errors import KernelFailure, LimitExceeded
+from acceld.nki.errors import KernelFailure, LegalityError, LimitExceeded
 from acceld.nki.frontend.permitted import Permitted
+from acceld.nki.frontend.versions import RULE, Lifetime, Need
 from acceld.nki.ir.builder import ProgramBuilder
 from acceld.nki.ir.program import MAX_INSTRUCTIONS
 
@@ -45,7 +46,8 @@ class TraceOptions:
 
     ``deadline_s`` is processor time; ``module_stubs`` lets imports of modules that are not installed pass until they
     are used; ``strict_block_dims`` refuses block dimensions of on-chip tensors; ``source_root`` is a folder whose
-    modules a kernel may import. With ``permitted`` the file is read as the subset of Python that it
+    modules a kernel may import. ``nki`` is the version of the current API whose names and syntax count; None: those of
+    any version. With ``permitted`` the file is read as the subset of Python that it
     describes (:mod:`acceld.nki.frontend.guarded`).
     """
 
@@ -55,6 +57,7 @@ class TraceOptions:
     strict_block_dims: bool = False
     source_root: Path | None = None
     permitted: Permitted | None = None
+    nki: str | None = None
 
 
 @dataclass
@@ -89,6 +92,16 @@ class Session:
     def again(self, function: Any) -> Any:
         """Return the kernel's function in its state after loading, to trace it again."""
         return function if self.reload is None else self.reload()
+
+    def need(self, what: str, life: Lifetime, line: int | None = None) -> None:
+        """Refuse a construct that the trace's version of ``nki`` lacks; note it if the refusal is not certain."""
+        version = self.options.nki
+        if version is None or life.covers(version):
+            return
+        need = Need(self.line() if line is None else line, what, life)
+        if life.certain:
+            raise LegalityError(need.text(version), rule=RULE, line=need.line, hint=life.instead)
+        self.builder.notice(need.line, f"{need.text(version)} (documented): {life.instead}")
 
     def check_deadline(self) -> None:
         """Raise LimitExceeded once the deadline is past."""

@@ -19,6 +19,7 @@ from typing import Any, Self
 from acceld.errors import did_you_mean
 from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.session import Session
+from acceld.nki.frontend.versions import Lifetime
 
 FRAMEWORKS = frozenset(
     "torch torch_xla torch_neuronx torchvision jax jaxlib flax transformers libneuronxla jax_neuronx".split()
@@ -128,7 +129,8 @@ class ApiModule(ModuleType):
 
     ``documented`` are the functions that the API has; None if that is not known. A documented function that is not
     among ``names`` is a gap of the simulator. A lower-case name that is not documented is the kernel's mistake.
-    ``instead`` has what to use for names that only earlier APIs have.
+    ``instead`` has what to use for names that only earlier APIs have, ``withheld`` the versions of names that the
+    trace's version of ``nki`` does not have.
     """
 
     def __init__(
@@ -138,13 +140,15 @@ class ApiModule(ModuleType):
         names: Mapping[str, object],
         documented: frozenset[str] | None = None,
         instead: Mapping[str, str] = MappingProxyType({}),
+        withheld: Mapping[str, Lifetime] = MappingProxyType({}),
     ) -> None:
         super().__init__(name)
         self.__path__: list[str] = []
         self._session = session
         self._documented = documented
         self._former = instead
-        self.__dict__.update(names)
+        self._withheld = withheld
+        self.__dict__.update((key, value) for key, value in names.items() if key not in withheld)
         self.__dict__["_frozen"] = True
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -162,6 +166,8 @@ class ApiModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
+        if name in self._withheld:
+            return self._of_other_version(name, self._withheld[name])
         known = [key for key in self.__dict__ if not key.startswith("_")]
         if self._documented is not None and name not in self._documented and name.islower():
             return self._invented(name, sorted({*known, *self._documented}))
@@ -178,6 +184,13 @@ class ApiModule(ModuleType):
         if self._documented is not None and name in self._documented:
             return "NKI has it; the simulator does not yet"
         return did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}"
+
+    def _of_other_version(self, name: str, life: Lifetime) -> Stub:
+        """Refuse a function of another version, now or when it is used."""
+        what = f"{self.__name__}.{name}"
+        if self._session.running:
+            self._session.need(what, life)
+        return _Later(self._session, what, life)
 
     def _invented(self, name: str, known: Sequence[str]) -> Stub:
         """Refuse a function that NKI does not have, now or when it is used. The error has similar functions with their
@@ -201,6 +214,19 @@ class _Invented(Stub):
         if session.running:
             hint: str = self.__dict__["_why"]
             raise LegalityError(self.__dict__["_name"], rule="unknown_call", line=session.line(), hint=hint)
+
+
+class _Later(Stub):
+    """Stand in for an imported name of another version of NKI, until a running kernel uses it."""
+
+    def __init__(self, session: Session, name: str, life: Lifetime) -> None:
+        super().__init__(session, name, "")
+        self.__dict__["_life"] = life
+
+    def _use(self) -> None:
+        session: Session = self.__dict__["_session"]
+        if session.running:
+            session.need(self.__dict__["_name"], self.__dict__["_life"])
 
 
 def arguments_of(function: object) -> str:

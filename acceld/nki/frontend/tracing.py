@@ -81,10 +81,12 @@ def _traced(
     """
     filename = session.filename
     try:
+        front_end.read(tree)
         module, notices = _load(tree, session, front_end)
         function = _entry_of(module, session.entry)
         session.reload = lambda: _entry_of(_load(parse(source, filename), session, front_end)[0], session.entry)
-        return front_end.run(function, _named(function, arguments)), notices
+        noted = tuple(session.builder.notices)  # of reading and loading; the front end begins another builder
+        return front_end.run(function, _named(function, arguments)), (*noted, *notices)
     except KernelFailure as failure:
         if not failure.line:
             failure.line = session.last_line or _line_of(failure.__traceback__, filename)

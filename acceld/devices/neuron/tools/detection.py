@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from acceld.child import with_safe_path
@@ -97,6 +99,20 @@ def _interpreters() -> Iterator[str]:
     for folder in dict.fromkeys((*sorted(VENVS.glob(PATTERN)), *holding)):
         if (python := folder / "bin" / "python").exists():
             yield str(python)
+
+
+@cache
+def nki_version() -> str:
+    """Return the newest version of ``nki`` in the environments that :func:`find_neuron` looks into, such as ``0.6``; empty
+    if none has more than a placeholder. Starts no interpreter.
+    """
+    found = []
+    for python in _interpreters():
+        for made in Path(python).parents[1].glob(HOLDS.format("nki-*.dist-info")):
+            version = re.match(r"nki-(\d+)\.(\d+)", made.name)
+            if version and next((made.parent / "nki").glob("isa*"), None) is not None:
+                found.append((int(version[1]), int(version[2])))
+    return "{}.{}".format(*max(found)) if found else ""
 
 
 def _packages(python: str) -> Iterator[NeuronPackage]:

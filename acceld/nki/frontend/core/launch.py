@@ -56,10 +56,12 @@ class Kernel:
 class Launcher:
     """``nki.jit``, with or without options."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, check: Callable[[Mapping[str, object]], None] = lambda options: None) -> None:
         self.__name__ = name
+        self._check = check
 
     def __call__(self, function: object = None, **options: Any) -> Any:
+        self._check(options)
         if function is None or isinstance(function, str):
             return lambda decorated: self(decorated)
         return function if isinstance(function, Kernel) else Kernel(function)  # type: ignore[arg-type]  # any callable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import operator
 from collections.abc import Callable, Mapping
 from itertools import product
@@ -14,7 +15,9 @@ from acceld.nki.frontend.core.context import Retrace, activate, deactivate
 from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs
 from acceld.nki.frontend.core.placement import declare
 from acceld.nki.frontend.current import collectives, isa, language
+from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, withheld
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
+from acceld.nki.frontend.current.reading import file_needs
 from acceld.nki.frontend.current.sampling import SAMPLE_AFTER
 from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
 from acceld.nki.frontend.current.surface import COLLECTIVES, FORMER, ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
@@ -47,15 +50,35 @@ class CurrentFrontEnd:
     def modules(self) -> Mapping[str, ModuleType]:
         """Return the modules that a kernel may import, by full name."""
         session = self.session
+        version = session.options.nki
         known = frozenset(LANGUAGE_FUNCTIONS)
-        nl = ApiModule("nki.language", session, language.namespace(session.chip), known, FORMER)
+        names: dict[str, object] = language.namespace(session.chip)
+        nl = ApiModule("nki.language", session, names, known, FORMER, withheld({*names, *known}, version))
         constants = ApiModule("nki.isa.constants", session, isa.namespace())
-        names: dict[str, object] = {**isa.namespace(), "constants": constants}
-        nisa = ApiModule("nki.isa", session, names, frozenset(ISA_FUNCTIONS))
-        ncc = ApiModule("nki.collectives", session, collectives.namespace(), frozenset(COLLECTIVES))
-        names = {"jit": Launcher("jit"), "language": nl, "isa": nisa, "collectives": ncc}
+        names = {**isa.namespace(), "constants": constants}
+        nisa = ApiModule("nki.isa", session, names, frozenset(ISA_FUNCTIONS), withheld=withheld(ISA_FUNCTIONS, version))
+        ncc = ApiModule(
+            "nki.collectives",
+            session,
+            collectives.namespace(),
+            frozenset(COLLECTIVES),
+            withheld=withheld(COLLECTIVES, version),
+        )
+        names = {"jit": Launcher("jit", self._checked), "language": nl, "isa": nisa, "collectives": ncc}
         nki = ApiModule("nki", session, names)
         return {module.__name__: module for module in (nki, nl, nisa, constants, ncc)}
+
+    def _checked(self, options: Mapping[str, object]) -> None:
+        """Refuse or note the options of ``nki.jit`` that the trace's version does not take."""
+        for option in options:
+            if option in JIT_OPTIONS:
+                self.session.need(f"nki.jit({option}=...)", JIT_OPTIONS[option])
+
+    def read(self, tree: ast.Module) -> None:
+        """Refuse or note what the trace's version does not read: the parser's subset of Python, foreign imports."""
+        if self.session.options.nki is not None:
+            for need in file_needs(tree, self.session.entry):
+                self.session.need(need.what, need.life, need.line)
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
         """Trace the kernel and reroll loops. Trace again without renaming if a result must keep its own buffer."""

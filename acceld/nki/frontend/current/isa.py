@@ -11,6 +11,7 @@ from acceld.nki.frontend.core.names import EngineName, NcVersion, get_nc_version
 from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.current import arithmetic, folds, moves, positions, products, registers
+from acceld.nki.frontend.current.lifetimes import options_of
 from acceld.nki.frontend.current.names import DgeMode, MatmulPerfMode, OobMode, ReduceCommand
 from acceld.nki.frontend.current.tensor import Register
 
@@ -52,9 +53,12 @@ def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` with its arguments checked. A function without a result returns a handle."""
     guarded = checked("nisa", function)
     handle = NkiInstruction()
+    late = options_of(function.__name__)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        for option in late.keys() & kwargs.keys():
+            current().session.need(f"{option} of nisa.{function.__name__}", late[option])
         value = guarded(*args, **kwargs)
         return handle if value is None else value
 

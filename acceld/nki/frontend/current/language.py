@@ -27,6 +27,7 @@ from acceld.nki.frontend.current.declarations import (
     zeros,
     zeros_like,
 )
+from acceld.nki.frontend.current.lifetimes import REGISTER_WHILE
 from acceld.nki.frontend.current.loop_rerolling import Sample, mark
 from acceld.nki.frontend.current.registers import register_alloc, register_move
 from acceld.nki.frontend.current.state import CurrentTrace, current_trace
@@ -159,6 +160,7 @@ def while_statement(test: Callable[[], object]) -> Iterator[None]:
     """
     held = test()
     if isinstance(held, Register):
+        current().session.need("while on a register", REGISTER_WHILE)
         with _looped("while", LoopKind.WHILE, held):
             yield
             if test() is not held:

@@ -37,18 +37,6 @@ FORMER = dict.fromkeys(
     "with tensor.ap(pattern=[[step, size], ...], offset=...)",
 )
 """Replacements for names of ``neuronxcc.nki.language`` that ``nki`` does not have."""
-SINCE = {
-    "0.2": "nonzero_with_count exponential no_reorder all_reduce all_gather reduce_scatter all_to_all collective_permute "
-    "collective_permute_implicit collective_permute_implicit_reduce "
-    "collective_permute_implicit_current_processing_rank_id rank_id",
-    "0.3": "all_to_all_v",
-    "0.4": "abs_max abs_min activate2 prelu",
-    "0.6": "topk all_gather_v fori_loop while_loop",
-    "0.7": "scalar_load scalar_store tiles blocks alloc_tiles alloc_blocks all_gather_v_prepare all_gather_v_trigger "
-    "all_to_all_v_prepare all_to_all_v_trigger",
-}
-"""The version of NKI whose release notes or pages first name a function. Others are as old as ``nki``."""
-ENDING = {"dynamic_range": "replaced by fori_loop in 0.6, removed in 0.7"}
 LATER_ARGUMENTS = {
     "nki.isa": "NKI 0.7 adds `engine` to `activation` and `activate2` (GpSimd, trn3: its cost is not published, so it is "
     "refused), and `reduce_op`, `reduce_res` and `reduce_cmd` to `scalar_tensor_tensor` (refused).",
@@ -57,11 +45,6 @@ LATER_ARGUMENTS = {
     "`acceld.nki.execute.ranks.execute_ranks`; no latency is published, so a kernel with a collective has none.",
 }
 """Text on further additions of each version, by module, for the documentation page."""
-
-
-def since(name: str) -> str:
-    """Return the first version of NKI that has the function; empty for one that existed from the beginning."""
-    return next((version for version, names in SINCE.items() if name in names.split()), "")
 
 
 def _state(name: str, offered: frozenset[str]) -> str:

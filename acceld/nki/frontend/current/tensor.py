@@ -14,6 +14,7 @@ from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
 from acceld.nki.frontend.core.placement import whole_access
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.current.lifetimes import REGISTER_ARITHMETIC
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Space, TileDim
 
@@ -67,24 +68,28 @@ class Register:
             trace.emit("register_alu", Engine.SYNC, [], [operator.index(cast("Any", other))], attrs=attrs)
         return made
 
+    def _operated(self, op: str, other: object) -> Register:
+        current().session.need("arithmetic on a register", REGISTER_ARITHMETIC)
+        return self.combined(op, other)
+
     def __add__(self, other: object) -> Register:
-        return self.combined("add", other)
+        return self._operated("add", other)
 
     __radd__ = __add__
 
     def __sub__(self, other: object) -> Register:
-        return self.combined("subtract", other)
+        return self._operated("subtract", other)
 
     def __mul__(self, other: object) -> Register:
-        return self.combined("multiply", other)
+        return self._operated("multiply", other)
 
     __rmul__ = __mul__
 
     def __neg__(self) -> Register:
-        return self.combined("multiply", -1)
+        return self._operated("multiply", -1)
 
     def __rsub__(self, other: object) -> Register:
-        return self.combined("multiply", -1).combined("add", other)
+        return self._operated("multiply", -1).combined("add", other)
 
     def __eq__(self, other: object) -> bool:
         return bool(_without("==")(self))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import ModuleType
@@ -77,6 +78,9 @@ class LegacyFrontEnd:
             module.__name__: module for module in (top, nki, nl, constants, nisa, isa_constants, typing, allocators)
         }
         return modules | {"nki.language.constants": constants}
+
+    def read(self, tree: ast.Module) -> None:
+        """Accept any Python."""
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
         unroll: frozenset[Site] = frozenset()

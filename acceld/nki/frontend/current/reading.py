@@ -1,0 +1,173 @@
+"""Read from a kernel file's syntax tree what not every version of the package ``nki`` takes. Nothing is executed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from acceld import parsing
+from acceld.chips import TRACER_SINCE
+from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, LEGACY_IMPORT, lifetime, options_of
+from acceld.nki.frontend.entry import is_kernel
+from acceld.nki.frontend.versions import Lifetime, Need
+
+_MODULES = {"nki.isa": "nisa", "nki.language": "nl", "nki.collectives": "ncc"}
+"""Modules whose names have versions, by the short form that messages use."""
+
+
+def _python(instead: str) -> Lifetime:
+    """Return the lifetime of a form of Python that only a tracer takes."""
+    return Lifetime(TRACER_SINCE, instead=f"{instead}, or take NKI {TRACER_SINCE}, which runs any Python")
+
+
+_FORMS: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Try: ("try in a kernel", "test with if"),
+    ast.Raise: ("raise in a kernel", "use assert"),
+    ast.Delete: ("del in a kernel", "leave it out"),
+    ast.Match: ("match in a kernel", "use if and elif"),
+    ast.Global: ("global in a kernel", "pass it as an argument"),
+    ast.Nonlocal: ("nonlocal in a kernel", "pass it as an argument"),
+    ast.Import: ("import in a kernel's body", "import at the top of the file"),
+    ast.ImportFrom: ("import in a kernel's body", "import at the top of the file"),
+    ast.ClassDef: ("a class in a kernel", "define it at the top of the file"),
+    ast.Lambda: ("lambda in a kernel", "define a function at the top of the file"),
+    ast.ListComp: ("a comprehension in a kernel", "append in a loop"),
+    ast.SetComp: ("a comprehension in a kernel", "append in a loop"),
+    ast.DictComp: ("a comprehension in a kernel", "assign in a loop"),
+    ast.GeneratorExp: ("a generator in a kernel", "append in a loop"),
+    ast.Yield: ("a generator in a kernel", "return a list"),
+    ast.YieldFrom: ("a generator in a kernel", "return a list"),
+    ast.Await: ("async in a kernel", "use plain functions"),
+    ast.AsyncFor: ("async in a kernel", "use plain loops"),
+    ast.AsyncWith: ("async in a kernel", "use plain with"),
+    ast.AsyncFunctionDef: ("async in a kernel", "use plain functions"),
+    ast.Starred: ("*values in a kernel", "name each value"),
+}
+"""Statements and expressions that the parser front end refuses (the public source of the parser, AWS's language guide).
+
+A function inside of a kernel is not among them: AWS's own samples have them, and later versions take them as bodies of
+loops.
+"""
+
+
+def file_needs(tree: ast.Module, entry: str) -> list[Need]:
+    """Return what the kernel ``entry`` and the functions of its file that it reaches need, by line.
+
+    Names of the API are not among them: a trace meets those that it uses. :func:`names_needed` reads them.
+    """
+    found = [need for function in _reached(tree, entry) for need in _syntax(function)]
+    imports = (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
+    # An import below try or if is a choice.
+    legacy = (node for node in imports if any(name.partition(".")[0] == "neuronxcc" for name in _imported(node)))
+    return _sorted([*found, *(Need(node.lineno, "import neuronxcc", LEGACY_IMPORT) for node in legacy)])
+
+
+def names_needed(tree: ast.Module) -> list[Need]:
+    """Return the uses of the API's names and options that not every version has, by line, anywhere in a file."""
+    modules, names = _aliases(tree)
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+            short = modules.get(ast.unparse(node.value))
+            if short is not None:
+                found.append(Need(node.lineno, f"{short}.{node.attr}", lifetime(node.attr)))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names:
+            found.append(Need(node.lineno, node.id, lifetime(names[node.id])))
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            owner, _, function = called.rpartition(".")
+            if called in names or owner in modules:
+                late = options_of(names.get(called, function))
+                found += [
+                    Need(node.lineno, f"{one.arg} of {called}", late[one.arg])
+                    for one in node.keywords
+                    if one.arg in late
+                ]
+            if function == "jit":
+                found += [
+                    Need(node.lineno, f"nki.jit({one.arg}=...)", JIT_OPTIONS[one.arg])
+                    for one in node.keywords
+                    if one.arg in JIT_OPTIONS
+                ]
+    return _sorted(need for need in found if need.life != Lifetime())
+
+
+def _sorted(needs: Iterable[Need]) -> list[Need]:
+    return sorted(dict.fromkeys(needs), key=lambda need: (need.line, need.what))
+
+
+def _reached(tree: ast.Module, entry: str) -> list[ast.FunctionDef]:
+    """Return the kernel's function and those of the file that it reaches by name. What a factory does besides is
+    Python's.
+    """
+    functions = parsing.functions_of(tree.body)
+    waiting = [functions[entry]] if entry in functions else _behind(tree, entry, functions)
+    reached: dict[int, ast.FunctionDef] = {}
+    while waiting:
+        function = waiting.pop()
+        if id(function) in reached:
+            continue
+        reached[id(function)] = function
+        used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+        waiting += [functions[name] for name in used & functions.keys()]
+    return list(reached.values())
+
+
+def _behind(tree: ast.Module, name: str, functions: dict[str, ast.FunctionDef]) -> list[ast.FunctionDef]:
+    """Return the functions behind an assigned kernel: that under ``nki.jit``, or the kernels inside of a factory."""
+    found = []
+    for node in parsing.module_statements(tree.body):
+        if isinstance(node, ast.Assign) and any(ast.unparse(target) == name for target in node.targets):
+            named = [functions[one] for one in map(ast.unparse, ast.walk(node.value)) if one in functions]
+            for function in named:
+                found += [one for one in ast.walk(function) if is_kernel(one)] or [function]
+    return found
+
+
+def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
+    if function.args.vararg is not None:
+        yield Need(function.lineno, "*arguments of a kernel's function", _python("name each argument"))
+    for statement in function.body:
+        for node in ast.walk(statement):
+            if type(node) in _FORMS:
+                what, instead = _FORMS[type(node)]
+                yield Need(node.lineno, what, _python(instead))  # type: ignore[attr-defined]  # all of them have a line
+                continue
+            match node:
+                case ast.For(orelse=[_, *_]) | ast.While(orelse=[_, *_]):
+                    yield Need(node.lineno, "else of a loop", _python("set a flag in the loop"))
+                case ast.BinOp(op=ast.MatMult()):
+                    yield Need(node.lineno, "@", _python("use nisa.nc_matmul"))
+                case ast.FormattedValue(format_spec=ast.expr()):
+                    yield Need(node.lineno, "a format such as {x:3d}", _python("leave the format out"))
+                case ast.Call(keywords=keywords) if any(one.arg is None for one in keywords):
+                    yield Need(node.lineno, "**values in a call", _python("name each argument"))
+                case ast.Dict(keys=keys) if not all(_is_text(key) for key in keys):
+                    yield Need(node.lineno, "a dict whose keys are not strings", _python("use strings as keys"))
+
+
+def _is_text(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _aliases(tree: ast.Module) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the file's names of the API's modules with their short forms, and its names of the API's functions."""
+    modules = dict(_MODULES)
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                if one.name in _MODULES:
+                    modules[one.asname or one.name] = _MODULES[one.name]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for one in node.names:
+                full = f"{node.module}.{one.name}"
+                if full in _MODULES:
+                    modules[one.asname or one.name] = _MODULES[full]
+                elif node.module in _MODULES:
+                    names[one.asname or one.name] = one.name
+    return modules, names
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [one.name for one in node.names] if isinstance(node, ast.Import) else [node.module or ""]

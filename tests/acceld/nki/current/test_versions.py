@@ -1,0 +1,163 @@
+"""What each version of the package nki refuses, and what it is told to write instead."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from acceld.chips import NKI_VERSIONS
+from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.current import lifetimes
+from acceld.nki.frontend.current.reading import file_needs, names_needed
+from acceld.nki.frontend.current.surface import surface
+from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
+from acceld.nki.frontend.versions import RULE
+from acceld.nki.ir.program import Program
+from acceld.targets import nearest_nki, nki_version
+
+HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
+KERNEL = """
+{above}
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x)
+{body}
+    nisa.dma_copy(dst=out, src=t)
+    return out
+"""
+REGISTER = "r = nisa.register_alloc(3)"
+
+
+def kernel(body: str = "pass", above: str = "") -> str:
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    return HEAD + KERNEL.format(above=above, body=lines)
+
+
+def traced(source: str, version: str | None) -> Program:
+    return trace(
+        source,
+        [TensorSpec((128, 64), "float32")],
+        api="nki",
+        chip="trn2",
+        entry="kernel",
+        options=TraceOptions(nki=version),
+    )
+
+
+BROKEN = {
+    "topk": ("nisa.topk(t, t, t, 8)", "0.3 0.4 0.5"),
+    "fori_loop": ("def one(i):\n    nisa.tensor_copy(t, t)\nnl.fori_loop(0, 2, one)", "0.3 0.4 0.5"),
+    "scalar_load": ("nisa.scalar_load(t[0:1, 0:1])", "0.3 0.4 0.5 0.6"),
+    "get_nc_sub_version": ("nisa.get_nc_sub_version()", "0.3 0.4"),
+    "dynamic_range": ("for i in nl.dynamic_range(2):\n    nisa.tensor_copy(t, t)", "0.7"),
+    "while": (f"{REGISTER}\nwhile r:\n    nisa.register_move(r, 0)", "0.7"),
+    "register": (f"{REGISTER}\nq = r + 1", "0.3 0.4 0.5 0.6"),
+    "index": (f"{REGISTER}\nfor i in nl.dynamic_range(0, r):\n    q = i * 2", "0.3 0.4 0.5 0.6 0.7"),
+    "priority": ("nisa.dma_copy(t, x, priority=0)", "0.3"),
+    "lambda": ("f = lambda v: v", "0.3 0.4 0.5 0.6"),
+    "comprehension": ("sizes = [n for n in range(3)]", "0.3 0.4 0.5 0.6"),
+    "try": ("try:\n    pass\nexcept ValueError:\n    pass", "0.3 0.4 0.5 0.6"),
+    "raise": ("if x.shape[0] > 128:\n    raise ValueError", "0.3 0.4 0.5 0.6"),
+    "del": ("n = 3\ndel n", "0.3 0.4 0.5 0.6"),
+    "import": ("import math", "0.3 0.4 0.5 0.6"),
+    "match": ("match 3:\n    case 3:\n        pass", "0.3 0.4 0.5 0.6"),
+    "class": ("class A:\n    pass", "0.3 0.4 0.5 0.6"),
+    "star": ("n = max(*(1, 2))", "0.3 0.4 0.5 0.6"),
+    "keywords": ("n = dict(**{'a': 1})", "0.3 0.4 0.5 0.6"),
+    "else": ("for i in range(2):\n    pass\nelse:\n    pass", "0.3 0.4 0.5 0.6"),
+    "format": ("name = f'{3:04d}'", "0.3 0.4 0.5 0.6"),
+    "dict": ("d = {1: 2}", "0.3 0.4 0.5 0.6"),
+    "inner": ("def inner(v):\n    return v\nn = inner(3)", ""),
+    "plain": ("assert x.shape[0] == 128\nsizes = [1, 2]\nname = f'{3}'\nn = 3 if sizes else 4", ""),
+}
+
+
+@pytest.mark.parametrize("version", NKI_VERSIONS)
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_construct_is_refused_by_the_versions_without_it(name: str, version: str) -> None:
+    body, broken = BROKEN[name]
+    if version not in broken.split():
+        assert traced(kernel(body), version).outputs
+        return
+    with pytest.raises(LegalityError) as caught:
+        traced(kernel(body), version)
+    assert caught.value.rule == RULE and f"NKI {version} refuses it" in caught.value.message
+    assert caught.value.hint and caught.value.line > 10
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_trace_without_a_version_takes_what_any_version_has(name: str) -> None:
+    assert traced(kernel(BROKEN[name][0]), None).outputs
+
+
+@pytest.mark.parametrize(
+    ("source", "broken"),
+    [
+        (kernel(above="import neuronxcc"), "0.4 0.5 0.6 0.7"),
+        (kernel().replace("@nki.jit", '@nki.jit(platform_target="trn2")'), "0.4 0.5 0.6 0.7"),
+        (kernel().replace("@nki.jit", '@nki.jit(mode="trace")'), "0.3 0.4 0.5 0.6 0.7"),
+    ],
+)
+def test_what_only_documentation_refuses_is_a_note(source: str, broken: str) -> None:
+    for version in NKI_VERSIONS:
+        notes = [one.text for one in traced(source, version).notices]
+        assert any(f"NKI {version} refuses it" in text for text in notes) == (version in broken.split())
+
+
+def test_python_outside_of_what_the_kernel_reaches_is_free() -> None:
+    above = (
+        "SIZES = [n for n in range(3)]\n"
+        "def driver(*values):\n    try:\n        return [kernel(v) for v in values]\n    finally:\n        pass\n"
+        "try:\n    import neuronxcc\nexcept ImportError:\n    pass\n"
+    )
+    program = traced(kernel(above=above), "0.3")
+    assert not [one for one in program.notices if "refuses" in one.text]
+
+
+def test_a_helper_that_the_kernel_calls_is_read_too() -> None:
+    above = "def sizes():\n    return [n for n in range(3)]\n"
+    with pytest.raises(LegalityError, match="comprehension") as caught:
+        traced(kernel("n = sizes()", above), "0.5")
+    assert caught.value.line == 6
+
+
+def test_only_the_kernel_inside_of_a_factory_is_read() -> None:
+    source = HEAD + (
+        "def make(*sizes):\n    total = sum(n for n in sizes)\n    @nki.jit\n    def inner(x):\n        n = {line}\n"
+        "        return x\n    return inner\nkernel = make(1, 2)\n"
+    )
+    assert file_needs(ast.parse(source.format(line="3")), "kernel") == []
+    (need,) = file_needs(ast.parse(source.format(line="lambda v: v")), "kernel")
+    assert need.what.startswith("lambda")
+
+
+def test_an_imported_name_is_refused_once_it_is_used() -> None:
+    above = "from nki.isa import topk"
+    assert traced(kernel(above=above), "0.5").outputs
+    with pytest.raises(LegalityError, match=r"nki\.isa\.topk: NKI 0\.5 refuses it, 0\.6 is the first"):
+        traced(kernel("topk(t, t, t, 8)", above), "0.5")
+
+
+def test_the_names_of_a_file_are_read_through_its_own_aliases() -> None:
+    source = "import nki.isa as hw\nfrom nki import language\nfrom nki.isa import topk as best\n" + (
+        "hw.scalar_load(1)\nlanguage.dynamic_range(2)\nbest(1)\nhw.dma_copy(1, 2, priority=3)\nother.scalar_load(1)\n"
+    )
+    found = [(need.line, need.what) for need in names_needed(ast.parse(source))]
+    assert found == [(4, "nisa.scalar_load"), (5, "nl.dynamic_range"), (6, "best"), (7, "priority of hw.dma_copy")]
+
+
+def test_every_name_of_the_tables_is_one_of_the_api_and_has_a_remedy() -> None:
+    known = {name for names in surface().values() for name in names} | {"bypass", "float8_e8m0fnu", "average"}
+    later = {name for version, names in lifetimes.SINCE.items() if version > "0.3" for name in names.split()}
+    assert {*later, *lifetimes.UNTIL} <= known
+    assert {*lifetimes.UNTIL, *lifetimes.INSTEAD} <= known
+
+
+def test_the_version_is_the_named_one_or_the_nearest_known_one() -> None:
+    assert [nki_version(one) for one in NKI_VERSIONS] == list(NKI_VERSIONS)
+    assert [nearest_nki(one) for one in ("0.2", "0.3.1", "0.6", "0.7.0", "0.9", "1.0")] == [
+        "0.3", "0.3", "0.6", "0.7", "0.7", "0.7",
+    ]  # fmt: skip
