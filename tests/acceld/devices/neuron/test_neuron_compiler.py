@@ -117,7 +117,11 @@ async def test_a_legacy_kernel_becomes_a_neff_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("flavor", "version", "route"),
-    [("current", "2.27.0+standin", "nki.framework.compiled"), ("driver", "2.27.1+standin", "nki.compiler.frontend")],
+    [
+        ("current", "2.27.0+standin", "nki.framework.compiled"),
+        ("driver", "2.27.1+standin", "nki.compiler.frontend"),
+        ("tracer", "2.28.7631+standin", "nki.compiler.frontend"),
+    ],
 )
 async def test_a_current_kernel_becomes_a_neff(flavor: str, version: str, route: str, tmp_path: Path) -> None:
     result = await _compiler(tmp_path, flavor).compile(_request(CURRENT, "nki", version))

@@ -142,7 +142,8 @@ def test_an_imported_name_is_refused_once_it_is_used() -> None:
 
 
 def test_the_names_of_a_file_are_read_through_its_own_aliases() -> None:
-    source = "import nki.isa as hw\nfrom nki import language\nfrom nki.isa import topk as best\n" + (
+    source = (
+        "import nki.isa as hw\nfrom nki import language\nfrom nki.isa import topk as best\n"
         "hw.scalar_load(1)\nlanguage.dynamic_range(2)\nbest(1)\nhw.dma_copy(1, 2, priority=3)\nother.scalar_load(1)\n"
     )
     found = [(need.line, need.what) for need in names_needed(ast.parse(source))]

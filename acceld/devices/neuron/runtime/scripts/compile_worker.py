@@ -215,13 +215,13 @@ def frontend(*, disabled: bool) -> Callable[[Bench], Path]:
 
     def compile_it(bench: Bench) -> Path:
         request = bench.request
-        parser = named("nki.compiler.frontend", "ParserFrontend")()
+        front = front_end_class()()
         make_options = named("nki.compiler.ncc_driver", "CompileOptions")
         kernel_class = named("nki.compiler.ncc_driver", "CompiledKernel")
         inputs = {one["name"]: array for one, array in zip(request["arguments"], bench.inputs)}  # noqa: B905  Python 3.8 has no strict=
         inputs.update(request["scalars"])
         where = {"target": request["target"], "lnc": request["lnc"], "artifacts_dir": str(bench.artifacts)}
-        traced = parser.compile(bench.raw, inputs=inputs, **taken(parser.compile, where))
+        traced = front.compile(bench.raw, inputs=inputs, **taken(front.compile, where))
         where.update(output_path=str(bench.artifacts / NEFF), neuronx_cc_args=tuple(request["flags"]))
         options = make_options(**taken(make_options, where))
         if disabled:
@@ -233,6 +233,16 @@ def frontend(*, disabled: bool) -> Callable[[Bench], Path]:
         return bench.neff(getattr(kernel, "neff_path", bench.artifacts / NEFF))
 
     return compile_it
+
+
+def front_end_class() -> Any:
+    """Return the class that the compiler's own launch takes. Versions before that question have the parser alone, which
+    0.7 replaces and the version after it drops.
+    """
+    try:
+        return named("nki.compiler.frontend", "resolve_frontend_cls")()
+    except MissingRoute:
+        return named("nki.compiler.frontend", "ParserFrontend")
 
 
 def jitted(bench: Bench) -> Path:
