@@ -199,3 +199,56 @@ def test_a_kernel_inside_a_package_keeps_its_relative_imports(
     assert main(["init", str(package / "add.py"), "--output", str(tmp_path / "w" / "add"), *shapes, *home]) == 0
     assert json.loads(capsys.readouterr().out)["status"] == "passed"
     assert (tmp_path / "w" / "add" / "ops" / "add.py").read_text() == text
+
+
+def test_check_lists_what_each_version_of_nki_refuses_in_a_kernel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(
+        CURRENT.replace("    return out", "    for _ in nl.dynamic_range(2):\n        pass\n    return out")
+    )
+    assert main(["check", str(path), "--nki", "0.6"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:3] for line in lines[1:]] == [
+        ["0.3", "ok"],
+        ["0.4", "ok"],
+        ["0.5", "ok"],
+        ["0.6", "ok"],
+        ["0.7", "13", "nl.dynamic_range"],
+    ]
+    assert main(["check", str(path), "--nki", "0.7", "--json"]) == 7
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["ok"], answer["nki"]) == (False, "0.7")
+    (broken,) = answer["versions"][-1]["breaks"]
+    assert (broken["line"], broken["certain"]) == (13, True) and "fori_loop" in broken["instead"]
+
+
+def test_check_says_what_it_can_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    legacy = tmp_path / "legacy.py"
+    legacy.write_text(KERNEL)
+    for words, said in (
+        ([str(legacy)], "acceld port"),
+        ([str(legacy), str(legacy)], "one kernel at a time"),
+        ([str(tmp_path / "none.py")], "there is no file"),
+        (["config", "--nki", "0.7"], "acceld check KERNEL.py"),
+    ):
+        assert main(["check", *words]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_kernel_is_profiled_by_the_rules_of_the_named_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "kernel.py"
+    path.write_text(CURRENT.replace("    return out", "    sizes = [n for n in range(3)]\n    return out"))
+    call = ["profile", str(path), "--arg", "128x64:float32", "--json"]
+    assert main([*call, "--nki", "0.5"]) == 7
+    failure = json.loads(capsys.readouterr().out)["failure"]
+    assert failure["rule"] == "nki_version" and "NKI 0.5 refuses it" in failure["message"]
+    assert main([*call, "--nki", "0.7"]) == 0
+    (tmp_path / "acceld.toml").write_text('[evaluate]\nnki = "0.4"\n')
+    capsys.readouterr()
+    assert main(call) == 7
+    assert "NKI 0.4 refuses it" in json.loads(capsys.readouterr().out)["failure"]["message"]

@@ -18,7 +18,7 @@ from acceld.devices.neuron.runtime import canary
 from acceld.devices.neuron.runtime.compiler import CompileJail, unjailed
 from acceld.devices.neuron.tools import trial
 from acceld.devices.neuron.tools.advice import advice
-from acceld.devices.neuron.tools.detection import NeuronPackage, NeuronTools, find_neuron
+from acceld.devices.neuron.tools.detection import NeuronPackage, NeuronTools, find_neuron, nki_version
 from acceld.devices.neuron.tools.toolchain import Toolchain, find_toolchain
 from acceld.errors import DeviceError, UsageError
 from acceld.evaluate.simulated import simulation, simulator
@@ -181,6 +181,25 @@ def test_an_environment_of_a_persons_own_with_nrtpy_is_found(tmp_path: Path, mon
         (made / "pyvenv.cfg").touch()
         (made / "bin" / "python").symlink_to(sys.executable)
     assert find_neuron().pythons == (str(tmp_path / "nrt" / "bin" / "python"),)
+
+
+def test_the_version_of_nki_is_that_of_the_newest_real_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acceld.devices.neuron.tools.detection.VENVS", tmp_path)
+    monkeypatch.setattr("acceld.devices.neuron.tools.detection.HOME", lambda: tmp_path / "none")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    nki_version.cache_clear()
+    try:
+        assert nki_version() == ""
+        nki_version.cache_clear()
+        for number, (version, real) in enumerate((("0.5.0", True), ("0.4.1+x", True), ("0.7.0", False))):
+            packages = tmp_path / f"aws_neuronx_venv_{number}" / "lib" / "python3.12" / "site-packages"
+            (packages / f"nki-{version}.dist-info").mkdir(parents=True)
+            (packages / "nki" / ("isa" if real else "empty")).mkdir(parents=True)
+            (packages.parents[2] / "bin").mkdir()
+            (packages.parents[2] / "bin" / "python").touch()
+        assert nki_version() == "0.5"
+    finally:
+        nki_version.cache_clear()
 
 
 def test_aws_environments_are_found_by_themselves_and_asked_what_they_hold(
