@@ -99,6 +99,11 @@ class EvaluateConfig:
     nki: Literal["auto", "0.3", "0.4", "0.5", "0.6", "0.7"] = _key(
         "auto", "version of the package nki whose names and syntax count; auto: that of this machine, else 0.6"
     )
+    second_opinion: Literal["auto", "off", "required"] = _key(
+        "auto",
+        "ask AWS's simulator and compiler about kernels of nki that passed the strict gate; auto: where installed",
+    )
+    second_python: str = _key("", "interpreter with the package nki for that; empty: search for one", trusted=True)
 
     @property
     def cache_bytes(self) -> int:

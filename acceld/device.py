@@ -40,6 +40,9 @@ class Device:
     """Function that takes a :class:`acceld.config.Config` and the state folder, and returns :class:`Finding` records. Measures nothing."""
     nki_version: str = ""
     """Function that returns the version of the package ``nki`` on this machine, such as ``0.6``; empty without one."""
+    judge: str = ""
+    """Function that takes an EvaluateConfig, the state folder and a SandboxReport, and returns a
+    :class:`acceld.evaluate.opinion.Judge`, not started; None if the machine has none."""
     interference: str = ""
     """Function that takes a backend, a configuration and the state folder, and finds out which cores disturb each
     other.

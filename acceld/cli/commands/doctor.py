@@ -19,6 +19,7 @@ from acceld import config, plugins
 from acceld.chips import API_CHIPS
 from acceld.cli.arguments import add_json
 from acceld.cli.commands.status import size
+from acceld.cli.connect import records
 from acceld.cli.output import print_json
 from acceld.client import Client
 from acceld.device import Finding
@@ -26,6 +27,13 @@ from acceld.errors import AcceldError, UsageError
 from acceld.home import find_home
 from acceld.targets import nki_version
 
+SHOWN_OPINIONS = 5
+"""Limit on the disagreements with AWS's tools that are shown, latest first."""
+_DISAGREEMENTS = """
+SELECT min(c.id) AS candidate, e.source_sha256, e.workload, e.chip, e.failure_line AS line, e.failure_message AS message
+FROM evaluations e LEFT JOIN candidates c ON c.evaluation = e.id
+WHERE e.failure_rule = ? GROUP BY e.source_sha256, e.chip ORDER BY max(e.id) DESC LIMIT ?
+"""
 GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
 
 
@@ -60,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         _models,
         _command,
         _devices,
+        _opinions,
         _hosts,
         _plugins,
     )
@@ -152,6 +161,18 @@ def _versions(_: argparse.Namespace) -> Iterator[Finding]:
     asked = config.load().config.evaluate.nki
     why = "evaluate.nki" if asked != "auto" else "evaluate.nki = auto: the package of this machine, else the default"
     yield Finding("nki", "ok", f"kernels of nki obey version {nki_version(asked)} ({why})")
+
+
+def _opinions(arguments: argparse.Namespace) -> Iterator[Finding]:
+    """Yield the latest kernels that acceld accepted and AWS's tools refused: each is a rule that acceld lacks."""
+    from acceld.evaluate.opinion import RULE
+
+    if not find_home(arguments.home).database.is_file():
+        return
+    for one in records(arguments.home, _DISAGREEMENTS, (RULE, SHOWN_OPINIONS)):
+        kernel = f"c{one['candidate']}" if one["candidate"] else f"kernel {one['source_sha256'][:12]}"
+        text = f"{kernel} of {one['workload']} on {one['chip']}, line {one['line']}: {one['message']}"
+        yield Finding("second opinion", "note", text, "acceld's rules lack this one: send it with an issue")
 
 
 def _importable(name: str) -> bool:

@@ -16,6 +16,7 @@ DEVICE = Device(
     evaluator="acceld.devices.neuron.backend:evaluator",
     doctor="acceld.devices.neuron.backend:doctor",
     nki_version="acceld.devices.neuron.tools.detection:nki_version",
+    judge="acceld.devices.neuron.opinion:judge",
     interference="acceld.devices.neuron.interference:learn",
     cancellable_timing=True,
 )

@@ -12,6 +12,7 @@ from acceld.device import Finding, Target
 from acceld.devices.neuron import DEVICE
 from acceld.devices.neuron.evaluator import NeuronEvaluator
 from acceld.devices.neuron.machine import find_machine
+from acceld.devices.neuron.opinion import stages_of, tools_of
 from acceld.devices.neuron.tools.compatibility import check
 from acceld.devices.neuron.tools.detection import INSTALL, TOOLS, NeuronTools, find_neuron
 from acceld.devices.neuron.tools.toolchain import NEEDS
@@ -51,6 +52,7 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
         yield Finding("neuron", "ok" if package.real else "note", f"{package.text} in {package.python}")
     if not found.packages and not here:
         yield Finding("neuron", "note", "no Neuron packages; candidates run on the simulator", INSTALL)
+    yield _second_opinion(config)
     if found.devices:
         yield Finding("trainium", "ok", f"{found.instance or 'instance'}: {', '.join(found.devices)}")
         profiler = found.profiler or "no neuron-explorer or neuron-profile on PATH"
@@ -61,6 +63,19 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
         for target in DEVICE.targets:
             yield _backend(target, settings)
         yield from _compatible(found, config)
+
+
+def _second_opinion(config: Config) -> Finding:
+    """Return which of AWS's tools are asked about kernels of ``nki`` that pass the strict gate."""
+    asked, name = config.evaluate.second_opinion, "second opinion"
+    if asked == "off":
+        return Finding(name, "note", 'none: evaluate.second_opinion = "off"')
+    stages = stages_of(tools_of(config.evaluate.second_python))
+    if not stages.simulator:
+        missing = "no interpreter with the package nki: kernels of nki are judged by acceld's own rules alone"
+        return Finding(name, "fail" if asked == "required" else "note", missing, INSTALL)
+    compiler = f"{stages.compiler_name} in {stages.compiler}" if stages.compiler else "no compiler beside it"
+    return Finding(name, "ok", f"{stages.simulator_name} in {stages.simulator} simulates; {compiler}")
 
 
 def _compatible(found: NeuronTools, config: Config) -> Iterator[Finding]:

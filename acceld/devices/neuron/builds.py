@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from acceld.devices.neuron.case import Build, NeuronCase
@@ -16,6 +17,9 @@ from acceld.nki.frontend.entry import find_entry
 from acceld.parsing import functions_of, parse
 from acceld.workloads import ArraySpec, Workload
 
+Requested = Callable[[Kernel, Sequence[Tensor], dict[str, Scalar]], CompileRequest]
+"""Returns the request for a kernel with these arrays and numbers."""
+
 
 class Builds:
     """Compile a workload's kernels, ``at_once`` of them at the same time."""
@@ -27,7 +31,7 @@ class Builds:
     async def build(self, case: NeuronCase, kernel: Kernel) -> Build | Failed:
         """Return the kernel's NEFF, or the reason why it has none. DeviceError if the toolchain is at fault."""
         try:
-            request = await asyncio.to_thread(compile_request, self._machine, kernel, case.workload)
+            request = await asyncio.to_thread(compile_request, self._machine.request, kernel, case.workload)
         except (KernelFailure, UsageError) as error:
             return Failed(Status.COMPILE_ERROR, Failure("entry", error.message, hint=error.hint))
         with case.stage("compile"):
@@ -36,7 +40,7 @@ class Builds:
         return compiled if isinstance(compiled, Failed) else (request, compiled)
 
 
-def compile_request(machine: Machine, kernel: Kernel, loaded: Workload) -> CompileRequest:
+def compile_request(request: Requested, kernel: Kernel, loaded: Workload) -> CompileRequest:
     """Return the request for a kernel of a workload. UsageError or KernelFailure if the file lacks the kernel's
     function.
 
@@ -55,7 +59,7 @@ def compile_request(machine: Machine, kernel: Kernel, loaded: Workload) -> Compi
             tensors.append(Tensor(name, value.dtype, value.shape))
         else:
             scalars[name] = value
-    return machine.request(replace(kernel, entry=entry), tensors, scalars)
+    return request(replace(kernel, entry=entry), tensors, scalars)
 
 
 def _parameters(text: str, entry: str) -> list[str]:

@@ -73,7 +73,7 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
         await machine.prove()
         known = await asyncio.to_thread(workload, name, config.paths.workloads)
         kernel = await asyncio.to_thread(baseline_kernel, known, machine.api)
-        request = await asyncio.to_thread(compile_request, machine, kernel, known)
+        request = await asyncio.to_thread(compile_request, machine.request, kernel, known)
         compiled = await machine.compile(request)
         if isinstance(compiled, Failed):
             raise DeviceError(f"the baseline of {name} does not compile here: {compiled.failure.message}")

@@ -12,21 +12,23 @@ from pathlib import Path
 
 from acceld.config import EvaluateConfig
 from acceld.evaluate.case import Failed, Recent
+from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import RunSeeds, Seeds
 from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
 from acceld.evaluate.interface import EvaluationRequest, Priority
+from acceld.evaluate.opinion import API, RULE, Judge, Opinion, find_judge
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import SandboxReport, probe_level
 from acceld.evaluate.sandbox.process import Zygote
 from acceld.evaluate.simulated.case import Known, TracedCase
 from acceld.evaluate.simulated.checking import Checker
-from acceld.evaluate.simulated.children import TASKS, Children
+from acceld.evaluate.simulated.children import TASKS, Children, Refused
 from acceld.evaluate.simulated.early import Early
 from acceld.evaluate.simulated.timer import Timer
-from acceld.model import Correctness, Evaluation, Gate, Kernel, Status
+from acceld.model import Correctness, Evaluation, Failure, Gate, Kernel, Status
 from acceld.nki.timing import calibration, version
 from acceld.targets import SIMULATOR
-from acceld.workloads import Arguments, Workload
+from acceld.workloads import PAPER_SEEDS, Arguments, Workload
 
 _REMEMBERED = 4096
 
@@ -69,13 +71,17 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
         self._zygote = Zygote(TASKS, level=Level.L0)
         self._work: _Work | None = None
         self._known: Recent[tuple[str, str, str], Known] = Recent(_REMEMBERED)
+        self._judge: Judge | None = None
+        self._opinions: Recent[tuple[str, str, str], tuple[Opinion, ...]] = Recent(_REMEMBERED)
+        """Opinions of another judge by workload, chip and source."""
 
     async def find_level(self, highest: Level) -> SandboxReport:
         """Find the level with the zygote that will jail the kernels."""
         return await probe_level(highest, self._zygote)
 
     async def open(self, report: SandboxReport) -> None:
-        """Start the child processes."""
+        """Start the child processes. DeviceError if another judge is required and there is none."""
+        self._judge = await asyncio.to_thread(find_judge, self._config, self._folder, report)
         children = Children(
             self._config, self._folder, report.level, report.cgroup_folder, floors=self._floors, zygote=self._zygote
         )
@@ -97,6 +103,9 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
 
     async def close(self) -> None:
         """End the child processes."""
+        judge, self._judge = self._judge, None
+        if judge is not None:
+            await judge.stop()
         work, self._work = self._work, None
         if work is not None:
             await work.children.stop()
@@ -166,7 +175,35 @@ class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
             failed = await running(self._work).checker.read_again(case)
         if failed is None and gate is Gate.STRICT:
             self._noted(case)
+            failed = await self._second_opinion(case)
         return failed
+
+    async def _second_opinion(self, case: TracedCase) -> Failed | None:
+        """Ask another judge about a kernel that passed. Return the failure if it refuses the kernel, or must answer and
+        does not.
+        """
+        request, loaded = case.request, case.workload
+        if self._judge is None or request.kernel.api != API or request.practice:
+            return None
+        key = (loaded.hash, request.chip, request.kernel.sha256)
+        if key not in self._opinions:
+            with case.stage("second opinion"):
+                children = running(self._work).children
+                async with children.data_set(loaded, OWN, PAPER_SEEDS[0]) as data:
+                    if isinstance(data, Refused):
+                        return None
+                    self._opinions[key] = tuple(await self._judge.ask(request.kernel, loaded, request.chip, data))
+        found = self._opinions[key]
+        if case.profile is not None:
+            details = {**case.profile.details, RULE: [one.plain() for one in found]}
+            case.profile = replace(case.profile, details=details, notes=(*case.profile.notes, *(o.text for o in found)))
+        for one in found:
+            if one.refusal is not None:
+                hint = one.refusal.hint or "change the kernel as its message says; `acceld doctor` lists such kernels"
+                return Failed(Status.COMPILE_ERROR, Failure(RULE, one.text, line=one.refusal.line, hint=hint))
+            if one.silence and self._config.second_opinion == "required":
+                return Failed(Status.SUSPECT, Failure(RULE, one.text, hint="ask again, or set evaluate.second_opinion"))
+        return None
 
     async def _check(self, case: TracedCase, gate: Gate) -> Failed | None:
         if case.request.practice:

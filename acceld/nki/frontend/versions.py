@@ -18,7 +18,7 @@ class Lifetime:
     since: str = ""
     until: str = ""
     instead: str = ""
-    """What to write where the construct does not exist."""
+    """The remedy where the construct does not exist."""
     certain: bool = True
 
     def covers(self, version: str) -> bool:

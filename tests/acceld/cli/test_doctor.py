@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from acceld.cli.main import main
+from acceld.evaluate.opinion import RULE
 from acceld.nki.timing import passes
 
 
@@ -28,3 +31,26 @@ def test_the_doctor_says_if_the_performance_model_is_compiled(
     main(["doctor", "--json", "--home", str(tmp_path)])
     (found,) = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["name"] == "simulator"]
     assert (found["state"], found["todo"]) == (state, todo) and words in found["text"]
+
+
+def test_the_doctor_lists_kernels_that_awss_tools_refuse_once_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["start", "--home", str(tmp_path)]) == 0
+    assert main(["stop", "--home", str(tmp_path)]) == 0
+    (file,) = tmp_path.glob("*.db")
+    with closing(sqlite3.connect(file)) as database, database:
+        for source, rule in (("aaaa", RULE), ("aaaa", RULE), ("bbbb", RULE), ("cccc", "tolerance")):
+            database.execute(
+                "INSERT INTO evaluations (key, workload, backend, chip, status, source_sha256, program_sha256, failure_rule,"
+                " failure_message, failure_line, failure_hint, sandbox_level, seconds, log, reused, created_at)"
+                " VALUES ('k', 'silu', 'simulator', 'trn2', 'compile_error', ?, '', ?, 'nki 0.6 refuses', 7, '', 'L4', '{}', '',"
+                " 0, 0)",
+                (source, rule),
+            )
+    capsys.readouterr()
+    main(["doctor", "--json", "--home", str(tmp_path)])
+    found = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["name"] == "second opinion"]
+    listed = [one["text"] for one in found if "refuses" in one["text"]]
+    assert [text.split(" of ")[0] for text in listed] == ["kernel bbbb", "kernel aaaa"]
+    assert "silu on trn2, line 7: nki 0.6 refuses" in listed[0]

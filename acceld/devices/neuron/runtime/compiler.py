@@ -131,7 +131,7 @@ class NeuronCompiler:
         return found
 
     async def _ask(self, operation: str) -> dict[str, Any]:
-        with _private_folder() as folder:
+        with private_folder() as folder:
             record, _ = await self.exchanges[self.jail](
                 self.python, self._named, {"op": operation}, folder=folder, deadline_s=_HELLO_S
             )
@@ -157,7 +157,7 @@ class NeuronCompiler:
 
     async def _compile(self, request: CompileRequest, deadline_s: float) -> Compiled | Failed:
         self.compiled += 1
-        with _private_folder() as folder:
+        with private_folder() as folder:
             try:
                 record, neff = await self.exchanges[self.jail](
                     self.python,
@@ -251,7 +251,7 @@ class NeuronCompiler:
 
 
 @contextlib.contextmanager
-def _private_folder() -> Iterator[Path]:
+def private_folder() -> Iterator[Path]:
     """Make a folder that can be given to a jailed worker of another uid, inside one that only this user can enter."""
     with tempfile.TemporaryDirectory(prefix="acceld-neuron-", ignore_cleanup_errors=True) as name:
         inner = Path(name) / "work"

@@ -37,7 +37,7 @@ INSTEAD = {
     "get_nc_sub_version": "nisa.get_nc_version()",
     "average": "nl.add, then a product with 1/n",
 }
-"""What to write where a function does not exist."""
+"""The remedy where a function does not exist, by its name."""
 OPTIONS_SINCE = {
     ("dma_copy", "priority"): "0.4",
     ("dma_transpose", "priority"): "0.4",

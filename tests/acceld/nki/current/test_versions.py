@@ -1,4 +1,4 @@
-"""What each version of the package nki refuses, and what it is told to write instead."""
+"""The constructs that each version of the package nki refuses, and the remedies that its messages name."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Compile one kernel from shapes to a NEFF, under the interpreter that has the Neuron compiler.
+"""Compile one kernel from shapes to a NEFF, or run it in AWS's simulator, under the interpreter that has the Neuron compiler.
 
 The process reads one record, writes one record, and ends. The request has ``text``, ``filename``, ``closure``,
 ``entry``, ``api`` (``nki_legacy`` or ``nki``), ``grid``, ``lnc``, ``target``, ``flags``, ``arguments`` (name, dtype,
 shape), ``scalars``, ``folder`` (empty, private), ``device_pattern`` and ``route`` (empty: the first available). A reply
 with ``ok: true`` has ``route``, ``outputs`` (names, if the compiler reports them), ``signatures``, versions and the
 NEFF as bytes. A reply with ``ok: false`` has ``kind`` (``kernel``, ``missing``, ``route``, ``protocol``, ``devices``)
-and ``message``. The request ``{"op": "hello"}`` returns versions only, ``{"op": "facilities"}`` returns the facilities
+and ``message``. A request with the op ``simulate`` has ``values`` (a number, or an array's dtype, shape and file) in place of the
+arguments; its bytes are the outputs. The request ``{"op": "hello"}`` returns versions only, ``{"op": "facilities"}`` returns the facilities
 that the system refuses.
 
 The kernel's own Python runs in this process, so its answer is not trusted: the NEFF is checked on data later. Devices
@@ -103,6 +104,7 @@ def load(request: dict[str, Any], folder: Path) -> Any:
             raise ValueError(f"a module of the kernel lies outside its folder: {name}")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    folder.mkdir(exist_ok=True)
     path = folder / Path(request["filename"]).name
     path.write_text(request["text"], encoding="utf-8")
     sys.path.insert(0, str(folder))
@@ -287,13 +289,46 @@ def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], byt
     raise MissingRoute("; ".join(missing))
 
 
+def simulated(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], bytes]:
+    """Run the kernel in AWS's simulator on the arrays in ``folder``. The bytes are the outputs, one after the other."""
+    import warnings
+
+    import numpy
+
+    function = find_entry(load(request, folder / "source"), request["entry"])
+    simulate = named("nki", "simulate")
+    values = [
+        one["value"]
+        if "value" in one
+        else numpy.fromfile(str(folder / one["file"]), dtype_of(one["dtype"])).reshape(one["shape"])
+        for one in request["values"]
+    ]
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        found = simulate(function[request["lnc"]] if request["lnc"] > 1 else function)(*values)
+    outputs = [numpy.ascontiguousarray(one) for one in (found if isinstance(found, (tuple, list)) else (found,))]
+    record = {
+        "signatures": SIGNATURES,
+        "outputs": [{"dtype": one.dtype.name, "shape": list(one.shape)} for one in outputs],
+        "warnings": [str(one.message)[:500] for one in noted[:20]],
+    }
+    return dict(hello(), **record), b"".join(one.tobytes() for one in outputs)
+
+
+WORK: dict[str, Callable[[dict[str, Any], Path], tuple[dict[str, Any], bytes]]] = {
+    "compile": compiled,
+    "simulate": simulated,
+}
+"""The work with a kernel by a request's ``op``."""
+
+
 def answer(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     """Reply to one request."""
     if request.get("op") == "hello":
         return hello(), b""
     if request.get("op") == "facilities":
         return {"ok": True, "refused": facilities.refused()}, b""
-    if request.get("op") != "compile":
+    if request.get("op") not in WORK:
         return {"ok": False, "kind": "protocol", "message": "unknown request {!r}".format(request.get("op"))}, b""
     visible = confine.hide(request["device_pattern"])
     if visible:
@@ -305,7 +340,7 @@ def answer(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     except ImportError as error:
         return {"ok": False, "kind": "missing", "message": f"{package} can not be imported: {error}"}, b""
     try:
-        return compiled(request, Path(request["folder"]))
+        return WORK[request["op"]](request, Path(request["folder"]))
     except (MissingTool, MissingRoute) as error:
         kind = "route" if isinstance(error, MissingRoute) else "missing"
         return {"ok": False, "kind": kind, "message": str(error), "signatures": SIGNATURES}, b""

@@ -1,0 +1,97 @@
+"""Ask another judge about a kernel of ``nki`` that passed the strict gate here: AWS's own tool chain, where it is installed.
+
+A judge gets the kernel's text and public inputs, never a secret data set. What it refuses ends the candidate, because the
+kernel would not compile for its user. Its answer decides nothing about time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from acceld import plugins
+from acceld.config import EvaluateConfig
+from acceld.errors import DeviceError
+from acceld.evaluate.correctness.datasets import DataSet
+from acceld.evaluate.sandbox.ladder import SandboxReport
+from acceld.model import Failure, Kernel
+from acceld.targets import ALL_DEVICES
+from acceld.workloads import Workload
+
+RULE = "second_opinion"
+"""The rule id of a failure where acceld and the other judge disagree."""
+API = "nki"
+"""The API whose kernels get a second opinion; no tool of ``neuronxcc.nki`` is developed further."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """The answer of one stage of another judge to a kernel: it takes the kernel, refuses it, or gives no answer."""
+
+    stage: str
+    """``simulate`` or ``compile``."""
+    judge: str
+    """Name and version of the package, such as ``nki 0.6.0``."""
+    seconds: float
+    refusal: Failure | None = None
+    silence: str = ""
+    """The reason why there is no answer: a deadline, a tool that ended. Neither the kernel nor acceld is blamed."""
+    rel_l2: float | None = None
+    """Relative L2 error of the outputs against the reference on public inputs."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The opinion in one line."""
+        if self.refusal is not None:
+            return (
+                f"{self.judge} ({self.stage}) refuses what acceld accepts: {self.refusal.rule}: {self.refusal.message}"
+            )
+        if self.silence:
+            return f"{self.judge} ({self.stage}) gave no answer: {self.silence}"
+        error = f", relative L2 {self.rel_l2:.2g}" if self.rel_l2 is not None else ""
+        return f"{self.judge} ({self.stage}) takes it{error}"
+
+    def plain(self) -> dict[str, object]:
+        """Return the record as JSON-able data."""
+        return {
+            "stage": self.stage,
+            "judge": self.judge,
+            "seconds": self.seconds,
+            "refused": self.refusal.rule if self.refusal else "",
+            "silence": self.silence,
+            "rel_l2": self.rel_l2,
+            "warnings": list(self.warnings),
+        }
+
+
+class Judge(Protocol):
+    """Interface of another judge. It starts with the first question."""
+
+    async def ask(self, kernel: Kernel, loaded: Workload, chip: str, data: DataSet) -> Sequence[Opinion]:
+        """Return the opinion of each stage that this machine has, up to the first that refuses the kernel. ``data`` is a
+        public data set.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """End the child processes."""
+        ...
+
+
+def find_judge(config: EvaluateConfig, state_folder: Path, report: SandboxReport) -> Judge | None:
+    """Return the judge of this machine; None if it is off or there is none. DeviceError if one is required."""
+    if config.second_opinion == "off":
+        return None
+    for device in ALL_DEVICES:
+        if device.judge and (found := plugins.named(device.judge)(config, state_folder, report)) is not None:
+            judge: Judge = found
+            return judge
+    if config.second_opinion == "required":
+        raise DeviceError(
+            'evaluate.second_opinion = "required", and no interpreter with the package nki is found',
+            hint="install nki in an environment of its own and name it: evaluate.second_python; docs/trainium.md says how",
+        )
+    return None
