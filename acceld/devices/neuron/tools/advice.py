@@ -25,6 +25,11 @@ def advice(report: Mapping[str, Any]) -> Iterator[Finding]:
         if "error" in results.get(name, {}):
             yield Finding(name, "fail", _last(results[name]["error"]))
     yield from _compiling(results)
+    if "simulate" in results:
+        step = results["simulate"]
+        failed = "error" in step
+        text = _last(step["error"]) if failed else f"nki.simulate works in {step['result']}"
+        yield Finding("simulate", "note" if failed else "ok", text)
     yield from _running(results, report)
 
 

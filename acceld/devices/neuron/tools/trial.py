@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from acceld.devices.neuron.opinion import SIMULATE_S, Simulator
 from acceld.devices.neuron.proving import Attempt, attempt
 from acceld.devices.neuron.runtime import canary
 from acceld.devices.neuron.runtime.cache import Compiled, NeffCache
@@ -36,6 +37,7 @@ from acceld.devices.neuron.tools.reports import parse_neuron_ls
 from acceld.devices.neuron.tools.toolchain import NEEDS, Toolchain, tool
 from acceld.errors import AcceldError, DeviceError
 from acceld.evaluate.case import Failed
+from acceld.evaluate.opinion import API
 
 VERSION = 2
 RUNTIMES = ("nrtpy", "spike", "libnrt", "capture")
@@ -113,6 +115,8 @@ class Trial:
                 self.compiler.route = route
                 made = await self._compile(request)
                 works = works or made
+        if self.api == API:
+            await self._step("simulate", self._simulate)
         if works is None or request is None or core is None:
             self._skip("run", "no core" if core is None else "nothing compiled")
             return False
@@ -120,6 +124,12 @@ class Trial:
         if self.tools.profiler:
             await self._step("summary", lambda: self._summary(works))
         return any(timed)
+
+    async def _simulate(self) -> str:
+        """Return the jail in which ``nki.simulate`` adds two arrays. DeviceError if it does so in none."""
+        simulator = Simulator(self.tools.compile_python, self.compiler.exchanges, SIMULATE_S)
+        await simulator.prove(self.target)
+        return f"jail {simulator.jail}"
 
     async def _step(self, name: str, step: Callable[[], Awaitable[T]]) -> T | None:
         """Run one step and record it. Return None if it failed."""

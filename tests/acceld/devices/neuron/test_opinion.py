@@ -20,7 +20,10 @@ from acceld.config import EvaluateConfig
 from acceld.devices.neuron.opinion import NeuronJudge, Simulator, judge
 from acceld.devices.neuron.runtime import canary
 from acceld.devices.neuron.runtime.compiler import CompileJail, unjailed
-from acceld.devices.neuron.tools.detection import nki_version
+from acceld.devices.neuron.tools.advice import advice
+from acceld.devices.neuron.tools.detection import NeuronTools, nki_version
+from acceld.devices.neuron.tools.toolchain import Toolchain
+from acceld.devices.neuron.tools.trial import Trial, scrubbed
 from acceld.errors import DeadlineError, DeviceError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import pieces_of
@@ -33,7 +36,7 @@ from acceld.evaluate.sandbox.ladder import SandboxReport, probe_level
 from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Failure, Gate, Kernel, Status
 from acceld.workloads import Workload, load_workload, make_inputs
-from tests.standin_neuron.machine import CURRENT, PROJECT, STANDIN, small_silu
+from tests.standin_neuron.machine import CURRENT, PROJECT, STANDIN, small_silu, tool
 
 STANDIN_NKI = PROJECT / "tests" / "standin_nki"
 OTHER = CURRENT.replace("512 * tile", "tile * 512", 1)
@@ -252,6 +255,18 @@ def test_without_the_package_nobody_is_asked_unless_that_is_required(
         assert find_judge(dataclasses.replace(named, second_opinion="auto"), tmp_path, report) is not None
     finally:
         nki_version.cache_clear()
+
+
+async def test_the_trial_says_if_the_simulator_works(machine: Machine, tmp_path: Path) -> None:
+    tools = Toolchain(str(machine.python), sys.executable, "", tool(tmp_path, "neuron-ls"))
+    found = NeuronTools((), (), "", (), "")
+    exchanges = {CompileJail.OFF: unjailed}
+    tried = Trial(tools, found, exchanges, api="nki", target="trn2", folder=tmp_path, named={"ACCELD_STANDIN": "1"})
+    assert not await tried.run(), "there is no compiler"
+    (step,) = (one for one in tried.report["steps"] if one["name"] == "simulate")
+    assert step["result"] == "jail off"
+    told = {one.name: one for one in advice(json.loads(scrubbed(tried.report)))}
+    assert (told["simulate"].state, told["simulate"].text) == ("ok", "nki.simulate works in jail off")
 
 
 def test_an_opinion_is_one_line() -> None:
