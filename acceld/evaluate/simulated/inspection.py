@@ -19,7 +19,7 @@ from acceld.nki.errors import KernelFailure, MissingRule, ProgramError
 from acceld.nki.ir.codec import decode, program_hash
 from acceld.nki.ir.operations import RANDOM
 from acceld.nki.ir.program import Program
-from acceld.nki.verify import output_coverage
+from acceld.nki.verify import doubts, output_coverage
 from acceld.statuses import Status
 
 _NOTICES = 50
@@ -45,6 +45,9 @@ def inspect(request: bytes, reply: int) -> None:
         _check_precision(program, header)
         _check_random(program, header)
         profile = simulator.profile(program, exact=header.get("exact", False), calibration=header.get("calibration"))
+        found = doubts.doubts(program, header["nki"])
+        noted = [f"line {one.line}: {one.text}" if one.line else one.text for one in found]
+        profile["warnings"] = [*noted, *profile["warnings"]]
         if header["outputs"] is None:  # the program is not run on data
             profile["warnings"] = [*profile["warnings"], *map(str, output_coverage.gaps(program))]
         seconds["timeline"] = time.monotonic() - started

@@ -15,6 +15,7 @@ from acceld.evaluate.simulated.profiles import profile_from
 from acceld.model import Failure, Gate, Profile, Status
 from acceld.nki.timing.calibration import Calibration, chosen
 from acceld.nki.timing.version import model_of
+from acceld.targets import nki_version
 from acceld.workloads import Arguments, ArraySpec
 
 _REMEMBERED = 256
@@ -107,5 +108,6 @@ class Timer:
             "outputs": outputs,
             "precision": loaded.precision if loaded is not None and loaded.dtype == "float32" else "",
             "strict_legality": self._config.strict_legality,
+            "nki": nki_version(self._config.nki) if kernel.api == "nki" else None,
             "calibration": found.plain() if found is not None else None,
         }

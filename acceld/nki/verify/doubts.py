@@ -1,0 +1,139 @@
+"""Note what is legal and known to compile wrongly or slowly: forms that AWS's users reported, and the size of the program.
+
+These are notes and no refusals, because kernels with such forms ran on chips too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from math import prod
+
+from acceld.chips import chip_spec
+from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.ir.program import Access, Buffer, Instruction, Loop, LoopKind, Notice, Program, Space
+
+UNROLLED = 1_000_000
+"""Instructions after unrolling from which compiling is called slow.
+
+Fitted to one public report (aws-neuron-sdk issue 1374, neuronx-cc 2.26): two products in one kernel, about 2.6 million
+instructions by its loops, took more than 30 minutes and 30 GB where they compiled at all.
+"""
+
+
+def doubts(program: Program, nki: str | None = None) -> tuple[Notice, ...]:
+    """Return the notes on a program, by line, each line and text once. ``nki`` is the version of the package, for a
+    program of the current API.
+    """
+    if program.api == "nki_legacy":
+        found = [*_of_legacy(program)]
+    else:
+        found = [*_of_size(program), *(_of_memory(program, nki) if nki is not None else ())]
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: one.line))
+
+
+def _of_memory(program: Program, nki: str) -> Iterator[Notice]:
+    """Yield a note for each on-chip memory whose tiles can not all be there. Up to 0.6 that is an error of the compiler,
+    from 0.7 on its fallback allocator spills (AWS's pages on both).
+
+    A tile counts from its first to its last use in program order, once for all iterations of the loops around its
+    declaration, so the sum is a lower bound. Tiles with an address of their own are left out.
+    """
+    chip = chip_spec(program.chip)
+    later = tuple(map(int, nki.split("."))) >= (0, 7)
+    does = f"NKI {nki} spills what does not fit" if later else f"NKI {nki} refuses that (out of memory); 0.7 spills"
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    lines: list[int] = []
+    for position, (instruction, _) in enumerate(program.walk()):
+        lines.append(instruction.line)
+        for access in instruction.accesses:
+            first.setdefault(access.buffer, position)
+            last[access.buffer] = position
+    for space, room in (
+        (Space.SBUF, chip.sbuf_bytes_per_partition),
+        (Space.PSUM, chip.psum_banks * chip.psum_bank_bytes),
+    ):
+        change = [0] * (len(lines) + 1)
+        for number, begin in first.items():
+            buffer = program.buffers[number]
+            if buffer.space is space and buffer.address is None:
+                change[begin] += _row_bytes(buffer)
+                change[last[number] + 1] -= _row_bytes(buffer)
+        sums = list(accumulate(change))
+        most = max(sums)
+        if most > room:
+            line = lines[sums.index(most)]
+            yield Notice(line, f"tiles of {most} B a partition are alive here, {space.value} has {room}: {does}")
+
+
+def _row_bytes(buffer: Buffer) -> int:
+    """Return the bytes of a tile in one partition."""
+    return buffer.elements // buffer.shape[buffer.partition_axis] * DTYPE_BYTES[buffer.dtype]
+
+
+def _of_size(program: Program) -> Iterator[Notice]:
+    count = sum(prod(loop.trips for loop in around if not loop.at_run_time) for _, around in program.walk())
+    if count >= UNROLLED:
+        yield Notice(
+            0,
+            f"{count / 1e6:.1f} million instructions after unrolling: compiling may take an hour or more and tens of GB "
+            "(fitted to one public report); a launch of fewer tiles, or nl.fori_loop, keeps it small",
+        )
+
+
+def _of_legacy(program: Program) -> Iterator[Notice]:
+    """Yield an addition in place in an affine loop, and a tile beside a sequential loop that is written whole in it."""
+    written: dict[tuple[int, int], bool] = {}
+    """By loop and buffer: True while the first use in an iteration of the loop was a write of the whole buffer."""
+    for instruction, around in program.walk():
+        for loop in around:
+            if loop.kind is LoopKind.AFFINE:
+                yield from _in_place(program, instruction, around, loop)
+            elif loop.kind is LoopKind.SEQUENTIAL:
+                yield from _beside(program, instruction, around, loop, written)
+
+
+def _in_place(program: Program, instruction: Instruction, around: Sequence[Loop], loop: Loop) -> Iterator[Notice]:
+    if instruction.op not in ("tensor_tensor", "tensor_scalar") or not instruction.dsts:
+        return
+    target = instruction.dsts[0]
+    buffer = program.buffers[target.buffer]
+    carried = loop.id not in buffer.scope and not any(loop.id in dict(start.terms) for start in target.start)
+    if carried and buffer.space is not Space.HBM and target in instruction.srcs:
+        yield Notice(
+            instruction.line,
+            f"{_name(buffer)} is updated in place in nl.affine_range, and no matrix product does it: AWS names that as a "
+            "cause of wrong results; use nl.sequential_range, or a tile for each iteration and nl.loop_reduce",
+        )
+
+
+def _beside(
+    program: Program,
+    instruction: Instruction,
+    around: Sequence[Loop],
+    loop: Loop,
+    written: dict[tuple[int, int], bool],
+) -> Iterator[Notice]:
+    depth = next(place for place, one in enumerate(around) if one.id == loop.id)
+    for access in instruction.accesses:
+        buffer = program.buffers[access.buffer]
+        if buffer.space is Space.HBM or loop.id in buffer.scope:
+            continue
+        key = (loop.id, access.buffer)
+        if key not in written:
+            reads = access.buffer in {one.buffer for one in instruction.srcs if isinstance(one, Access)}
+            whole = access.elements == buffer.elements and not any(one.const or one.terms for one in access.start)
+            written[key] = whole and not reads and not instruction.mask and depth == len(around) - 1
+        elif written[key] and access not in instruction.dsts and depth < len(around) - 1:
+            yield Notice(
+                buffer.line,
+                f"{_name(buffer)} is declared outside of the sequential loop of line {loop.line}, written whole in it and read "
+                "by a loop inside of it: a user saw only the last iteration's data (aws-neuron-sdk issue 1045); declare it "
+                "in the loop",
+            )
+            written[key] = False
+
+
+def _name(buffer: Buffer) -> str:
+    return f"the tile {buffer.name}" if buffer.name else "a tile"
