@@ -1,4 +1,4 @@
-"""The user's folders of the whole suite, and settings of the property tests: the same examples in every run of the suite,
+"""The user's folders and the Neuron software of the whole suite, and settings of the property tests: the same examples in every run of the suite,
 fresh ones under ``make fuzz``.
 """
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import os
 import tempfile
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
@@ -21,3 +22,9 @@ atexit.register(_USER.cleanup)
 # The person's own records and data sets stay out of the tests, and the tests out of theirs. Modules that are imported
 # later may copy the environment, so it is set here and not in a fixture.
 os.environ |= {name: os.path.join(_USER.name, name.lower()) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
+
+from acceld.devices.neuron.tools import detection  # noqa: E402  after the environment is set
+
+# A package on this machine would decide which kernels are refused.
+detection.VENVS = Path(os.devnull) / "none"
+detection.HOME = lambda: detection.VENVS

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 
 from acceld import parsing
 from acceld.chips import TRACER_SINCE
@@ -50,12 +51,19 @@ loops.
 """
 
 
+_NUMPY_TYPE = re.compile(r"(np|numpy)\.(dtype\(.*\)|float\d+|u?int\d+|bool_)")
+"""Matches an expression for a dtype of numpy, which the parser refuses where a kernel takes it from outside."""
+
+
 def file_needs(tree: ast.Module, entry: str) -> list[Need]:
     """Return what the kernel ``entry`` and the functions of its file that it reaches need, by line.
 
     Names of the API are not among them: a trace meets those that it uses. :func:`names_needed` reads them.
     """
-    found = [need for function in _reached(tree, entry) for need in _syntax(function)]
+    reached = _reached(tree, entry)
+    found = [need for function in reached for need in _syntax(function)]
+    used = {node.id for function in reached for node in ast.walk(function) if isinstance(node, ast.Name)}
+    found += [need for node in parsing.module_statements(tree.body) for need in _captured(node, used)]
     imports = (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
     # An import below try or if is a choice.
     legacy = (node for node in imports if any(name.partition(".")[0] == "neuronxcc" for name in _imported(node)))
@@ -144,6 +152,20 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
                     yield Need(node.lineno, "**values in a call", _python("name each argument"))
                 case ast.Dict(keys=keys) if not all(_is_text(key) for key in keys):
                     yield Need(node.lineno, "a dict whose keys are not strings", _python("use strings as keys"))
+
+
+def _captured(node: ast.stmt, used: Collection[str]) -> Iterator[Need]:
+    """Yield the objects of the file that a kernel uses and that the parser does not read."""
+    match node:
+        case ast.ClassDef(name=name, bases=bases) if name in used:
+            for base in map(ast.unparse, bases):
+                if not base.endswith(("NKIObject", "Enum")):
+                    yield Need(
+                        node.lineno, f"a kernel's class with the base {base}", _python("use nl.NKIObject or Enum")
+                    )
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in used:
+            if _NUMPY_TYPE.fullmatch(ast.unparse(value)):
+                yield Need(node.lineno, f"a numpy dtype that a kernel uses as {name}", _python("use one of nl"))
 
 
 def _is_text(node: ast.expr | None) -> bool:

@@ -124,6 +124,29 @@ def test_a_helper_that_the_kernel_calls_is_read_too() -> None:
     assert caught.value.line == 6
 
 
+@pytest.mark.parametrize(
+    ("above", "body", "said"),
+    [
+        ("class Size(int):\n    pass", "n = Size(3)", "the base int"),
+        ("class Size(nl.NKIObject):\n    rows: int", "n = Size(3)", ""),
+        ("from enum import Enum\nclass Size(Enum):\n    A = 1", "n = Size.A", ""),
+        ("class Size(int):\n    pass", "pass", ""),
+        ("import numpy as np\nKIND = np.float32", "nl.ndarray((128, 8), dtype=KIND)", "a numpy dtype"),
+        ("import numpy as np\nKIND = nl.float32", "nl.ndarray((128, 8), dtype=KIND)", ""),
+    ],
+)
+def test_objects_of_the_file_that_the_parser_does_not_read_are_refused_where_they_are_used(
+    above: str, body: str, said: str
+) -> None:
+    assert traced(kernel(body, above), "0.7").outputs
+    if not said:
+        assert traced(kernel(body, above), "0.6").outputs
+        return
+    with pytest.raises(LegalityError, match=said) as caught:
+        traced(kernel(body, above), "0.6")
+    assert caught.value.rule == RULE
+
+
 def test_only_the_kernel_inside_of_a_factory_is_read() -> None:
     source = HEAD + (
         "def make(*sizes):\n    total = sum(n for n in sizes)\n    @nki.jit\n    def inner(x):\n        n = {line}\n"
