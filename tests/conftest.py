@@ -1,5 +1,5 @@
-"""The user's folders and the Neuron software of the whole suite, and settings of the property tests: the same examples in every run of the suite,
-fresh ones under ``make fuzz``.
+"""The user's folders and the Neuron software of the whole suite, and settings of the property tests: the same examples in
+every run of the suite, fresh ones under ``make fuzz``.
 """
 
 from __future__ import annotations

@@ -344,7 +344,7 @@ nisa.tensor_copy(t.reshape((32, 24)), x)
 nisa.tensor_reduce(c, nl.add, t, axis=1)
 c
 """
-    np.testing.assert_allclose(ran(body), X.sum(axis=1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(ran(body), np.float32), X.sum(axis=1, keepdims=True), rtol=1e-5)
 
 
 def test_prelu_is_an_activation_with_a_slope_only() -> None:
