@@ -23,7 +23,7 @@ atexit.register(_USER.cleanup)
 # later may copy the environment, so it is set here and not in a fixture.
 os.environ |= {name: os.path.join(_USER.name, name.lower()) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
 
-from acceld.devices.neuron.tools import detection  # noqa: E402  after the environment is set
+from acceld.devices.neuron.tools import detection
 
 # A package on this machine would decide which kernels are refused.
 detection.VENVS = Path(os.devnull) / "none"

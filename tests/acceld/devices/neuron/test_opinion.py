@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import shlex
 import sys
 from collections.abc import AsyncIterator
@@ -102,7 +103,8 @@ def data_for(loaded: Workload, folder: Path) -> datasets.DataSet:
     """Write a public data set of the workload."""
     made = folder / "data"
     (inputs,) = make_inputs(loaded, 0)
-    with datasets.writing(made, datasets.partial_of(made)) as writer:
+    with datasets.begin(made) as begun:
+        writer = datasets.Writer(begun.partial)
         writer.inputs([inputs])
         writer.expected(0, (128, 2048))[:] = inputs / (1 + np.exp(-inputs.astype(np.float64)))
         writer.finish(
@@ -117,9 +119,11 @@ def data_for(loaded: Workload, folder: Path) -> datasets.DataSet:
                 "least": list(astuple(least_tolerance(loaded, "own"))),
             },
         )
-    found = datasets.describe(made)
-    assert found is not None
-    return found
+        published = begun.publish()
+    assert published is not None
+    data, lock = published
+    os.close(lock)
+    return data
 
 
 def right(loaded: Workload) -> Any:
