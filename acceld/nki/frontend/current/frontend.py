@@ -5,11 +5,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from itertools import product
-from math import prod
 from types import ModuleType
 from typing import Any
 
-from acceld.nki.errors import LimitExceeded
+from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core.context import Retrace, activate, deactivate
 from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs
 from acceld.nki.frontend.core.placement import declare
@@ -24,7 +23,12 @@ from acceld.nki.frontend.shims import ApiModule
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.ir.program import LoopKind, Program, Role, Space
 
-MAX_PROGRAMS = 4096
+JIT_OPTIONS = {
+    "platform_target": "NKI 0.4 and later refuse it: set NEURON_PLATFORM_TARGET_OVERRIDE, or leave it out",
+    "mode": "NKI 0.3 and later ignore it",
+    "additional_compile_opt": "it changes nothing here",
+}
+"""Options of ``nki.jit`` in published kernels, by what becomes of them."""
 MAX_RETRACES = 200
 PRELUDE = """\
 import numpy as np
@@ -32,6 +36,28 @@ import nki
 import nki.language as nl
 import nki.isa as nisa
 """
+
+
+class CurrentLauncher(Launcher):
+    """``nki.jit`` of the current API."""
+
+    def __init__(self, name: str, session: Session) -> None:
+        super().__init__(name)
+        self.session = session
+        self.notes: dict[int, str] = {}
+        """Notes on options, by line of the kernel's file."""
+
+    def __call__(self, function: object = None, **options: Any) -> Any:
+        for option in options:
+            if option not in JIT_OPTIONS:
+                raise LegalityError(
+                    f"nki.jit has no option {option!r}",
+                    rule="signature",
+                    line=self.session.line(),
+                    hint="launch with kernel[LNC] and set the chip in the environment",
+                )
+            self.notes[self.session.line()] = f"nki.jit({option}=...): {JIT_OPTIONS[option]}"
+        return super().__call__(function)
 
 
 class CurrentFrontEnd:
@@ -43,6 +69,7 @@ class CurrentFrontEnd:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self.launcher = CurrentLauncher("jit", session)
 
     def modules(self) -> Mapping[str, ModuleType]:
         """Return the modules that a kernel may import, by full name."""
@@ -53,7 +80,7 @@ class CurrentFrontEnd:
         names: dict[str, object] = {**isa.namespace(), "constants": constants}
         nisa = ApiModule("nki.isa", session, names, frozenset(ISA_FUNCTIONS))
         ncc = ApiModule("nki.collectives", session, collectives.namespace(), frozenset(COLLECTIVES))
-        names = {"jit": Launcher("jit"), "language": nl, "isa": nisa, "collectives": ncc}
+        names = {"jit": self.launcher, "language": nl, "isa": nisa, "collectives": ncc}
         nki = ApiModule("nki", session, names)
         return {module.__name__: module for module in (nki, nl, nisa, constants, ncc)}
 
@@ -108,8 +135,14 @@ class CurrentFrontEnd:
         target = function.func if isinstance(function, Kernel) else function
         positional, keyword = bind(target, values)
         grid = session.grid or ((session.lnc,) if session.lnc > 1 else ())
-        if prod(grid) > MAX_PROGRAMS:
-            raise LimitExceeded(f"a launch grid of {prod(grid)} programs", rule="grid_limit")
+        if grid not in ((), (1,), (session.lnc,)):
+            raise LegalityError(
+                f"a launch of {list(grid)} programs on {session.lnc} {'core' if session.lnc == 1 else 'cores'}: the launch "
+                "grid of nki is the number of cores, LNC 1 or 2",
+                rule="grid_limit",
+                line=session.last_line,
+                hint="use --lnc 2 (kernel[2]), and loops inside of the kernel for more programs",
+            )
         session.running = True
         trace.grid = grid
         try:
@@ -119,6 +152,14 @@ class CurrentFrontEnd:
         if trace.broken is not None:
             raise trace.broken
         outputs = finish_outputs(trace, value)
+        for line, text in self.launcher.notes.items():
+            trace.builder.notice(line, text)
+        for number in outputs:
+            buffer = trace.builder.buffers[number]
+            if buffer.role is Role.OUTPUT and number not in trace.shared_results:
+                trace.builder.notice(
+                    buffer.line, f"the result '{buffer.name}' is not in nl.shared_hbm, where NKI 0.3 and later want it"
+                )
         return trace.builder.finish(
             api=session.api,
             chip=session.chip,

@@ -12,6 +12,7 @@ from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.current import arithmetic, folds, moves, positions, products, registers
 from acceld.nki.frontend.current.names import DgeMode, MatmulPerfMode, OobMode, ReduceCommand
+from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.frontend.current.tensor import Register
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
@@ -55,6 +56,8 @@ def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("name"):
+            current_trace().name_once(kwargs["name"])
         value = guarded(*args, **kwargs)
         return handle if value is None else value
 

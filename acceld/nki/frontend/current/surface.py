@@ -64,7 +64,16 @@ def since(name: str) -> str:
     return next((version for version, names in SINCE.items() if name in names.split()), "")
 
 
+NOT_COMPILED = {
+    **dict.fromkeys(("divide", "mod", "fmod"), "no engine has it (NKI 0.3 and later)"),
+    "rms_norm": "NKI 0.6 does not compile it",
+}
+"""Functions that pages list and no kernel compiles with, by the reason. They are refused."""
+
+
 def _state(name: str, offered: frozenset[str]) -> str:
+    if name in NOT_COMPILED:
+        return f"unsupported: {NOT_COMPILED[name]}"
     return "supported" if name in offered else "unsupported: not simulated yet"
 
 

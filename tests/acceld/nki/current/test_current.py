@@ -195,7 +195,7 @@ def kernel(x):
 
 def test_programs_of_a_launch_share_their_output_and_roll_into_one_loop() -> None:
     (x,) = drawn((256, 32))
-    program = traced(SPMD, (256, 32), grid=(2,))
+    program = traced(SPMD, (256, 32), grid=(2,), lnc=2)
     assert [(loop.trips, loop.kind) for loop in program.loops.values()] == [(2, LoopKind.SPMD)]
     np.testing.assert_array_equal(ran(program, [x]), 2 * x)
 
