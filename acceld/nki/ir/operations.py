@@ -284,7 +284,7 @@ OPS: dict[str, Operation] = {
         traits="whole elementwise rounds", generation=4,
     ),
     "tensor_tensor": _op(
-        "dst = data1 op data2; axes of count 1 broadcast",
+        "dst = data1 op data2, of equal sizes (neuronxcc.nki repeats axes of one element)",
         "dst", "data1:tile data2:tile", attrs="op!", engines="VG",
         traits="whole elementwise two_tiles rounds in_place",
     ),
@@ -301,8 +301,10 @@ OPS: dict[str, Operation] = {
         traits="whole elementwise",
     ),
     "scalar_tensor_tensor": _op(
-        "dst = (data op0 operand0) op1 operand1, operand0 a scalar, operand1 a tile",
-        "dst", "data:tile operand0:scalar operand1:tile", attrs="op0! reverse0 op1! reverse1", engines="VG",
+        "dst = (data op0 operand0) op1 operand1, operand0 a scalar, operand1 a tile; with reduce_op also folded along the "
+        "free axes into reduce_res",
+        "dst reduce_res?", "data:tile operand0:scalar operand1:tile",
+        attrs="op0! reverse0 op1! reverse1 reduce_op reduce_cmd", engines="VG",
         traits="whole elementwise two_tiles rounds in_place",
     ),
     "reciprocal": _op(

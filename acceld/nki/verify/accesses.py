@@ -240,7 +240,7 @@ class Accesses:
                 "tile the first dimension by 128",
             )
             return
-        if any(dim.steps[axis] and dim.count > 1 for dim in access.dims[1:]):
+        if (engine or self.rules.legacy) and any(dim.steps[axis] and dim.count > 1 for dim in access.dims[1:]):
             self.report.add(
                 "partition_axis",
                 line,

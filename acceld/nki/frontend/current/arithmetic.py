@@ -280,18 +280,19 @@ def scalar_tensor_tensor(
     name: str | None = None,
 ) -> None:
     """dst = (data op0 operand0) op1 operand1, operand0 a number or (P, 1) tile, operand1 a tile."""
-    if reduce_op is not None or reduce_res is not None:
-        unsupported("scalar_tensor_tensor that also reduces (NKI 0.7)", "reduce with nisa.tensor_reduce")
     target, tile, other = matched(dst, "scalar_tensor_tensor", data=data, operand1=operand1)
+    folds = reduce_op is not None or reduce_res is not None
     emit(
         "scalar_tensor_tensor",
         Engine.VECTOR,
-        [target],
+        [target, *reduced(reduce_res, "scalar_tensor_tensor")],
         [tile, scalar(operand0, "operand0", "scalar_tensor_tensor", tile), other],
         op0=alu_op(op0),
         op1=alu_op(op1),
         reverse0=bool(reverse0),
         reverse1=bool(reverse1),
+        reduce_op=("add" if reduce_op is None else fold(reduce_op)) if folds else None,
+        reduce_cmd=(word_of(reduce_cmd) or "reset_reduce") if folds else None,
     )
 
 

@@ -89,17 +89,17 @@ def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     return tuple(reversed([outer // inner for inner, outer in pairwise(cuts)]))
 
 
-def split(tile: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Return ``tile`` with its free axes split into the finer ``axes``."""
+def split(tile: Tensor, axes: tuple[int, ...], *, whole: bool = False) -> Tensor:
+    """Return ``tile`` with its free axes split into the finer ``axes``; with ``whole`` that of the partitions too."""
     left = list(axes)
     dims: list[TileDim] = []
-    for dim in reversed(tile.access.dims[1:]):
+    for dim in reversed(tile.access.dims[not whole :]):
         inner = 1
         while inner < dim.count:
             count = left.pop()
             dims.append(TileDim(count, tuple(step * inner for step in dim.steps)))
             inner *= count
-    return tile.like(replace(tile.access, dims=(tile.access.dims[0], *reversed(dims))))
+    return tile.like(replace(tile.access, dims=(*tile.access.dims[: not whole], *reversed(dims))))
 
 
 def emit(
@@ -175,6 +175,9 @@ def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
     try:
         return target, same(source, target, call)
     except (UnsupportedCall, Retrace) as failure:
+        axes = finest_axes([target.shape, source.shape])
+        if axes is not None and target.space is source.space is Space.SBUF:
+            return split(target, axes, whole=True), split(source, axes, whole=True)
         try:
             return same(target, source, call), source
         except UnsupportedCall:

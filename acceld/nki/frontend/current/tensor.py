@@ -228,9 +228,15 @@ class NkiTensor(methods.Tensor):
         """Refuse a number outside of an axis, and a slice that begins at its end."""
         size = self.shape[axis] if axis < self.ndim else 0
         if isinstance(key, int) and not isinstance(key, bool) and size and not -size <= key < size:
-            refuse("out_of_bounds", f"index {key} of axis {axis} of {self.label}, which has {size} elements")
+            refuse(
+                "out_of_bounds", f"index {key} of axis {axis} of {self.label}, which has {size} elements", "check it"
+            )
         if isinstance(key, slice) and isinstance(key.start, int) and size and key.start >= size:
-            refuse("out_of_bounds", f"a slice of axis {axis} of {self.label} begins at {key.start} of {size} elements")
+            refuse(
+                "out_of_bounds",
+                f"a slice of axis {axis} of {self.label} begins at {key.start} of {size} elements",
+                "leave an empty slice out",
+            )
 
     def __setitem__(self, key: object, value: object) -> None:
         trace = current()
@@ -450,7 +456,8 @@ class NkiTensor(methods.Tensor):
     ) -> Tensor:
         """Return an explicit access pattern over the tensor's storage: ``[[stride, count], ...]`` from ``offset`` on.
 
-        Strides and offset count elements of the flattened storage, whatever the view; on chip the first pair runs over
+        Strides and offset count elements of the flattened storage, whatever the view; without an offset the pattern begins
+        where the view does. On chip the first pair runs over
         the partitions. ``scalar_offset`` (a register or a one-element tile) and ``vector_offset`` (a tile of indices)
         add run-time positions along ``indirect_dim`` of the view's shape; the first pair's stride does not count beside
         a ``vector_offset``.
@@ -460,12 +467,6 @@ class NkiTensor(methods.Tensor):
             raise UnsupportedCall(f"ap() with {', '.join(kwargs)}", line=line)
         if scalar_offset is not None and vector_offset is not None:
             raise LegalityError("ap() takes a scalar_offset or a vector_offset", rule="operand_type", line=line)
-        if offset and self.offset:
-            raise UnsupportedCall(
-                ".ap() of a slice with an offset of its own: documents differ on what it counts from",
-                line=line,
-                hint="take .ap() of the whole tensor",
-            )
         pairs = [(operator.index(cast("Any", s)), operator.index(cast("Any", n))) for s, n in pattern]
         if dtype is not None and DTYPE_BYTES[dtypes.dtype_name(dtype)] != DTYPE_BYTES[self.dtype_name]:
             return self._recast(pairs, offset, dtype)
@@ -478,8 +479,9 @@ class NkiTensor(methods.Tensor):
                 self._free_axis(0, "a run-time offset")
             scalar_offset = scalar_offset.number
         if isinstance(scalar_offset, int):
-            offset, scalar_offset = (offset or self.offset) + scalar_offset * self.strides[indirect_dim], None
-        first = self.offset if not offset else operator.index(cast("Any", offset))
+            begin = self.offset if offset is None else operator.index(cast("Any", offset))
+            offset, scalar_offset = begin + scalar_offset * self.strides[indirect_dim], None
+        first = self.offset if offset is None else operator.index(cast("Any", offset))
         overrun = self._overrun(pairs, first) if scalar_offset is None and vector_offset is None else None
         access = self._placeholder(pairs) if overrun else self._pattern(pairs, first)
         run_time = scalar_offset if scalar_offset is not None else vector_offset
