@@ -274,13 +274,13 @@ OPS: dict[str, Operation] = {
     "activation": _op(
         "dst = func(data * scale + bias), bias and scale immediates or (P, 1) tiles; with reduce_op the values are "
         "also folded along the free axes into reduce_res",
-        "dst reduce_res?", "data:tile bias:scalar scale:scalar", attrs="func! reduce_op reduce_cmd", engines="S",
+        "dst reduce_res?", "data:tile bias:scalar scale:scalar", attrs="func! reduce_op reduce_cmd", engines="SG",
         traits="whole elementwise rounds in_place",
     ),
     "activate2": _op(
         "dst = func((data op0 operand0) op1 operand1); prelu multiplies negative values by slope",
         "dst reduce_res?", "data:tile operand0:scalar operand1:scalar slope?:scalar",
-        attrs="func! op0 op1 reverse0 reverse1 reduce_op reduce_cmd", engines="S",
+        attrs="func! op0 op1 reverse0 reverse1 reduce_op reduce_cmd", engines="SG",
         traits="whole elementwise rounds", generation=4,
     ),
     "tensor_tensor": _op(

@@ -159,6 +159,10 @@ class Operands(Checker):
                 )
         if engine in (Engine.SCALAR, Engine.GPSIMD) and any(name in BITWISE for name in names):
             self._add("engine", instruction, f"{names[0]} runs on the vector engine only", "use the vector engine")
+        if op == "activation" and engine is Engine.GPSIMD and self.rules.chip.generation < 4:
+            self._add(
+                "engine", instruction, f"GpSimd of {self.rules.chip.name} has no activation", "use the scalar engine"
+            )
         if op == "memset" and engine is Engine.SCALAR and not self.rules.legacy:
             self._add(
                 "engine", instruction, "memset does not run on the scalar engine", "use nisa.engine.vector or gpsimd"

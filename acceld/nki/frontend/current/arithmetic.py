@@ -49,14 +49,21 @@ def activation(
     if reduce_res is not None or command not in (None, "idle"):
         attrs |= {"reduce_op": "add" if reduce_op is None else fold(reduce_op), "reduce_cmd": command}
     chosen = _activating(engine)
+    if chosen is Engine.GPSIMD and "reduce_op" in attrs:
+        refuse("engine", "'activation' that reduces on GpSimd, which has no accumulators", "leave engine out")
     emit("activation", chosen, [target, *reduced(reduce_res, "activation")], srcs, pattern=None, **attrs)
 
 
 def _activating(engine: object) -> Engine:
     """Return the engine of an activation, by default the scalar engine."""
-    chosen = engine_of(engine)
+    chosen, trace = engine_of(engine), current()
+    if chosen is Engine.GPSIMD and trace.chip.generation < 4:
+        refuse("chip", f"an activation on GpSimd of {trace.chip.name}: NeuronCore-v4 has it", "leave engine out")
     if chosen is Engine.GPSIMD:
-        unsupported("an activation on GpSimd (NKI 0.7, trn3): its cost is not published", "leave engine out")
+        trace.builder.notice(
+            trace.line(),
+            "an activation on GpSimd is of NKI 0.7; its cost is not published: an element a cycle is assumed",
+        )
     return Engine.SCALAR if chosen is Engine.UNKNOWN else chosen
 
 

@@ -50,8 +50,8 @@ SINCE = {
 """The version of NKI whose release notes or pages first name a function. Others are as old as ``nki``."""
 ENDING = {"dynamic_range": "replaced by fori_loop in 0.6, removed in 0.7"}
 LATER_ARGUMENTS = {
-    "nki.isa": "NKI 0.7 adds `engine` to `activation` and `activate2` (GpSimd, trn3: its cost is not published, so it is "
-    "refused), and `reduce_op`, `reduce_res` and `reduce_cmd` to `scalar_tensor_tensor` (refused).",
+    "nki.isa": "NKI 0.7 adds `engine` to `activation` and `activate2` (GpSimd, trn3: its cost is not published, an element a "
+    "cycle is assumed), and `reduce_op`, `reduce_res` and `reduce_cmd` to `scalar_tensor_tensor` (supported).",
     "nki.language": "The views that `tiles` and `blocks` return are `NkiTileGrid` and `NkiBlockGrid`.",
     "nki.collectives": "NKI 0.7 adds `ReplicaGroup.from_partition_op` and `rg_partition_op` (supported). Ranks are simulated by "
     "`acceld.nki.execute.ranks.execute_ranks`; no latency is published, so a kernel with a collective has none.",
