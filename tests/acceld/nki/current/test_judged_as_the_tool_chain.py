@@ -380,19 +380,10 @@ def answer(probe: Probe) -> tuple[str, str]:
     return (NOTED, notes[0]) if notes else (ACCEPTED, "")
 
 
-@pytest.fixture(scope="module")
-def answers() -> list[tuple[Probe, str, str]]:
-    return [(probe, *answer(probe)) for probe in PROBES]
-
-
-def test_every_probe_has_the_expected_answer(answers: list[tuple[Probe, str, str]]) -> None:
-    """Print the whole table (shown by ``-s``)."""
-    for probe, got, words in answers:
-        sys.stdout.write(f"{probe.name:22} {probe.rule:4} {probe.expected:9} {got:9} {words[:140]}\n")
-    wrong = [f"{probe.name} ({probe.rule}): {got}, expected {probe.expected}: {words}" for probe, got, words in answers if got != probe.expected]  # fmt: skip
-    assert wrong == []
-
-
-def test_every_refusal_of_a_probe_says_what_to_write(answers: list[tuple[Probe, str, str]]) -> None:
-    silent = [f"{probe.name}: {words}" for probe, _, words in answers if words.endswith("()") and ": use" not in words]
-    assert silent == []
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
+def test_a_probe_has_the_expected_answer_and_a_refusal_says_what_to_write(probe: Probe) -> None:
+    """Print the probe's row: ``-s`` shows the whole table."""
+    got, words = answer(probe)
+    sys.stdout.write(f"{probe.name:22} {probe.rule:4} {probe.expected:9} {got:9} {words[:140]}\n")
+    assert got == probe.expected, words
+    assert got != REFUSED or not words.endswith("()") or ": use" in words, words
