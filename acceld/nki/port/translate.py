@@ -508,7 +508,7 @@ class Function(Values):
             shown = "" if function is None else ast.unparse(function)
             if shown in ("nl.mod", "nl.fmod"):
                 raise Unportable(
-                    made["dst"].lineno if hasattr(made["dst"], "lineno") else 0,
+                    args[key].lineno,
                     f"{shown}, which no engine has",
                     WITHOUT[shown[3:]],
                 )

@@ -222,8 +222,8 @@ class Values(ABC):
                 raise Unportable(node.lineno, "an index grid outside of an index", "index with slices or nl.ds")
             if word.endswith("_range"):
                 node = ast.Call(node.func, node.args, [k for k in node.keywords if k.arg in ("start", "stop", "step")])
-            made = self.facts.of(node)
-            if word == "nl.mean" and made is not None and prod(made.shape[1:]) == 1:
+            mean = self.facts.of(node)
+            if word == "nl.mean" and mean is not None and prod(mean.shape[1:]) == 1:
                 kept = ast.keyword("keepdims", ast.Constant(True))
                 node = ast.Call(node.func, node.args, [*(k for k in node.keywords if k.arg != "keepdims"), kept])
             if any(k.arg in ("mask",) for k in node.keywords):

@@ -29,7 +29,7 @@ def ndarray(
     """Return an undefined tensor, by default in SBUF. ``address`` is (partition, byte offset)."""
     trace = current_trace()
     if name:
-        trace.name_once(name)
+        trace.name_once(name, "nl.ndarray")
     kind = memory.buffer_kind(buffer)
     given = memory.as_shape(shape)
     if any(isinstance(n, ParDim) for n in given[1:]):

@@ -56,9 +56,9 @@ def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("name"):
-            current_trace().name_once(kwargs["name"])
         value = guarded(*args, **kwargs)
+        if isinstance(kwargs.get("name"), str):
+            current_trace().name_once(kwargs["name"], f"nisa.{function.__name__}")
         return handle if value is None else value
 
     return call

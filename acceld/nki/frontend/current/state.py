@@ -79,12 +79,12 @@ class CurrentTrace(Trace):
         super().next_program()
         self.names.clear()
 
-    def name_once(self, name: str) -> None:
+    def name_once(self, name: str, call: str) -> None:
         """Refuse a name that a tensor or an instruction of the program has already."""
         if name in self.names:
             refuse(
                 "duplicate_name",
-                f"the name {name!r} is given twice: tensors and instructions have names of their own",
+                f"the name {name!r} of {call} is given twice: tensors and instructions have names of their own",
                 "leave name out, or make it differ, such as f'tile_{i}' in a loop",
             )
         self.names.add(name)
