@@ -29,7 +29,18 @@ from acceld.nki.frontend.legacy import isa as legacy_isa
 from acceld.nki.frontend.legacy import language as legacy_language
 from acceld.nki.frontend.legacy.surface import SURFACE
 from acceld.nki.frontend.shims import arguments_of
-from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, LATE_ALU_OPS, OPS, REDUCE_OPS, Memory, Trait
+from acceld.nki.ir.operations import (
+    ACTIVATION_FUNCTIONS,
+    ALU_OPS,
+    FUNCTIONS,
+    LATE_ALU_OPS,
+    LEGACY_ONLY,
+    NO_ACTIVATION,
+    OPS,
+    REDUCE_OPS,
+    Memory,
+    Trait,
+)
 from acceld.parsing import parse
 
 PACKAGES = {"nki_legacy": "neuronxcc.nki", "nki": "nki"}
@@ -126,8 +137,18 @@ def name_lines(api: str, chip: str) -> list[str]:
         offered = sorted(_language(api) - {"sum", "prod", "all"})  # reductions of a tile have other names here
         return ", ".join(f"nl.{name}" for name in offered if aliases.get(name, name) in known - late)
 
+    if api == "nki":
+        two, one = FUNCTIONS["tensor_tensor"]["op"], FUNCTIONS["tensor_scalar"]["op0"]
+        return [
+            f"op of tensor_tensor: {names(two, ALU_ALIASES)}",
+            f"op of tensor_scalar: these, and nl.invert, {names(one - two, ALU_ALIASES)}",
+            f"op of scalar_tensor_tensor and tensor_tensor_scan: {names(FUNCTIONS['scan']['op0'], ALU_ALIASES)}",
+            f"op of tensor_reduce: {names(FUNCTIONS['tensor_reduce']['op'], ALU_ALIASES)}",
+            f"op of activation: {names(ACTIVATION_FUNCTIONS - NO_ACTIVATION, ACTIVATION_ALIASES)}",
+            f"no engine has {', '.join(sorted(LEGACY_ONLY))}: multiply by nisa.reciprocal of the divisor",
+        ]
     return [
-        f"op of tensor_tensor, tensor_scalar and their like: {names(ALU_OPS, ALU_ALIASES)}",
+        f"op of tensor_tensor, tensor_scalar and their like: {names(ALU_OPS - {'reciprocal'}, ALU_ALIASES)}",
         f"op of reductions: {names(REDUCE_OPS, ALU_ALIASES)}",
         f"op of activation: {names(ACTIVATION_FUNCTIONS, ACTIVATION_ALIASES)}",
     ]

@@ -122,7 +122,8 @@ def tensor_reduce(context: Context) -> Step:
 
 def partition_reduce(context: Context) -> Step:
     """Fold the partition axis."""
-    op = reduce_operation(context, "op")
+    average = context.text("op") == "average"
+    op = "add" if average else reduce_operation(context, "op")
     data = context.src(0)
     dst = context.dst(0, arranged=False)
 
@@ -130,7 +131,8 @@ def partition_reduce(context: Context) -> Step:
         if isinstance(window, Mask):
             raise context.unsupported("a mask over several axes")
         values = data.raw(env, window) if op.startswith("bitwise") else data.load(env, window)
-        dst.put(env, window, fold(op, values, (0,)))
+        folded = fold(op, values, (0,))
+        dst.put(env, window, folded / folded.dtype.type(values.shape[0]) if average else folded)
 
     return run
 

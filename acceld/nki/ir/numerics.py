@@ -158,6 +158,11 @@ def _relu(a: Any, b: Any, out: Array | None) -> Array:
     return result
 
 
+def _reciprocal(a: Any, b: Any, out: Array | None) -> Array:
+    result: Array = np.reciprocal(a, out=out)
+    return result
+
+
 def _bypass(a: Any, b: Any, out: Array | None) -> Array:
     if out is None:
         return np.asarray(a)
@@ -190,6 +195,7 @@ ALU: dict[str, Alu] = {
     "abs": _abs,
     "square": _square,
     "relu": _relu,
+    "reciprocal": _reciprocal,
     "bypass": _bypass,
 }
 """Arithmetic on reals; comparisons and logic give 1 and 0. ``mod`` has the sign of its divisor, ``fmod`` of the
@@ -204,7 +210,6 @@ BITWISE: dict[str, np.ufunc] = {
 }
 """Bit operations on integers of the operand's own width; a right shift of a signed integer keeps its sign."""
 
-COMPARISONS = frozenset("equal not_equal less less_equal greater greater_equal".split())
 COMMUTATIVE_OPS = frozenset(
     "add multiply max min bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor".split()
 )

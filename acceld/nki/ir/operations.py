@@ -20,14 +20,20 @@ from operator import or_
 
 from acceld.nki.ir.program import Engine
 
-ALU_OPS = frozenset(
-    "add subtract multiply divide max min power mod fmod abs_max abs_min "
-    "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
-    "bitwise_and bitwise_or bitwise_xor left_shift right_shift rsqrt abs square relu bypass".split()
-)
-"""Two-operand ALU functions. Those of :data:`UNARY_ALU_OPS` ignore their second operand; ``bypass`` returns the first; ``abs_max``
-and ``abs_min`` return the operand of the greater or smaller magnitude with its sign (nl.abs_max: ties give the second)."""
-UNARY_ALU_OPS = frozenset({"rsqrt", "abs", "square", "relu"})
+COMPARISONS = frozenset("equal not_equal less less_equal greater greater_equal".split())
+LOGIC = frozenset("logical_and logical_or logical_xor".split())
+ARITHMETIC = frozenset("add subtract multiply max min power abs_max abs_min".split()) | COMPARISONS | LOGIC
+"""Operations on two values, in float32."""
+BITS = frozenset("bitwise_and bitwise_or bitwise_xor left_shift right_shift".split())
+"""Operations on the bits of two integers."""
+UNARY_ALU_OPS = frozenset("rsqrt abs square relu reciprocal".split())
+"""Operations on one value; they ignore their second operand. ``reciprocal`` is one of the current API only."""
+LEGACY_ONLY = frozenset("divide mod fmod".split())
+"""Operations of ``neuronxcc.nki`` that no engine has: its compiler makes them from others. Kernels of ``nki`` with them do
+not compile (NKI release notes 0.3 to 0.5)."""
+ALU_OPS = ARITHMETIC | BITS | UNARY_ALU_OPS | LEGACY_ONLY | {"bypass"}
+"""ALU functions. ``bypass`` returns the first operand; ``abs_max`` and ``abs_min`` return the operand of the greater or
+smaller magnitude with its sign (nl.abs_max: ties give the second)."""
 LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4, "square": 4, "relu": 4}
 """ALU functions that the first NeuronCores lack, with the first NeuronCore that has them."""
 SCALAR_ENGINE_ALU = frozenset({(), ("multiply",), ("add",), ("multiply", "add")})
@@ -36,9 +42,7 @@ SCALAR_ENGINE_ALU = frozenset({(), ("multiply",), ("add",), ("multiply", "add")}
 RANDOM = frozenset({"dropout", "random", "random_state_store"})
 """Operations whose results differ each time."""
 
-REDUCE_OPS = frozenset(
-    "add subtract multiply max min bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor".split()
-)
+REDUCE_OPS = frozenset("add subtract multiply max min".split()) | LOGIC | (BITS - {"left_shift", "right_shift"})
 
 ACTIVATION_FUNCTIONS = frozenset(
     "copy identity exp log sqrt rsqrt square tanh sigmoid relu silu silu_dx gelu gelu_dx gelu_apprx_sigmoid "
@@ -46,6 +50,35 @@ ACTIVATION_FUNCTIONS = frozenset(
     "negative floor ceil trunc invert logical_not prelu".split()
 )
 """Functions of one value; ``func(data * scale + bias)`` on the scalar engine. Only activate2 has the slope of ``prelu``."""
+COMPOSED_FUNCTIONS = frozenset("cos tan floor ceil trunc".split())
+"""Functions that ``nl`` of the current API offers and the table of the scalar engine lacks (nki.api.shared 0.6 and 0.7).
+How its compiler makes them, or whether, is not documented."""
+NO_ACTIVATION = frozenset("negative invert logical_not".split()) | COMPOSED_FUNCTIONS
+"""Functions of the legacy API's activation that the current one lacks."""
+ACTIVATE2_PAIRS = frozenset({
+    ("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"), ("add", "bypass"), ("subtract", "bypass"),
+    ("bypass", "bypass"),
+})  # fmt: skip
+"""Pairs (op0, op1) of activate2 (nisa.activate2 0.4 to 0.7)."""
+
+_TWO, _FOLDS = ARITHMETIC | BITS, frozenset("add multiply max min".split())
+FUNCTIONS: dict[str, dict[str, frozenset[str]]] = {
+    "tensor_tensor": {"op": _TWO},
+    "tensor_scalar": {"op0": _TWO | UNARY_ALU_OPS, "op1": _TWO | UNARY_ALU_OPS, "reduce_op": _FOLDS},
+    "tensor_scalar_cumulative": {"op0": ARITHMETIC, "op1": _FOLDS | {"subtract"}},
+    "scalar_tensor_tensor": {"op0": ARITHMETIC, "op1": ARITHMETIC, "reduce_op": _FOLDS},
+    "scan": {"op0": ARITHMETIC, "op1": ARITHMETIC},
+    "activation": {"reduce_op": frozenset({"add"})},
+    "tensor_reduce": {"op": REDUCE_OPS},
+    "partition_reduce": {"op": frozenset("add average max bitwise_or bitwise_and".split())},
+    "select": {"reduce_op": frozenset({"max"})},
+    "range_select": {
+        "cmp0": COMPARISONS - {"not_equal"},
+        "cmp1": COMPARISONS - {"not_equal"},
+        "reduce_op": frozenset({"max"}),
+    },
+}
+"""Functions that an instruction of the current API takes, by operation and attribute (pages of nki.isa 0.6 and 0.7)."""
 
 
 class Kind(StrEnum):
@@ -241,17 +274,17 @@ OPS: dict[str, Operation] = {
     "activation": _op(
         "dst = func(data * scale + bias), bias and scale immediates or (P, 1) tiles; with reduce_op the values are "
         "also folded along the free axes into reduce_res",
-        "dst reduce_res?", "data:tile bias:scalar scale:scalar", attrs="func! reduce_op reduce_cmd", engines="S",
+        "dst reduce_res?", "data:tile bias:scalar scale:scalar", attrs="func! reduce_op reduce_cmd", engines="SG",
         traits="whole elementwise rounds in_place",
     ),
     "activate2": _op(
         "dst = func((data op0 operand0) op1 operand1); prelu multiplies negative values by slope",
         "dst reduce_res?", "data:tile operand0:scalar operand1:scalar slope?:scalar",
-        attrs="func! op0 op1 reverse0 reverse1 reduce_op reduce_cmd", engines="S",
+        attrs="func! op0 op1 reverse0 reverse1 reduce_op reduce_cmd", engines="SG",
         traits="whole elementwise rounds", generation=4,
     ),
     "tensor_tensor": _op(
-        "dst = data1 op data2; axes of count 1 broadcast",
+        "dst = data1 op data2, of equal sizes (neuronxcc.nki repeats axes of one element)",
         "dst", "data1:tile data2:tile", attrs="op!", engines="VG",
         traits="whole elementwise two_tiles rounds in_place",
     ),
@@ -268,8 +301,10 @@ OPS: dict[str, Operation] = {
         traits="whole elementwise",
     ),
     "scalar_tensor_tensor": _op(
-        "dst = (data op0 operand0) op1 operand1, operand0 a scalar, operand1 a tile",
-        "dst", "data:tile operand0:scalar operand1:tile", attrs="op0! reverse0 op1! reverse1", engines="VG",
+        "dst = (data op0 operand0) op1 operand1, operand0 a scalar, operand1 a tile; with reduce_op also folded along the "
+        "free axes into reduce_res",
+        "dst reduce_res?", "data:tile operand0:scalar operand1:tile",
+        attrs="op0! reverse0 op1! reverse1 reduce_op reduce_cmd", engines="VG",
         traits="whole elementwise two_tiles rounds in_place",
     ),
     "reciprocal": _op(
@@ -301,7 +336,7 @@ OPS: dict[str, Operation] = {
         "dst", "data:tile", attrs="op! loops!", engines="VG", traits="whole elementwise",
     ),
     "partition_reduce": _op(
-        "folds the partition axis; dst has one partition",
+        "folds the partition axis (average: the sum over the number of partitions); dst has one partition",
         "dst", "data:tile", attrs="op!", space="src", engines="VG", traits="whole",
     ),
     "scan": _op(
@@ -446,3 +481,39 @@ DTYPE_BYTES: dict[str, int] = {
     "int8": 1, "int16": 2, "int32": 4, "uint8": 1, "uint16": 2, "uint32": 4, "bool": 1,
 }  # fmt: skip
 """Bytes of an element; the keys are all dtypes of buffers."""
+
+_FLOATS, _UNSIGNED = FLOAT_DTYPES, frozenset("uint8 uint16 uint32 bool".split())
+OPERAND_DTYPES: dict[str, dict[str, frozenset[str]]] = {
+    "copy_predicated": {"predicate": _UNSIGNED},
+    "select": {
+        "predicate": frozenset("int8 uint8 int16 uint16 bool".split()),
+        "on_true": frozenset(DTYPE_BYTES) - {"int32", "uint32"},
+    },
+    "range_select": {"on_true": _FLOATS},
+    "find_index8": {"dst": frozenset({"uint16", "uint32"})},
+    "match_replace8": {"index": frozenset({"uint16", "uint32"})},
+    "gather": {"index": frozenset({"uint32"})},
+    "topk": {
+        "data": frozenset({"bfloat16"}), "values": frozenset({"bfloat16"}), "index": frozenset({"uint32"}),
+    },
+    "nonzero_with_count": {"data": frozenset({"float32", "int32"}), "dst": frozenset({"int32"})},
+    "tensor_scalar_cumulative": {"data": _FLOATS, "dst": _FLOATS},
+    "exponential": {"dst": frozenset(DTYPE_BYTES) - {"uint32"}},
+    "quantize_mx": {"data": frozenset({"bfloat16", "float16"})},
+    "register_load": {"data": frozenset(DTYPE_BYTES) - {name for name in DTYPE_BYTES if name.endswith("_x4")}},
+}  # fmt: skip
+"""Types that an operand of the current API may have, by operation and operand (pages of nki.isa 0.6 and 0.7)."""
+SAME_DTYPES: dict[str, tuple[str, str]] = {
+    "copy_predicated": ("src", "dst"),
+    "gather": ("data", "dst"),
+    "local_gather": ("data", "dst"),
+    "shuffle": ("src", "dst"),
+    "transpose": ("src", "dst"),
+    "dropout": ("data", "dst"),
+}
+"""Operands of the current API that have one type, by operation."""
+SCALAR_DTYPES: dict[str, frozenset[str]] = {
+    "activation.bias": frozenset(DTYPE_BYTES) - {"tfloat32"},
+    "dropout.probability": frozenset(DTYPE_BYTES),
+}
+"""Types of operands of one element a partition, which are float32 in arithmetic unless they are named here."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from acceld.nki.frontend.core.language import BINARY, UNARY
+from acceld.nki.ir.operations import COMPOSED_FUNCTIONS, NO_ACTIVATION
 
 REDUCTIONS = {"sum": "nl.add", "prod": "nl.multiply", "max": "nl.maximum", "min": "nl.minimum"}
 TWO_TILES = frozenset(BINARY)
-ACTIVATIONS = frozenset(UNARY) - {"reciprocal", "invert", "logical_not", "negative"}
-SAME = frozenset(
-    "where softmax rms_norm mean var all load_transpose2d gather_flattened invert logical_not dropout".split()
+ACTIVATIONS = frozenset(UNARY) - NO_ACTIVATION - {"reciprocal"}
+SAME = (
+    frozenset("where softmax mean var all load_transpose2d gather_flattened invert logical_not dropout".split())
+    | COMPOSED_FUNCTIONS
 )
 """Functions of ``nl`` that stay unchanged, without ``mask``."""
 OPERATORS = {

@@ -6,6 +6,8 @@ import ast
 import copy
 from collections.abc import Callable, Mapping, Sequence
 
+from acceld.nki.frontend.core.names import WITHOUT
+from acceld.nki.ir.operations import BITS
 from acceld.nki.port.calls import (
     ACTIVATIONS,
     COMPARISONS,
@@ -241,6 +243,8 @@ class Function(Values):
         source = self.part(self._temporary(op), self.facts.of(value), clip) if op is not None else self.value(value)
         source_fact = self.facts.of(value)
         dst = place(clip)
+        if word == "divide":
+            word, source = "multiply", self._inverse(source, source_fact)
         if (
             source_fact is not None
             and source_fact.kind == "tile"
@@ -475,6 +479,18 @@ class Function(Values):
                 continue
             found = self.value(value, clip)
             fact = self.facts.of(value)
+            if key in ("operand0", "scale", "operand1") and word in (
+                "tensor_scalar",
+                "activation",
+                "scalar_tensor_tensor",
+            ):
+                tile = word == "scalar_tensor_tensor" and key == "operand1"
+                bits = any(
+                    self.operation(args[k]) and ast.unparse(self.operation(args[k]))[3:] in BITS
+                    for k in ("op0", "op1")
+                    if k in args
+                )
+                found = found if tile or bits else self._wide(found, fact)
             if (word in GPSIMD or key in ("stationary", "moving")) and fact is not None and fact.space == "psum":
                 found = self._in_sbuf(found, fact)
             made[key] = found
@@ -482,7 +498,38 @@ class Function(Values):
             del made["reverse0"]
         if made.get("reverse1") is not None and ast.unparse(made["reverse1"]) == "False":  # type: ignore[arg-type]
             del made["reverse1"]
+        self._without_division(word, args, made)
         self._line(f"nisa.{word}", **made)
+
+    def _without_division(self, word: str, args: Mapping[str, ast.expr], made: dict[str, ast.expr | None]) -> None:
+        """Write multiplications by reciprocals in place of divisions, which no engine has."""
+        for key, operand in (("op", "data2"), ("op0", "operand0"), ("op1", "operand1")):
+            function = made.get(key)
+            shown = "" if function is None else ast.unparse(function)
+            if shown in ("nl.mod", "nl.fmod"):
+                raise Unportable(
+                    args[key].lineno,
+                    f"{shown}, which no engine has",
+                    WITHOUT[shown[3:]],
+                )
+            divisor = made.get(operand)
+            if shown != "nl.divide" or divisor is None:
+                continue
+            turned = made.get("reverse0" if key == "op0" else "reverse1")
+            if turned is None:
+                made[key] = parse_expression("nl.multiply")
+                made[operand] = self._inverse(divisor, self.facts.of(args[operand]))
+            elif word == "tensor_scalar" and key == "op0" and made.get("op1") is None:
+                made |= {
+                    "op0": parse_expression("nl.reciprocal"),
+                    "op1": parse_expression("nl.multiply"),
+                    "operand1": divisor,
+                }
+                del made["reverse0"], made["operand0"]
+            else:
+                raise Unportable(
+                    args[operand].lineno, f"nisa.{word} that divides by its result", "use nisa.reciprocal apart"
+                )
 
     def _plain_flags(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr | None]:
         """Return the arguments that are not tiles, without those that equal the defaults."""
@@ -545,6 +592,10 @@ class Function(Values):
     ) -> Op:
         left, right = self.facts.of(x), self.facts.of(y)
         tiles = [f for f in (left, right) if f is not None and f.kind == "tile"]
+        if word in ("mod", "fmod"):
+            raise Unportable(node.lineno, f"nl.{word}, which no engine has", WITHOUT[word])
+        if word == "divide":
+            return self._quotient(node, x, y, mask, dtype)
         operation = parse_expression(f"nl.{word}")
         if len(tiles) == 2:
             assert left is not None and right is not None
@@ -563,6 +614,7 @@ class Function(Values):
                     if shape and fact.shape and len(shape) == len(fact.shape) and fact.shape[0] == 1 < shape[0]:
                         wide = ast.Tuple([ast.Constant(n) for n in (shape[0], *fact.shape[1:])], ast.Load())
                         found = self._hoisted(call("nl.broadcast_to", found, shape=wide))
+                    found = self._repeated(found, fact.shape, shape)
                     if word == "power" and fact.space == "psum":
                         found = self._in_sbuf(found, fact)
                     sides.append(found)
@@ -572,6 +624,73 @@ class Function(Values):
         if left is not None and left.kind == "tile":
             return self._scalar(node, operation, x, y, False, mask, dtype)
         return self._scalar(node, operation, y, x, True, mask, dtype)
+
+    @staticmethod
+    def _repeated(source: ast.expr, shape: tuple[int, ...], wanted: tuple[int, ...]) -> ast.expr:
+        """Return a tile with its free axes of one element repeated to a shape, as numpy does."""
+        if len(shape) != len(wanted):
+            return source
+        for axis in range(1, len(shape)):
+            if shape[axis] == 1 < wanted[axis]:
+                source = call(f"{ast.unparse(source)}.broadcast", ast.Constant(axis), ast.Constant(wanted[axis]))
+        return source
+
+    def _inverse(self, source: ast.expr, fact: Fact | None) -> ast.expr:
+        """Return what to multiply by in place of a division by ``source``. No engine of nki divides."""
+        if fact is None or fact.kind != "tile":
+            return ast.BinOp(ast.Constant(1.0), ast.Div(), source)
+        variable = self._fresh("inverse")
+        shape = ast.Attribute(source, "shape", ast.Load())
+        made = call("nl.ndarray", shape, dtype=parse_expression("nl.float32"), buffer=parse_expression("nl.sbuf"))
+        self.out.append(ast.Assign([ast.Name(variable, ast.Store())], made))
+        self._line("nisa.reciprocal", dst=name(variable), data=source)
+        return name(variable)
+
+    def _quotient(self, node: ast.expr, x: ast.expr, y: ast.expr, mask: ast.expr | None, dtype: ast.expr | None) -> Op:
+        """Return a division: a multiplication by the reciprocal of the divisor."""
+        left, right = self.facts.of(x), self.facts.of(y)
+        multiply = parse_expression("nl.multiply")
+        over_tile = right is not None and right.kind == "tile"
+        of_tile = left is not None and left.kind == "tile"
+        result = self.facts.of(node)
+
+        def emit(dst: ast.expr, clip: Clip) -> None:
+            divisor, dividend = self.value(y, clip), self.value(x, clip)
+            if not of_tile and ast.unparse(dividend) in ("1", "1.0"):
+                self._line("nisa.reciprocal", dst=dst, data=divisor)
+                return
+            inverse = self._inverse(divisor, right)
+            if of_tile and over_tile and left is not None and right is not None:
+                if self._column(left, right):
+                    self._line(
+                        "nisa.tensor_scalar", dst=dst, data=inverse, op0=multiply, operand0=self._wide(dividend, left)
+                    )
+                    return
+                if not self._column(right, left):
+                    shape = result.shape if result is not None else ()
+                    sides = [self._repeated(dividend, left.shape, shape), self._repeated(inverse, right.shape, shape)]
+                    self._line("nisa.tensor_tensor", dst=dst, data1=sides[0], data2=sides[1], op=multiply)
+                    return
+            data, operand = (dividend, inverse) if of_tile else (inverse, dividend)
+            self._line("nisa.tensor_scalar", dst=dst, data=data, op0=multiply, operand0=operand)
+
+        like = (
+            x
+            if of_tile and not (over_tile and left is not None and right is not None and self._column(left, right))
+            else y
+        )
+        return Op(node, emit, [x, y], mask, dtype, like=like)
+
+    def _wide(self, source: ast.expr, fact: Fact | None) -> ast.expr:
+        """Return a tile of one element a partition in float32, which arithmetic takes."""
+        if fact is None or fact.kind != "tile" or fact.dtype in ("float32", ""):
+            return source
+        variable = self._fresh("column")
+        shape = ast.Attribute(source, "shape", ast.Load())
+        made = call("nl.ndarray", shape, dtype=parse_expression("nl.float32"), buffer=parse_expression("nl.sbuf"))
+        self.out.append(ast.Assign([ast.Name(variable, ast.Store())], made))
+        self._copy(name(variable), source)
+        return name(variable)
 
     def _scalar(
         self, node: ast.expr, operation: ast.expr, tile: ast.expr, scalar: ast.expr, reverse: bool,
@@ -585,6 +704,8 @@ class Function(Values):
             fact = self.facts.of(tile)
             if ast.unparse(operation) == "nl.power" and fact is not None and fact.space == "psum":
                 data = self._in_sbuf(data, fact)
+            if ast.unparse(operation)[3:] not in BITS:
+                operand = self._wide(operand, self.facts.of(scalar))
             self._line("nisa.tensor_scalar", dst=dst, data=data, op0=operation, operand0=operand, reverse0=turned)
 
         return Op(node, emit, [tile, scalar], mask, dtype, like=tile)
@@ -668,6 +789,10 @@ class Function(Values):
             return self._loop_reduce(node, args, mask, dtype)
         if word in ("full", "zeros", "ones"):
             return self._filled(node, word, args)
+        if word == "rms_norm":
+            raise Unportable(
+                node.lineno, "nl.rms_norm, which NKI 0.6 does not compile", "write it with nl.square and nl.rsqrt"
+            )
         if word in SAME:
             return self._same(node, word, args, mask, dtype)
         return None

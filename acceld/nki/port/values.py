@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from acceld.nki.port.blocks import BlockTensor
 from acceld.nki.port.calls import COMPARISONS
@@ -221,12 +222,22 @@ class Values(ABC):
                 raise Unportable(node.lineno, "an index grid outside of an index", "index with slices or nl.ds")
             if word.endswith("_range"):
                 node = ast.Call(node.func, node.args, [k for k in node.keywords if k.arg in ("start", "stop", "step")])
+            mean = self.facts.of(node)
+            if word == "nl.mean" and mean is not None and prod(mean.shape[1:]) == 1:
+                kept = ast.keyword("keepdims", ast.Constant(True))
+                node = ast.Call(node.func, node.args, [*(k for k in node.keywords if k.arg != "keepdims"), kept])
             if any(k.arg in ("mask",) for k in node.keywords):
                 node = ast.Call(
                     node.func,
                     node.args,
                     [k for k in node.keywords if k.arg != "mask" or ast.unparse(k.value) != "None"],
                 )
+            if (
+                isinstance(node.func, ast.Attribute)
+                and self._is_tile(node.func.value)
+                and node.func.attr == "expand_dims"
+            ):
+                return call(f"{ast.unparse(self.value(node.func.value))}.expand_dim", *map(self.value, node.args))
             if (
                 isinstance(node.func, ast.Attribute)
                 and self._is_tile(node.func.value)

@@ -240,7 +240,7 @@ class Accesses:
                 "tile the first dimension by 128",
             )
             return
-        if any(dim.steps[axis] and dim.count > 1 for dim in access.dims[1:]):
+        if (engine or self.rules.legacy) and any(dim.steps[axis] and dim.count > 1 for dim in access.dims[1:]):
             self.report.add(
                 "partition_axis",
                 line,
@@ -263,8 +263,8 @@ class Accesses:
             )
             return
         self._start_partition(instruction, access, buffer, count)
-        if self.rules.strict:
-            axes = len([dim for dim in access.dims[1:] if dim.count > 1])
+        if self.rules.strict or not self.rules.legacy:
+            axes = self._strides(access)
             if axes > FREE_AXES:
                 self.report.add(
                     "access_pattern",
@@ -272,6 +272,17 @@ class Accesses:
                     f"{self.report.name(access)} has {axes} free axes; an engine takes {FREE_AXES}",
                     "merge axes, or split the instruction",
                 )
+
+    def _strides(self, access: Access) -> int:
+        """Return the number of free axes that an engine counts along: neighboring ones that are one run count as one
+        (in the legacy API each counts).
+        """
+        free = [dim for dim in access.dims[1:] if dim.count > 1]
+        if self.rules.legacy:
+            return len(free)
+        along = self.report.buffer(access).strides
+        linear = [(dim.count, sum(step * size for step, size in zip(dim.steps, along, strict=True))) for dim in free]
+        return len(free) - sum(outer == count * inner for (_, outer), (count, inner) in itertools.pairwise(linear))
 
     def _start_partition(self, instruction: Instruction, access: Access, buffer: Buffer, count: int) -> None:
         if any(one.dim == buffer.partition_axis for one in access.indirect):

@@ -6,8 +6,25 @@ from math import prod
 
 from acceld.nki.ir.def_use import reduce_loops
 from acceld.nki.ir.numerics import BITWISE, PACKED_DTYPES
-from acceld.nki.ir.operations import INTEGER_DTYPES, LATE_ALU_OPS, OPS, SCALAR_ENGINE_ALU, Kind, Memory, Trait, having
-from acceld.nki.ir.program import Access, Engine, Instruction, Loop, Space
+from acceld.nki.ir.operations import (
+    BITS,
+    COMPOSED_FUNCTIONS,
+    FUNCTIONS,
+    INTEGER_DTYPES,
+    LATE_ALU_OPS,
+    LEGACY_ONLY,
+    NO_ACTIVATION,
+    OPERAND_DTYPES,
+    OPS,
+    SAME_DTYPES,
+    SCALAR_DTYPES,
+    SCALAR_ENGINE_ALU,
+    Kind,
+    Memory,
+    Trait,
+    having,
+)
+from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Loop, Space
 from acceld.nki.ir.spaces import free_elements, iteration_space
 from acceld.nki.verify.findings import Report
 from acceld.nki.verify.limits import RuleBook
@@ -39,6 +56,9 @@ class Operands(Checker):
         self._scalars(instruction)
         self._shapes(instruction)
         self._types(instruction)
+        if not self.rules.legacy:
+            self._functions(instruction)
+            self._operand_types(instruction)
         self._operations.check(instruction)
         if self.report.noted == before:
             self._fine.add(key)
@@ -59,21 +79,40 @@ class Operands(Checker):
             self._add("local_scope", instruction, "loop_reduce over a loop that is not around it", "name an open loop")
 
     def _same_base(self, instruction: Instruction) -> None:
-        """Check that two tiles of one SBUF tensor start at one partition. The compiler places separate tensors."""
-        if not self.rules.legacy or instruction.op not in _TWO_TILES:
+        """Check that two tiles in SBUF start at one partition, where that is certain: in one tensor, and in the current
+        API also in two whose place is known. The compiler places other tensors.
+        """
+        if instruction.op not in _TWO_TILES and (self.rules.legacy or instruction.op != "matmul"):
             return
         tiles = [instruction.srcs[number] for number in OPS[instruction.op].sources_of(Kind.TILE)]
         left, right = (tile if isinstance(tile, Access) else None for tile in tiles)
-        if left is None or right is None or left.buffer != right.buffer or self._space(left) is not Space.SBUF:
+        if left is None or right is None or {self._space(left), self._space(right)} != {Space.SBUF}:
             return
-        bases = [self._base(left), self._base(right)]
-        if bases[0] != bases[1] and not any(base is not None and base.terms for base in bases):
+        if left.buffer != right.buffer and (self.rules.legacy or not (self._placed(left) and self._placed(right))):
+            return
+        bases = [self._first(left), self._first(right)]
+        if bases[0] != bases[1] and not any(base.terms for base in bases):
+            where = (
+                "of one tensor"
+                if left.buffer == right.buffer
+                else f"({self.report.name(left)}, {self.report.name(right)})"
+            )
             self._add(
                 "base_partition",
                 instruction,
-                f"the tiles of {instruction.op} start at partitions {' and '.join(str(b.const) for b in bases if b)} of one tensor",
-                "copy one of them with nl.copy first, or load them to tensors of their own",
+                f"the tiles of {instruction.op} start at partitions {' and '.join(str(b.const) for b in bases)} {where}",
+                "copy one of them to the other's partitions with a DMA first, or load them to tensors of their own",
             )
+
+    def _placed(self, access: Access) -> bool:
+        """Return True if the first partition of a tensor is certain: it has an address, or takes more than half of them."""
+        buffer = self.report.buffer(access)
+        return buffer.address is not None or 2 * buffer.shape[buffer.partition_axis] > self.rules.chip.partitions
+
+    def _first(self, access: Access) -> Affine:
+        """Return the first partition of a tile."""
+        buffer = self.report.buffer(access)
+        return access.start[buffer.partition_axis] + (buffer.address[0] if buffer.address is not None else 0)
 
     def _engine(self, instruction: Instruction) -> None:
         op, engine = instruction.op, instruction.engine
@@ -120,6 +159,14 @@ class Operands(Checker):
                 )
         if engine in (Engine.SCALAR, Engine.GPSIMD) and any(name in BITWISE for name in names):
             self._add("engine", instruction, f"{names[0]} runs on the vector engine only", "use the vector engine")
+        if op == "activation" and engine is Engine.GPSIMD and self.rules.chip.generation < 4:
+            self._add(
+                "engine", instruction, f"GpSimd of {self.rules.chip.name} has no activation", "use the scalar engine"
+            )
+        if op == "memset" and engine is Engine.SCALAR and not self.rules.legacy:
+            self._add(
+                "engine", instruction, "memset does not run on the scalar engine", "use nisa.engine.vector or gpsimd"
+            )
         if engine is Engine.VECTOR and "power" in names:
             self._add("engine", instruction, "power runs on GpSimd only", "use engine=nisa.gpsimd_engine")
         if op == "activation" and self.rules.chip.generation == 2:
@@ -128,6 +175,47 @@ class Operands(Checker):
                 self._add(
                     "engine", instruction, f"the scalar engine folds with add only, not {reduce_op}", "reduce apart"
                 )
+
+    def _functions(self, instruction: Instruction) -> None:
+        """Check that the instruction has its functions: pages of nki.isa."""
+        for key, known in FUNCTIONS.get(instruction.op, {}).items():
+            name = instruction.attr(key)
+            if name is None or name in known:
+                continue
+            self._add(
+                "alu_op",
+                instruction,
+                f"no engine has {name}" if name in LEGACY_ONLY else f"{instruction.op} has no {key}={name}",
+                f"it has {', '.join(sorted(known))}",
+            )
+        if instruction.op == "activation" and instruction.attr("func") in NO_ACTIVATION - COMPOSED_FUNCTIONS:
+            self._add("activation_function", instruction, f"{instruction.attr('func')} is no activation function")
+
+    def _operand_types(self, instruction: Instruction) -> None:
+        """Check the types that the pages of nki.isa give each operand."""
+        operation = OPS[instruction.op]
+        places = (*operation.srcs[: len(instruction.srcs)], *operation.dsts[: len(instruction.dsts)])
+        named = {
+            place.name: self._dtype(operand)
+            for place, operand in zip(places, (*instruction.srcs, *instruction.dsts), strict=False)
+            if isinstance(operand, Access)
+        }
+        for name, known in OPERAND_DTYPES.get(instruction.op, {}).items():
+            if name in named and named[name] not in known:
+                self._add(
+                    "dtype",
+                    instruction,
+                    f"operand '{name}' of {instruction.op} can not be {named[name]}",
+                    f"make it one of {', '.join(sorted(known))}",
+                )
+        one, other = SAME_DTYPES.get(instruction.op, ("", ""))
+        if one in named and other in named and named[one] != named[other]:
+            self._add(
+                "dtype",
+                instruction,
+                f"{one} and {other} of {instruction.op} are {named[one]} and {named[other]}, but have one type",
+                "give both one type, and cast with nisa.tensor_copy before or after",
+            )
 
     def _memories(self, instruction: Instruction) -> None:
         op = instruction.op
@@ -153,6 +241,8 @@ class Operands(Checker):
         if instruction.engine is Engine.GPSIMD and spec.memory is not Memory.DMA:
             self._no_psum(instruction)
         tiles = [instruction.srcs[number] for number in spec.sources_of(Kind.TILE)] if op in _TWO_TILES else []
+        if op == "copy_predicated" and not self.rules.legacy:
+            tiles = list(instruction.srcs)
         if len(tiles) == 2 and all(isinstance(tile, Access) and self._space(tile) is Space.PSUM for tile in tiles):
             self._add("psum_operands", instruction, f"both tiles of {op} are in PSUM", "copy one of them to SBUF first")
 
@@ -189,8 +279,19 @@ class Operands(Checker):
                     "reduce or slice it to one column; for two full tiles use tensor_tensor",
                 )
             dtype = self._dtype(operand)
-            if self.rules.strict and dtype != "float32" and instruction.op != "activation":
-                self._add("dtype", instruction, f"a per-partition operand must be float32, not {dtype}", "cast it")
+            if self.rules.legacy:
+                if self.rules.strict and dtype != "float32" and instruction.op != "activation":
+                    self._add("dtype", instruction, f"a per-partition operand must be float32, not {dtype}", "cast it")
+                continue
+            name = OPS[instruction.op].srcs[number].name
+            bits = any(instruction.attr(key) in BITS for key in ("op0", "op1"))
+            if not bits and dtype not in SCALAR_DTYPES.get(f"{instruction.op}.{name}", {"float32"}):
+                self._add(
+                    "dtype",
+                    instruction,
+                    f"operand '{name}' of {instruction.op}, one element a partition, is {dtype}, not float32",
+                    "copy it to a float32 tile with nisa.tensor_copy",
+                )
 
     def _shapes(self, instruction: Instruction) -> None:
         space = iteration_space(instruction)

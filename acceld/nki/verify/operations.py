@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 from acceld.chips import BN_STATS_ELEMENTS, MAX8_ELEMENTS, STATIONARY_COLUMNS, TENSOR_TRANSPOSE
-from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
+from acceld.nki.ir.operations import BITS, DTYPE_BYTES, INTEGER_DTYPES, LOGIC
 from acceld.nki.ir.program import Access, Affine, Instruction, Role, Space
 from acceld.nki.ir.spaces import free_elements, iteration_space, reduced_axes
 from acceld.nki.verify.findings import Report
@@ -189,6 +189,8 @@ class Operations(Checker):
             if kind in INTEGER_DTYPES:
                 self._add("dtype", instruction, f"the tensor engine does not multiply {kind}", "cast it to bfloat16")
                 return
+        if not self.rules.legacy:
+            self._current_product_types(instruction, kinds)
         wide = [kind in ("float32", "tfloat32") for kind in kinds]
         if wide[0] != wide[1]:
             self._add(
@@ -201,6 +203,27 @@ class Operations(Checker):
         narrow = instruction.attr("transpose") and result == kinds[0]
         if result != "float32" and not narrow and not (self.rules.chip.generation >= 4 and result == "bfloat16"):
             self._add("dtype", instruction, f"a product's result in PSUM is float32, not {result}", "cast when copying")
+
+    def _current_product_types(self, instruction: Instruction, kinds: list[str]) -> None:
+        """Check types that the current API documents for nc_matmul, or that its compiler refused."""
+        if "tfloat32" in kinds:
+            self._add(
+                "dtype",
+                instruction,
+                "operands of 'nc_matmul' are tfloat32, which NKI 0.6 does not compile",
+                "use float32, or bfloat16",
+            )
+        if "float8_e4m3fn" in kinds and self.rules.chip.generation < 4:
+            self._add(
+                "dtype",
+                instruction,
+                f"float8_e4m3fn needs NeuronCore-v4; {self.rules.chip.name} has an older one",
+                "use float8_e4m3",
+            )
+        elif {"float8_e4m3fn", "float8_e4m3"} == set(kinds):
+            self._add(
+                "dtype", instruction, "operands of 'nc_matmul' are float8_e4m3 and float8_e4m3fn", "give both one type"
+            )
 
     def _performance_mode(self, instruction: Instruction, kinds: list[str]) -> None:
         """Check performance modes: double rows multiply float8 from NeuronCore-v3 on, and not in column tiles (isa,
@@ -279,6 +302,9 @@ class Operations(Checker):
             )
 
     def _tensor_reduce(self, instruction: Instruction) -> None:
+        op = str(instruction.attr("op"))
+        if instruction.attr("negate") and not self.rules.legacy and (op in BITS or op in LOGIC):
+            self._add("alu_op", instruction, f"tensor_reduce with negate and {op}", "negate goes with arithmetic only")
         data, dst = instruction.srcs[0], instruction.dsts[0]
         if not isinstance(data, Access):
             return

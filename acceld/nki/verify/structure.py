@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, DTYPE_BYTES, OPS, REDUCE_OPS, Kind
+from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, COMPARISONS, DTYPE_BYTES, OPS, REDUCE_OPS, Kind
 from acceld.nki.ir.program import (
     Access,
     Affine,
@@ -29,7 +29,6 @@ from acceld.nki.verify.findings import Report
 from acceld.nki.verify.likeness import LARGEST, Likeness
 
 _DEEPEST = 64
-_COMPARISONS = frozenset("equal not_equal less less_equal greater greater_equal".split())
 _COMMANDS = frozenset("idle reset reduce reset_reduce load_reduce".split())
 
 Check = Callable[[Attr], bool]
@@ -88,9 +87,9 @@ _ATTRIBUTES: dict[str, Check] = {
     "func": _one_of(ACTIVATION_FUNCTIONS),
     "op0": _ALU,
     "op1": _ALU,
-    "cmp": _one_of(_COMPARISONS),
-    "cmp0": _one_of(_COMPARISONS),
-    "cmp1": _one_of(_COMPARISONS),
+    "cmp": _one_of(COMPARISONS),
+    "cmp0": _one_of(COMPARISONS),
+    "cmp1": _one_of(COMPARISONS),
     "reduce_op": _REDUCE,
     "reduce_cmd": _one_of(_COMMANDS),
     "range_start": _number,
@@ -284,7 +283,9 @@ class Structure:
         for key, value in instruction.attrs:
             seen.add(key)
             if key == "op":
-                valid = isinstance(value, str) and value in (REDUCE_OPS if op in _REDUCING else ALU_OPS)
+                valid = isinstance(value, str) and value in (
+                    REDUCE_OPS | {"average"} if op == "partition_reduce" else REDUCE_OPS if op in _REDUCING else ALU_OPS
+                )
                 valid = valid or (op == "dma_compute" and value is None)
             else:
                 check = _ATTRIBUTES.get(key)

@@ -366,7 +366,7 @@ CURRENT = (
     Pair("psum_operands", "nisa.nc_matmul(p, a[:, 0:128], b);;nisa.tensor_tensor(r, p, a, nl.add)", "nisa.nc_matmul(p, a[:, 0:128], b);;q = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum);;nisa.nc_matmul(q, b[:, 0:128], a);;nisa.tensor_tensor(r, p, q, nl.add)"),
     Pair("control_flow", "if a:;;    nisa.tensor_copy(r, a)", "if a[0:1, 0:1]:  #!;;    nisa.tensor_copy(r, a)"),
     Pair("index_type", "t = nl.ndarray((128, 1), dtype=nl.int32);;nisa.dma_copy(dst=t, src=w[:, 0:1]);;u = x.vector_select(0, t)", "t = nl.zeros((128, 1), dtype=nl.int32);;u = a.vector_select(0, t)"),
-    Pair("control_flow", "n = nisa.register_alloc(3);;nl.fori_loop(0, n, lambda i: nisa.tensor_copy(r, a))", "n = nisa.register_alloc(3);;for i in range(n):  #!;;    pass"),
+    Pair("control_flow", "n = nisa.register_alloc(3);;def body(i):;;    nisa.tensor_copy(r, a);;nl.fori_loop(0, n, body)", "n = nisa.register_alloc(3);;for i in range(n):  #!;;    pass"),
     Pair("chip", "t = nl.ndarray((128, 512), dtype=nl.float32);;nisa.exponential(t, a)", "t = nl.ndarray((128, 512), dtype=nl.float32);;nisa.exponential(t, a)", "trn3", "trn2"),
     Pair("chip", "nisa.activate2(r, nl.exp, a, 1.0, 0.0, nl.multiply, nl.add)", "nisa.activate2(r, nl.exp, a, 1.0, 0.0, nl.multiply, nl.add)", "trn3", "trn2"),
     Pair("shuffle_lanes", "nisa.nc_stream_shuffle(r[0:32], a[0:32], [0] * 32)", "nisa.nc_stream_shuffle(r[0:32], a[0:32], [0] * 31)"),

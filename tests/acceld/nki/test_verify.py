@@ -447,9 +447,10 @@ def block_dimension(kernel: Kernel, bad: bool) -> int:
 
 @case("access_pattern", strict=True)
 def five_free_axes(kernel: Kernel, bad: bool) -> int:
-    shape = (16, 2, 2, 2, 2, 2 if bad else 1)
+    shape = (16, 3, 3, 3, 3, 3)
+    part = (Run(0, 16), *([Run(0, 2)] * 4), Run(0, 1 + bad))
     tile = kernel.loaded(shape)
-    return kernel.op("copy", at(kernel.sbuf(shape)), at(tile))
+    return kernel.op("copy", at(kernel.sbuf(shape), *part), at(tile, *part))
 
 
 @case("tile_position")

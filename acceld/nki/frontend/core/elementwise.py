@@ -243,10 +243,7 @@ def unary(name: str, x: object, *, dtype: object = None, mask: object = None) ->
     if name == "negative":
         attrs = {"op0": "multiply", "reverse0": False}
         return result("tensor_scalar", Engine.UNKNOWN, tile.shape, kind, [tile, -1.0], attrs=attrs, mask=patterns)
-    function = names.activation_function(name)
-    return result(
-        "activation", Engine.SCALAR, tile.shape, kind, [tile, 0.0, 1.0], attrs={"func": function}, mask=patterns
-    )
+    return result("activation", Engine.SCALAR, tile.shape, kind, [tile, 0.0, 1.0], attrs={"func": name}, mask=patterns)
 
 
 def bitcast(tile: Tensor, dtype: str) -> Tensor:

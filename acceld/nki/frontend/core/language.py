@@ -144,7 +144,7 @@ def device_print(prefix: str, x: object, *, mask: object = None, **kwargs: Any) 
 
 def expand_dims(data: Tensor, axis: int, **kwargs: Any) -> Tensor:
     """``nl.expand_dims``."""
-    return data.expand_dims(axis)
+    return views.with_axis(data, axis)
 
 
 def finfo(dtype: object) -> Any:

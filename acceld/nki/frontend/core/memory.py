@@ -17,7 +17,7 @@ from acceld.nki.frontend.core.index import as_number, loop_index
 from acceld.nki.frontend.core.placement import declare, mark_produced
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Tensor, on_chip
-from acceld.nki.frontend.core.views import conform, expand, reshape, select
+from acceld.nki.frontend.core.views import conform, expand, reshape, select, with_axis
 from acceld.nki.frontend.session import call_site
 from acceld.nki.ir.program import Access, Affine, Attr, Engine, LoopKind, Role, Space
 
@@ -192,7 +192,7 @@ def load(src: object, *, mask: object = None, dtype: object = None, mode: object
     element a partition.
     """
     tensor = in_hbm(src, "src", "load")
-    tensor = tensor.expand_dims(1) if tensor.ndim == 1 else tensor
+    tensor = with_axis(tensor, 1) if tensor.ndim == 1 else tensor
     partitions_fit(tensor.shape, "load")
     kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     patterns = masked(mask, tensor.shape)

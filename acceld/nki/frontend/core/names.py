@@ -7,7 +7,7 @@ from typing import Any
 
 from acceld.errors import did_you_mean
 from acceld.nki.frontend.core.context import current, refuse
-from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, REDUCE_OPS
+from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, LEGACY_ONLY, NO_ACTIVATION, REDUCE_OPS
 from acceld.nki.ir.program import Engine
 
 ALU_ALIASES = {
@@ -34,6 +34,17 @@ ACTIVATION_ALIASES = {
     "copyto": "copy",
     "gelu_apprx_tanh": "gelu_apprx_tanh",
 }
+
+
+WITHOUT = {
+    "divide": "multiply by nisa.reciprocal (or nl.reciprocal) of the divisor",
+    **dict.fromkeys(
+        ("mod", "fmod"),
+        "subtract divisor * whole quotient: multiply by the divisor's reciprocal, and round by a copy to nl.int32; a "
+        "remainder by a power of two is nl.bitwise_and of integers",
+    ),
+}
+"""What to write in ``nki`` in place of operations that only the legacy API has."""
 
 
 class EngineName(IntEnum):
@@ -86,7 +97,10 @@ def alu_op(op: object) -> str:
     """Return the ALU operation of an ``op=`` argument. LegalityError for an operation that the engines do not have."""
     name = _called(op)
     name = ALU_ALIASES.get(name, name)
-    if name not in ALU_OPS:
+    legacy = current().session.api == "nki_legacy"
+    if name in LEGACY_ONLY and not legacy:
+        refuse("alu_op", f"no engine has {name}: NKI 0.3 and later do not compile it", WITHOUT[name])
+    if name not in ALU_OPS or (name == "reciprocal" and legacy):
         refuse("alu_op", f"{_called(op)} is not an operation of the vector engine", did_you_mean(name, ALU_OPS))
     return name
 
@@ -103,6 +117,11 @@ def activation_function(op: object) -> str:
     """Return the scalar engine's function of an ``op=`` argument. LegalityError for a function that it does not have."""
     name = _called(op)
     name = ACTIVATION_ALIASES.get(name, name)
+    if name in NO_ACTIVATION and current().session.api == "nki":
+        near = INSTEAD.get(name, f"nl.{name} makes it from other instructions")
+        refuse(
+            "activation_function", f"{name} is not in NKI's table of activation functions (0.6 and 0.7)", f"use {near}"
+        )
     if name not in ACTIVATION_FUNCTIONS:
         refuse(
             "activation_function",
@@ -110,6 +129,14 @@ def activation_function(op: object) -> str:
             did_you_mean(name, ACTIVATION_FUNCTIONS),
         )
     return name
+
+
+INSTEAD = {
+    "negative": "scale=-1.0 with nl.copy, or nisa.tensor_scalar with nl.multiply by -1.0",
+    "invert": "nisa.tensor_scalar with nl.invert",
+    "logical_not": "nisa.tensor_scalar with nl.equal to 0",
+}
+"""What to write in ``nki`` in place of functions that only the legacy API's activation has."""
 
 
 class NcVersion(IntEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from acceld.nki.frontend.core import dtypes
@@ -10,7 +10,7 @@ from acceld.nki.frontend.core.context import current, refuse
 from acceld.nki.frontend.session import Site
 from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.operations import DTYPE_BYTES
-from acceld.nki.ir.program import Access, Buffer, Space, TileDim
+from acceld.nki.ir.program import Access, Buffer, Space
 
 
 class ParDim(int):
@@ -109,13 +109,6 @@ class Tensor:
         made = type(self)(access, self.scope)
         made.alias, made.overrun = self.alias, self.overrun
         return made
-
-    def expand_dims(self, axis: int) -> Self:
-        """Return a view with an axis of one element at ``axis``."""
-        at = axis if axis >= 0 else axis + self.ndim + 1
-        dims = list(self.access.dims)
-        dims.insert(at, TileDim(1, (0,) * len(self.declared.shape)))
-        return self.like(replace(self.access, dims=tuple(dims)))
 
 
 def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:

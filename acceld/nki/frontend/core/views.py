@@ -365,6 +365,14 @@ def merged_steps(dims: list[TileDim]) -> tuple[int, ...] | None:
     return steps
 
 
+def with_axis(tensor: T, axis: int) -> T:
+    """Return a view with an axis of one element at ``axis``."""
+    at = axis if axis >= 0 else axis + tensor.ndim + 1
+    dims = list(tensor.access.dims)
+    dims.insert(at, TileDim(1, (0,) * len(tensor.declared.shape)))
+    return tensor.like(replace(tensor.access, dims=tuple(dims)))
+
+
 def squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return a shape without axes of one element."""
     return tuple(n for n in shape if n != 1)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import activation_function, alu_op, engine_of
+from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.core.views import conform, expand
 from acceld.nki.frontend.current.operands import Number, emit, fold, matched, reduced, scalar, word_of
-from acceld.nki.ir.operations import UNARY_ALU_OPS
+from acceld.nki.ir.operations import ACTIVATE2_PAIRS, UNARY_ALU_OPS
 from acceld.nki.ir.program import Attr, Engine, Pattern
 
 
@@ -27,23 +29,41 @@ def activation(
     target, tile = matched(dst, "activation", data=data)
     if activation_function(op) == "prelu":
         refuse("activation_function", "prelu in 'activation', which has no slope", "use nisa.activate2 with relu_param")
+    command = word_of(reduce_cmd)
+    if command == "load_reduce":
+        refuse(
+            "reduce_cmd", "'activation' with reduce_cmd.load_reduce", "its registers are reset to 0: use reset_reduce"
+        )
+    if (reduce_op is not None or reduce_res is not None) and command in (None, "idle"):
+        refuse(
+            "reduce_cmd",
+            "'activation' with reduce_op or reduce_res, but no reduce_cmd",
+            "pass reduce_cmd=nisa.reduce_cmd.reset_reduce, or use nisa.activation_reduce",
+        )
     srcs: list[Tensor | Number | Pattern] = [
         tile,
         scalar(0.0 if bias is None else bias, "bias", "activation", tile),
         scalar(scale, "scale", "activation", tile),
     ]
     attrs: dict[str, Attr] = {"func": activation_function(op)}
-    if reduce_res is not None or (reduce_op is not None and word_of(reduce_cmd) not in (None, "idle")):
-        attrs |= {"reduce_op": "add" if reduce_op is None else fold(reduce_op), "reduce_cmd": word_of(reduce_cmd)}
+    if reduce_res is not None or command not in (None, "idle"):
+        attrs |= {"reduce_op": "add" if reduce_op is None else fold(reduce_op), "reduce_cmd": command}
     chosen = _activating(engine)
+    if chosen is Engine.GPSIMD and "reduce_op" in attrs:
+        refuse("engine", "'activation' that reduces on GpSimd, which has no accumulators", "leave engine out")
     emit("activation", chosen, [target, *reduced(reduce_res, "activation")], srcs, pattern=None, **attrs)
 
 
 def _activating(engine: object) -> Engine:
     """Return the engine of an activation, by default the scalar engine."""
-    chosen = engine_of(engine)
+    chosen, trace = engine_of(engine), current()
+    if chosen is Engine.GPSIMD and trace.chip.generation < 4:
+        refuse("chip", f"an activation on GpSimd of {trace.chip.name}: NeuronCore-v4 has it", "leave engine out")
     if chosen is Engine.GPSIMD:
-        unsupported("an activation on GpSimd (NKI 0.7, trn3): its cost is not published", "leave engine out")
+        trace.builder.notice(
+            trace.line(),
+            "an activation on GpSimd is of NKI 0.7; its cost is not published: an element a cycle is assumed",
+        )
     return Engine.SCALAR if chosen is Engine.UNKNOWN else chosen
 
 
@@ -58,6 +78,11 @@ def activation_reduce(
     name: str | None = None,
 ) -> None:
     """dst = an activation, whose values are also folded along the free axes."""
+    if activation_function(op) == "square":
+        trace = current()
+        trace.builder.notice(
+            trace.line(), "activation_reduce with square: one older compiler refused it in its last check (NCC_IXCG864)"
+        )
     activation(dst, op, data, bias, scale, reduce_op, reduce_res, "reset_reduce")
 
 
@@ -80,7 +105,12 @@ def activate2(
 ) -> None:
     """dst = op((data op0 imm0) op1 imm1) (trn3; ``engine`` is of NKI 0.7)."""
     target, tile = matched(dst, "activate2", data=data)
-    func = activation_function(op)
+    func, pair = activation_function(op), (alu_op(op0), alu_op(op1))
+    if pair not in ACTIVATE2_PAIRS:
+        listed = ", ".join(f"({one}, {two})" for one, two in sorted(ACTIVATE2_PAIRS))
+        refuse("alu_op", f"activate2 with the operations ({pair[0]}, {pair[1]})", f"its pairs are {listed}")
+    if isinstance(imm0, Tensor) is not isinstance(imm1, Tensor) and "bypass" not in pair:
+        refuse("operand_type", "imm0 and imm1 of 'activate2' are a number and a tile", "pass two numbers or two tiles")
     srcs = [tile, scalar(imm0, "imm0", "activate2", tile), scalar(imm1, "imm1", "activate2", tile)]
     if func == "prelu":
         srcs.append(scalar(relu_param, "relu_param", "activate2", tile))
@@ -90,8 +120,8 @@ def activate2(
         [target, *reduced(reduce_res, "activate2")],
         srcs,
         func=func,
-        op0=alu_op(op0),
-        op1=alu_op(op1),
+        op0=pair[0],
+        op1=pair[1],
         reverse0=bool(reverse0),
         reverse1=bool(reverse1),
         reduce_op=None if reduce_op is None else fold(reduce_op),
@@ -125,17 +155,38 @@ def tensor_scalar(
 ) -> None:
     """dst = (data op0 operand0) op1 operand1, operands numbers or (P, 1) tiles; none for a function of one value."""
     target, tile = matched(dst, "tensor_scalar", data=data)
-    attrs: dict[str, Attr] = {"op0": alu_op(op0), "reverse0": bool(reverse0)}
-    srcs: list[Tensor | Number | Pattern] = [tile, _second(attrs["op0"], operand0, "operand0", tile)]
+    first, operand = _stage(op0, operand0, "operand0", tile)
+    attrs: dict[str, Attr] = {"op0": first, "reverse0": bool(reverse0)}
+    srcs: list[Tensor | Number | Pattern] = [tile, operand]
     if op1 is not None:
-        attrs |= {"op1": alu_op(op1), "reverse1": bool(reverse1)}
-        srcs.append(_second(attrs["op1"], operand1, "operand1", tile))
-    emit("tensor_scalar", engine_of(engine), [target], srcs, pattern=None, **attrs)
+        attrs["op1"], operand = _stage(op1, operand1, "operand1", tile)
+        attrs["reverse1"] = bool(reverse1)
+        srcs.append(operand)
+    elif operand1 is not None:
+        refuse("signature", "'tensor_scalar' with operand1, but no op1", "pass op1, or leave operand1 out")
+    chosen = engine_of(engine)
+    if chosen is Engine.GPSIMD and first not in ("rsqrt", "power"):
+        trace = current()
+        trace.builder.notice(
+            trace.line(), f"tensor_scalar with {first} on GpSimd: pages of 0.6 and 0.7 name rsqrt only for this engine"
+        )
+    emit("tensor_scalar", chosen, [target], srcs, pattern=None, **attrs)
 
 
-def _second(op: Attr, operand: object, name: str, tile: Tensor) -> Tensor | Number | Pattern:
-    """Return the second operand of an ALU function; 0 if it takes none."""
-    return 0 if operand is None and op in UNARY_ALU_OPS else scalar(operand, name, "tensor_scalar", tile)
+def _stage(op: object, operand: object, name: str, tile: Tensor) -> tuple[str, Tensor | Number | Pattern]:
+    """Return one of the operations of a tensor_scalar with its second operand, which is 0 if it takes none."""
+    invert = getattr(op, "__name__", op) == "invert"
+    word = "bitwise_xor" if invert else alu_op(op)
+    if not invert and word not in UNARY_ALU_OPS:
+        return word, scalar(operand, name, "tensor_scalar", tile)
+    if operand is not None and as_number(operand) != 0:
+        shown = "a tile" if isinstance(operand, Tensor) else operand
+        refuse(
+            "operand_type",
+            f"{name} of 'tensor_scalar' is {shown}, but {'invert' if invert else word} takes one value",
+            f"pass {name}=None or 0",
+        )
+    return word, -1 if invert else 0
 
 
 def tensor_scalar_reduce(
@@ -153,13 +204,20 @@ def tensor_scalar_reduce(
 ) -> None:
     """dst = data op0 operand0, folded along the free axes into reduce_res."""
     target, tile = matched(dst, "tensor_scalar_reduce", data=data)
+    if reverse0:
+        refuse("signature", "'tensor_scalar_reduce' with reverse0", "use nisa.tensor_scalar, then nisa.tensor_reduce")
+    if tile.ndim > 4:
+        trace = current()
+        trace.builder.notice(
+            trace.line(), f"tensor_scalar_reduce of {tile.ndim - 1} free axes: its page of NKI 0.7 allows 3"
+        )
     emit(
         "tensor_scalar",
         Engine.VECTOR,
         [target, *reduced(reduce_res, "tensor_scalar_reduce")],
         [tile, scalar(operand0, "operand0", "tensor_scalar_reduce", tile)],
         op0=alu_op(op0),
-        reverse0=bool(reverse0),
+        reverse0=False,
         reduce_op=fold(reduce_op),
         reduce_cmd=word_of(reduce_cmd) or "reset_reduce",
         reduce_init=_loaded(reduce_init, reduce_cmd, "tensor_scalar_reduce"),
@@ -229,18 +287,19 @@ def scalar_tensor_tensor(
     name: str | None = None,
 ) -> None:
     """dst = (data op0 operand0) op1 operand1, operand0 a number or (P, 1) tile, operand1 a tile."""
-    if reduce_op is not None or reduce_res is not None:
-        unsupported("scalar_tensor_tensor that also reduces (NKI 0.7)", "reduce with nisa.tensor_reduce")
     target, tile, other = matched(dst, "scalar_tensor_tensor", data=data, operand1=operand1)
+    folds = reduce_op is not None or reduce_res is not None
     emit(
         "scalar_tensor_tensor",
         Engine.VECTOR,
-        [target],
+        [target, *reduced(reduce_res, "scalar_tensor_tensor")],
         [tile, scalar(operand0, "operand0", "scalar_tensor_tensor", tile), other],
         op0=alu_op(op0),
         op1=alu_op(op1),
         reverse0=bool(reverse0),
         reverse1=bool(reverse1),
+        reduce_op=("add" if reduce_op is None else fold(reduce_op)) if folds else None,
+        reduce_cmd=(word_of(reduce_cmd) or "reset_reduce") if folds else None,
     )
 
 
@@ -283,14 +342,18 @@ def select_reduce(
     name: str | None = None,
 ) -> None:
     """dst = on_true where the predicate holds, else on_false."""
-    number = as_number(on_false)
-    tiles = {"predicate": predicate, "on_true": on_true} | ({} if number is not None else {"on_false": on_false})
-    target, *sources = matched(dst, "select_reduce", **tiles)
+    target, *sources = matched(dst, "select_reduce", predicate=predicate, on_true=on_true)
+    other = scalar(on_false, "on_false", "select_reduce", target)
+    if isinstance(other, Tensor):
+        column = conform(other, (target.shape[0], *(1 for _ in target.shape[1:])))
+        wide = None if column is None else expand(column, target.shape)
+        assert wide is not None
+        other = wide
     emit(
         "select",
         Engine.VECTOR,
         [target, *reduced(reduce_res, "select_reduce")],
-        [*sources, *([] if number is None else [number])],
+        [*sources, other],
         reverse=bool(reverse_pred),
         reduce_op=("max" if reduce_op is None else fold(reduce_op)) if reduce_res is not None else None,
         reduce_cmd=word_of(reduce_cmd),

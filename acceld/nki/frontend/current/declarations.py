@@ -25,10 +25,11 @@ def ndarray(
     buffer: object = None,
     name: str = "",
     address: tuple[int, int] | None = None,
-    **kwargs: Any,
 ) -> Tensor:
     """Return an undefined tensor, by default in SBUF. ``address`` is (partition, byte offset)."""
     trace = current_trace()
+    if name:
+        trace.name_once(name, "nl.ndarray")
     kind = memory.buffer_kind(buffer)
     given = memory.as_shape(shape)
     if any(isinstance(n, ParDim) for n in given[1:]):
@@ -36,8 +37,6 @@ def ndarray(
             "block_dim", "nl.par_dim marks a dimension other than the first", "blocks go on the free axis or in a list"
         )
     sizes = tuple(operator.index(cast("Any", n)) for n in given)
-    if sizes == (1,) and kind.space is not Space.HBM:  # one element, from which a register is loaded
-        sizes = (1, 1)
     if kind.shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype))) is not None:
         return known
     scope = () if kind.shared else None
@@ -45,6 +44,7 @@ def ndarray(
     made = declare(trace, sizes, dtypes.dtype_name(dtype), kind.space, name=name, scope=scope, address=placed)
     if kind.shared:
         trace.shared_tensors.append(made)
+        trace.shared_results.add(made.access.buffer)
     return made
 
 

@@ -9,6 +9,7 @@ from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.names import alu_op
 from acceld.nki.frontend.core.reductions import axes_last, free_axes
 from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import conform
 from acceld.nki.frontend.current.operands import destination, emit, fold, matched, scalar
 from acceld.nki.ir.program import Engine
@@ -39,6 +40,7 @@ def tensor_reduce(
     if view is None:
         refuse("shape", f"dst{list(target.shape)} of 'tensor_reduce' should hold {list(kept)}")
     if axes != last:
+        last_axes("tensor_reduce", axes, tile)
         tile, order = axes_last(tile, axes)
         view = view.like(replace(view.access, dims=tuple(view.access.dims[k] for k in order)))
     emit("tensor_reduce", Engine.VECTOR, [view], [tile], op=fold(op), axes=last, negate=bool(negate))
@@ -49,6 +51,17 @@ def _without(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(1 if k in axes else n for k, n in enumerate(shape))
 
 
+def last_axes(call: str, axes: tuple[int, ...], tile: Tensor) -> None:
+    """Refuse axes that are not the last ones of the tile, which an engine can not fold. Axes of one element do not count."""
+    wide = [k for k, n in enumerate(tile.shape) if k and (n != 1 or k in axes)]
+    if wide[len(wide) - len(axes) :] != list(axes):
+        refuse(
+            "reduce_axis",
+            f"'{call}' over axes {list(axes)} of a tile of shape {list(tile.shape)}: an engine folds the last axes only",
+            "order the axes with tile.permute(dims), such that the folded ones come last",
+        )
+
+
 def tensor_partition_reduce(dst: object, op: object, data: object, name: str | None = None) -> None:
     """Fold the partition axis."""
     emit(
@@ -56,7 +69,7 @@ def tensor_partition_reduce(dst: object, op: object, data: object, name: str | N
         Engine.GPSIMD,
         [destination(dst, "tensor_partition_reduce")],
         [operand(data, "data", "tensor_partition_reduce")],
-        op=fold(op),
+        op="average" if op == "average" else fold(op),
     )
 
 

@@ -6,11 +6,10 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from itertools import product
-from math import prod
 from types import ModuleType
 from typing import Any
 
-from acceld.nki.errors import LimitExceeded
+from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core.context import Retrace, activate, deactivate
 from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs
 from acceld.nki.frontend.core.placement import declare
@@ -27,7 +26,6 @@ from acceld.nki.frontend.shims import ApiModule
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.ir.program import LoopKind, Program, Role, Space
 
-MAX_PROGRAMS = 4096
 MAX_RETRACES = 200
 PRELUDE = """\
 import numpy as np
@@ -46,6 +44,8 @@ class CurrentFrontEnd:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self.notes: dict[int, str] = {}
+        """Notes on options of ``nki.jit``, by line of the kernel's file."""
 
     def modules(self) -> Mapping[str, ModuleType]:
         """Return the modules that a kernel may import, by full name."""
@@ -69,10 +69,17 @@ class CurrentFrontEnd:
         return {module.__name__: module for module in (nki, nl, nisa, constants, ncc)}
 
     def _checked(self, options: Mapping[str, object]) -> None:
-        """Refuse or note the options of ``nki.jit`` that the trace's version does not take."""
+        """Refuse or note the options of ``nki.jit`` that the trace's version does not take.
+
+        AWS's own library gives options that no page lists. They change nothing here.
+        """
         for option in options:
+            what = f"nki.jit({option}=...)"
             if option in JIT_OPTIONS:
-                self.session.need(f"nki.jit({option}=...)", JIT_OPTIONS[option])
+                self.session.need(what, JIT_OPTIONS[option])
+            else:
+                unknown = "no page of NKI lists it, and 0.3 and later refuse options that they do not know"
+                self.notes[self.session.line()] = f"{what}: {unknown}"
 
     def read(self, tree: ast.Module) -> None:
         """Refuse or note what the trace's version does not read: the parser's subset of Python, foreign imports."""
@@ -131,8 +138,14 @@ class CurrentFrontEnd:
         target = function.func if isinstance(function, Kernel) else function
         positional, keyword = bind(target, values)
         grid = session.grid or ((session.lnc,) if session.lnc > 1 else ())
-        if prod(grid) > MAX_PROGRAMS:
-            raise LimitExceeded(f"a launch grid of {prod(grid)} programs", rule="grid_limit")
+        if grid not in ((), (1,), (session.lnc,)):
+            raise LegalityError(
+                f"a launch of {list(grid)} programs on {session.lnc} {'core' if session.lnc == 1 else 'cores'}: the launch "
+                "grid of nki is the number of cores, LNC 1 or 2",
+                rule="grid_limit",
+                line=session.last_line,
+                hint="use --lnc 2 (kernel[2]), and loops inside of the kernel for more programs",
+            )
         session.running = True
         trace.grid = grid
         try:
@@ -142,6 +155,14 @@ class CurrentFrontEnd:
         if trace.broken is not None:
             raise trace.broken
         outputs = finish_outputs(trace, value)
+        for line, text in self.notes.items():
+            trace.builder.notice(line, text)
+        for number in outputs:
+            buffer = trace.builder.buffers[number]
+            if buffer.role is Role.OUTPUT and number not in trace.shared_results:
+                trace.builder.notice(
+                    buffer.line, f"the result '{buffer.name}' is not in nl.shared_hbm, where NKI 0.3 and later want it"
+                )
         return trace.builder.finish(
             api=session.api,
             chip=session.chip,

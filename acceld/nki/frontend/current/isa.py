@@ -13,6 +13,7 @@ from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.current import arithmetic, folds, moves, positions, products, registers
 from acceld.nki.frontend.current.lifetimes import options_of
 from acceld.nki.frontend.current.names import DgeMode, MatmulPerfMode, OobMode, ReduceCommand
+from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.frontend.current.tensor import Register
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
@@ -60,6 +61,8 @@ def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in late.keys() & kwargs.keys():
             current().session.need(f"{option} of nisa.{function.__name__}", late[option])
         value = guarded(*args, **kwargs)
+        if isinstance(kwargs.get("name"), str):
+            current_trace().name_once(kwargs["name"], f"nisa.{function.__name__}")
         return handle if value is None else value
 
     return call

@@ -15,7 +15,7 @@ from acceld.chips import chip_spec
 from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core import dtypes, language, memory
 from acceld.nki.frontend.core.context import MAX_TRIPS, Retrace, refuse
-from acceld.nki.frontend.core.signatures import answered
+from acceld.nki.frontend.core.signatures import answered, checked
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.current import sampling
 from acceld.nki.frontend.current.declarations import (
@@ -31,7 +31,7 @@ from acceld.nki.frontend.current.lifetimes import REGISTER_WHILE
 from acceld.nki.frontend.current.loop_rerolling import Sample, mark
 from acceld.nki.frontend.current.registers import register_alloc, register_move
 from acceld.nki.frontend.current.state import CurrentTrace, current_trace
-from acceld.nki.frontend.current.tensor import NkiTensor, Register
+from acceld.nki.frontend.current.tensor import LoopIndex, NkiTensor, Register
 from acceld.nki.frontend.current.wrappers import wrappers
 from acceld.nki.frontend.session import Site, call_site, caller, loop_variable
 from acceld.nki.ir.program import Engine, LoopKind, Space
@@ -87,12 +87,18 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
 
 def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object], step: object = 1) -> None:
     """Run a loop whose bounds may be registers. ``body_fun`` is called with the index."""
-    if not any(isinstance(bound, Register) for bound in (lower, upper, step)):
-        for number in _unrolled("fori_loop")(lower, upper, step):
-            body_fun(number)
-        return
-    for index in _run_time_loop(lower, upper, step):
-        body_fun(index)
+    trace = current_trace()
+    if trace.keeps_order:
+        refuse("control_flow", "nl.fori_loop inside of nl.no_reorder", "put nl.no_reorder into the loop's body")
+    known = not any(isinstance(bound, Register) for bound in (lower, upper, step))
+    indices = (
+        map(LoopIndex, _unrolled("fori_loop")(lower, upper, step)) if known else _run_time_loop(lower, upper, step)
+    )
+    for index in indices:
+        if body_fun(index) is not None:
+            refuse(
+                "control_flow", "the body of nl.fori_loop returns a value", "write results to tensors; return nothing"
+            )
 
 
 def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
@@ -202,9 +208,10 @@ class no_reorder:  # the API's name
     """Keep program order, which the simulator keeps anyway."""
 
     def __enter__(self) -> None:
-        current()
+        current_trace().keeps_order += 1
 
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(self, *error: object) -> None:
+        current_trace().keeps_order -= 1
 
 
 def namespace(chip: str = "trn2") -> dict[str, object]:
@@ -219,12 +226,7 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
         "while_loop": while_loop,
         "dynamic_range": _dynamic_range,
         "par_dim": language.par_dim,
-        "ndarray": ndarray,
-        "full": full,
-        "zeros": zeros,
-        "ones": ones,
-        "empty_like": empty_like,
-        "zeros_like": zeros_like,
+        **{one.__name__: checked("nl", one) for one in (ndarray, full, zeros, ones, empty_like, zeros_like)},
         "shared_identity_matrix": shared_identity_matrix,
         "is_hbm": is_hbm,
         "is_sbuf": is_sbuf,
@@ -235,6 +237,7 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
         "NKIObject": NKIObject,
         "NkiTensor": NkiTensor,
         "bypass": "bypass",
+        "average": "average",
         "prelu": "prelu",
         "sbuf": memory.SBUF,
         "psum": memory.PSUM,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any, cast
 
 from acceld.nki.frontend.core.context import refuse, unsupported
@@ -12,9 +13,11 @@ from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import alu_op, engine_of
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.current.names import DgeMode, OobMode
 from acceld.nki.frontend.current.operands import destination, emit, matched, number, paired, same, tensor, word_of
 from acceld.nki.frontend.current.state import current_trace
-from acceld.nki.ir.operations import INTEGER_DTYPES
+from acceld.nki.ir.numerics import PACKED_DTYPES
+from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
 from acceld.nki.ir.program import Engine, Space
 
 TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -41,6 +44,19 @@ def dma_copy(
                 "copy it to SBUF with nisa.tensor_copy first",
             )
     _check_dge(dge_mode, engine, source, target, "dma_copy")
+    _check_priority(priority, "dma_copy")
+    _member(oob_mode, OobMode, "oob_mode", "dma_copy")
+    indirect = [tile for tile in (target, source) if tile.access.indirect]
+    if word_of(oob_mode) == "skip" and not indirect:
+        refuse("oob_mode", "oob_mode.skip of a 'dma_copy' without a run-time index", "leave oob_mode out")
+    if word_of(dge_mode) == "hwdge" and any(one.index is not None for tile in indirect for one in tile.access.indirect):
+        refuse(
+            "dge_mode",
+            "'dma_copy' by hardware DGE with a vector_offset",
+            "gathers and scatters use dge_mode.swdge, or leave dge_mode out",
+        )
+    if source.space is target.space is Space.SBUF:
+        _unsure("dma_copy from SBUF to SBUF: a compiler of NKI 0.4 refused it, pages of nki.isa allow it")
     target, source = paired(target, source, "dma_copy")
     emit("dma_copy", Engine.DMA, [target], [source], oob=word_of(oob_mode) or "error")
 
@@ -75,10 +91,40 @@ def sendrecv(
     emit("exchange", Engine.DMA, [target], [same(source, target, "sendrecv")])
 
 
+def _unsure(text: str) -> None:
+    """Note what sources disagree on."""
+    trace = current()
+    trace.builder.notice(trace.line(), text)
+
+
+def _member(value: object, kind: type[Enum], name: str, call: str) -> None:
+    """Note a number in place of a member of an enumeration, which measured kernels of NKI before 0.3 have. Refuse
+    anything else.
+    """
+    if value is None or isinstance(value, kind):
+        return
+    words = ", ".join(one.name for one in kind)
+    if not isinstance(value, int):
+        refuse("operand_type", f"{name}={value!r} of '{call}'", f"pass a member of nisa.{name}: {words}")
+    _unsure(f"{name}={value} of {call}: NKI 0.3 and later take members of nisa.{name} only ({words})")
+
+
+def _check_priority(priority: object, call: str) -> None:
+    if priority is None:
+        return
+    trace = current()
+    if trace.chip.generation < 4:
+        refuse("chip", f"priority of '{call}' on {trace.chip.name}: NeuronCore-v4 has it", "leave priority out")
+    if not isinstance(priority, int) or priority < 0:
+        refuse("operand_type", f"priority={priority!r} of '{call}'", "pass a whole number")
+    _unsure(f"priority={priority}: whether it is in the range of the page of nisa.{call} is not checked")
+
+
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
     """Check the chosen generation of DMA descriptors against its operands. It changes no values, and the model times
     all kinds alike.
     """
+    _member(dge_mode, DgeMode, "dge_mode", call)
     hardware = word_of(dge_mode) == "hwdge"
     chosen = engine_of(engine)
     if hardware and source.dtype_name != target.dtype_name:
@@ -142,6 +188,8 @@ def dma_transpose(
     source, target = tensor(src, "src", "dma_transpose"), tensor(dst, "dst", "dma_transpose")
     _no_skipping(oob_mode, "dma_transpose")
     _check_dge(dge_mode, None, source, target, "dma_transpose")
+    _check_priority(priority, "dma_transpose")
+    _transposed_by_dma(source, target, word_of(dge_mode))
     order = TRANSPOSES.get(source.ndim)
     if order is None or (axes is not None and tuple(axes) != order):
         refuse(
@@ -157,6 +205,32 @@ def dma_transpose(
             f"axes {order} of src{list(source.shape)}, in its type",
         )
     emit("dma_transpose", Engine.DMA, [target], [source], axes=order)
+
+
+def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None:
+    """Check where a transposing DMA reads and writes, and what its descriptors take."""
+    if source.space is not Space.HBM and not source.access.indirect:
+        _unsure(
+            "dma_transpose of a tile on chip: compilers from 2.24 on refused it (HBM to SBUF only), and AWS's own library "
+            "has it; nisa.nc_transpose is always taken"
+        )
+    if target.space is Space.HBM:
+        _unsure("dma_transpose into HBM: pages and examples of AWS disagree on it; SBUF is always taken")
+    size = DTYPE_BYTES[source.dtype_name]
+    gathers = bool(source.access.indirect)
+    wrong = ""
+    if size == 1:
+        wrong = f"of {source.dtype_name}: it moves types of two or four bytes"
+    elif mode == "none" or (mode == "swdge" and not gathers) or (mode == "hwdge" and gathers):
+        wrong = f"with dge_mode.{mode} {'and' if gathers else 'without'} a run-time index"
+    elif mode == "hwdge" and size != 2:
+        wrong = f"of {source.dtype_name} by hardware DGE, which moves types of two bytes"
+    elif mode == "hwdge" and source.ndim == 2 and (source.shape[0] % 16 or source.shape[1] > 128):
+        _unsure(
+            f"dma_transpose of {list(source.shape)} by hardware DGE: the page of 0.6 takes rows by 16 and at most 128 columns"
+        )
+    if wrong:
+        refuse("dge_mode", f"'dma_transpose' {wrong}", "leave dge_mode out, or use nisa.nc_transpose")
 
 
 def tensor_copy(
@@ -179,6 +253,10 @@ def memset(dst: object, value: object, engine: object = None, name: str | None =
             f"'memset' of {target.dtype_name} with the float {value}: the value must be of the type of dst",
             f"pass {value:.0f}",
         )
+    if target.dtype_name in PACKED_DTYPES and as_number(value) != 0:
+        refuse("memset_dtype", f"'memset' of {target.dtype_name} with {value!r}: packed types take 0 only", "pass 0")
+    if isinstance(value, int) and value < 0 and target.dtype_name.startswith("uint"):
+        _unsure(f"memset of {target.dtype_name} with {value}, which is outside of the type's range")
     emit("memset", engine_of(engine), [target], [number(value, "value", "memset")])
 
 
@@ -189,7 +267,13 @@ def tensor_copy_predicated(
     value = as_number(src)
     if value is None:
         target, source, chosen = matched(dst, "tensor_copy_predicated", src=src, predicate=predicate)
-        emit("copy_predicated", Engine.VECTOR, [target], [source, chosen], reverse=bool(reverse_pred))
+        if reverse_pred:
+            refuse(
+                "operand_type",
+                "'tensor_copy_predicated' with reverse_pred of a tile",
+                "compare the other way round; reverse_pred goes with a number as src",
+            )
+        emit("copy_predicated", Engine.VECTOR, [target], [source, chosen], reverse=False)
         return
     target, chosen = matched(dst, "tensor_copy_predicated", predicate=predicate)
     if isinstance(value, float) is (target.dtype_name in INTEGER_DTYPES):

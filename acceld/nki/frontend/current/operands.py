@@ -16,7 +16,7 @@ from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import reduce_op
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.core.views import conform, expand, reshape
+from acceld.nki.frontend.core.views import conform, reshape
 from acceld.nki.ir.program import Attr, Engine, Pattern, Space, TileDim
 
 Number = float | int
@@ -29,12 +29,13 @@ def destination(value: object, call: str) -> Tensor:
 def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
     """Return the destination and the sources by name as tiles of one shape.
 
-    Axes of one element are added, dropped or repeated to the destination's shape. Engines count elements, so tiles with
-    equally many elements a partition fit too: all are split into the finest axes that any of them has.
+    Axes of one element are added or dropped. Engines count elements, so tiles with equally many elements a partition
+    fit too: all are split into the finest axes that any of them has. Nothing is repeated: AWS's compiler refuses tiles
+    with unlike numbers of elements.
     """
     target = destination(dst, call)
     tiles = {name: operand(value, name, call) for name, value in sources.items()}
-    views = {name: _viewed(tile, target.shape) for name, tile in tiles.items()}
+    views = {name: conform(tile, target.shape) for name, tile in tiles.items()}
     found = tuple(view for view in views.values() if view is not None)
     if len(found) == len(views):
         return (target, *found)
@@ -44,14 +45,33 @@ def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
         refuse(
             "shape",
             f"operand '{name}' of '{call}' has shape {list(tiles[name].shape)}, the destination {list(target.shape)}",
-            "both must have the same partition and free sizes",
+            _repeating(tiles[name], target),
         )
     return tuple(split(tile, axes) for tile in (target, *tiles.values()))
 
 
-def _viewed(tile: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    view = conform(tile, shape)
-    return expand(tile, shape) if view is None else view
+def _repeating(tile: Tensor, target: Tensor) -> str:
+    """Return what to write if the kernel means that ``tile`` is repeated to the shape of ``target``."""
+    if tile.shape[0] == 1 < target.shape[0]:
+        return "no engine repeats a partition: make a tile with nl.broadcast_to, or load one with src.broadcast(0, n)"
+    if prod(tile.shape[1:]) == 1:
+        return (
+            "both must have as many elements a partition: nisa.tensor_scalar takes one element a partition as operand0, "
+            "tile.broadcast(dim, n) repeats an axis"
+        )
+    return "both must have as many partitions, and as many elements in each; tile.broadcast(dim, n) repeats an axis"
+
+
+def same_sizes(call: str, *named: tuple[str, Tensor]) -> None:
+    """Refuse tiles that differ in partitions or in elements a partition."""
+    (first, one), *rest = named
+    for name, tile in rest:
+        if (tile.shape[0], prod(tile.shape)) != (one.shape[0], prod(one.shape)):
+            refuse(
+                "shape",
+                f"operands of '{call}' differ in size: {first}{list(one.shape)}, {name}{list(tile.shape)}",
+                _repeating(tile, one) if prod(tile.shape) < prod(one.shape) else _repeating(one, tile),
+            )
 
 
 def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
@@ -69,17 +89,17 @@ def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     return tuple(reversed([outer // inner for inner, outer in pairwise(cuts)]))
 
 
-def split(tile: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Return ``tile`` with its free axes split into the finer ``axes``."""
+def split(tile: Tensor, axes: tuple[int, ...], *, whole: bool = False) -> Tensor:
+    """Return ``tile`` with its free axes split into the finer ``axes``; with ``whole`` that of the partitions too."""
     left = list(axes)
     dims: list[TileDim] = []
-    for dim in reversed(tile.access.dims[1:]):
+    for dim in reversed(tile.access.dims[not whole :]):
         inner = 1
         while inner < dim.count:
             count = left.pop()
             dims.append(TileDim(count, tuple(step * inner for step in dim.steps)))
             inner *= count
-    return tile.like(replace(tile.access, dims=(tile.access.dims[0], *reversed(dims))))
+    return tile.like(replace(tile.access, dims=(*tile.access.dims[: not whole], *reversed(dims))))
 
 
 def emit(
@@ -125,16 +145,20 @@ def tensor(value: object, name: str, call: str) -> Tensor:
 
 
 def same(source: Tensor, target: Tensor, call: str) -> Tensor:
-    """Return ``source`` in the shape of ``target``. The number of axes may differ if the elements agree."""
+    """Return ``source`` in the shape of ``target``. The axes may differ if the number of elements agrees. A DMA repeats
+    nothing by itself.
+    """
     if source.shape == target.shape:
         return source
     view = conform(source, target.shape)
     if view is None and source.access.elements == target.access.elements:
         view = reshape(source, target.shape)
     if view is None:
-        view = expand(source, target.shape)
-    if view is None:
-        refuse("shape", f"'{call}' in/out shape must match: dst {list(target.shape)}, src {list(source.shape)}")
+        refuse(
+            "shape",
+            f"'{call}' in/out shape must match: dst {list(target.shape)}, src {list(source.shape)}",
+            "to repeat rows or columns of a tensor in HBM, take src.broadcast(dim, n) of an axis of one element",
+        )
     return view
 
 
@@ -151,6 +175,9 @@ def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
     try:
         return target, same(source, target, call)
     except (UnsupportedCall, Retrace) as failure:
+        axes = finest_axes([target.shape, source.shape])
+        if axes is not None and target.space is source.space is Space.SBUF:
+            return split(target, axes, whole=True), split(source, axes, whole=True)
         try:
             return same(target, source, call), source
         except UnsupportedCall:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, cast
 
+import numpy as np
+
 from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.names import alu_op, engine_of
@@ -24,7 +26,14 @@ from acceld.nki.frontend.current.operands import (
     split,
     word_of,
 )
+from acceld.nki.ir.operations import INTEGER_DTYPES
 from acceld.nki.ir.program import Affine, Engine, Pattern
+
+PATTERN_AXES = 4
+"""Free axes of the patterns of iota and affine_select (nisa.iota 0.6)."""
+MAX8_AXES = 3
+"""Axes of the source of max8 (nisa.max8 0.6)."""
+LEAST_FLOAT32 = -3.4028235e38
 
 
 def affine(
@@ -35,6 +44,10 @@ def affine(
     The tiles' free axes are split where the pattern counts in finer ones.
     """
     pairs = [(operator.index(cast("Any", step)), operator.index(cast("Any", count))) for step, count in pattern]
+    if len(pairs) > PATTERN_AXES:
+        refuse(
+            "access_pattern", f"a pattern of {len(pairs)} axes", f"an engine counts along {PATTERN_AXES}: merge some"
+        )
     counts, free = tuple(count for _, count in pairs), tiles[0].shape[1:]
     views = list(tiles)
     if tuple(n for n in counts if n != 1) != tuple(n for n in free if n != 1):
@@ -104,11 +117,21 @@ def range_select(
     reduce_res: object = None,
     reduce_op: object = None,
     range_start: object = 0,
-    on_false_value: object = -3.4028235e38,
+    on_false_value: object = LEAST_FLOAT32,
     name: str | None = None,
 ) -> None:
     """dst = on_true_tile where the free index lies between two bounds, else the least float32."""
     target, tile = matched(dst, "range_select", on_true_tile=on_true_tile)
+    for word, bound in (("bound0", bound0), ("bound1", bound1)):
+        if not isinstance(bound, Tensor):
+            refuse("operand_type", f"{word} of 'range_select' is a number", "pass a (P, 1) tile of float32")
+    other = number(on_false_value, "on_false_value", "range_select")
+    if np.float32(other) != np.float32(LEAST_FLOAT32):
+        refuse(
+            "operand_type",
+            f"on_false_value={other:g} of 'range_select', which writes the least float32",
+            "leave on_false_value out, and select another value with nisa.select_reduce",
+        )
     emit(
         "range_select",
         Engine.VECTOR,
@@ -117,7 +140,7 @@ def range_select(
         cmp0=alu_op(comp_op0),
         cmp1=alu_op(comp_op1),
         range_start=int(number(range_start, "range_start", "range_select")),
-        on_false=float(number(on_false_value, "on_false_value", "range_select")),
+        on_false=float(other),
         reduce_op=("max" if reduce_op is None else fold(reduce_op)) if reduce_res is not None else None,
         reduce_cmd=word_of(reduce_cmd),
     )
@@ -125,7 +148,10 @@ def range_select(
 
 def max8(dst: object, src: object, name: str | None = None) -> None:
     """dst = the eight greatest elements of each partition."""
-    emit("max8", Engine.VECTOR, [destination(dst, "max8")], [operand(src, "src", "max8")])
+    source = operand(src, "src", "max8")
+    if source.ndim > MAX8_AXES:
+        refuse("access_pattern", f"'max8' of a tile of {source.ndim} axes", f"it takes {MAX8_AXES}: reshape the tile")
+    emit("max8", Engine.VECTOR, [destination(dst, "max8")], [source])
 
 
 def nc_find_index8(dst: object, data: object, vals: object, name: str | None = None) -> None:
@@ -180,6 +206,8 @@ def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None
         trace.line(), "topk: it is not documented which rows get a group's result; all sixteen do here"
     )
     dsts = [operand(val_dst, "val_dst", "topk"), operand(idx_dst, "idx_dst", "topk")]
+    if not 8 <= int(n) < 65536:
+        refuse("free_size", f"'topk' of {n} elements: it takes 8 to 65535", "pad the source")
     emit("topk", Engine.GPSIMD, dsts, [operand(src, "src", "topk")], n=int(n))
 
 
@@ -187,11 +215,18 @@ def nonzero_with_count(
     dst: object, src: object, index_offset: int = 0, padding_val: int = -1, name: str | None = None
 ) -> None:
     """Write the positions of the non-zero elements, then their number."""
+    target, source = destination(dst, "nonzero_with_count"), operand(src, "src", "nonzero_with_count")
+    if prod(target.shape[1:]) != prod(source.shape[1:]) + 1:
+        refuse(
+            "operand_shape",
+            f"dst{list(target.shape)} of 'nonzero_with_count' of {list(source.shape)}",
+            f"it writes {prod(source.shape[1:]) + 1} elements a partition: the positions, then their number",
+        )
     emit(
         "nonzero_with_count",
         Engine.GPSIMD,
-        [destination(dst, "nonzero_with_count")],
-        [operand(src, "src", "nonzero_with_count")],
+        [target],
+        [source],
         index_offset=int(index_offset),
         padding=int(padding_val),
     )
@@ -199,28 +234,39 @@ def nonzero_with_count(
 
 def sequence_bounds(dst: object, segment_ids: object, name: str | None = None) -> None:
     """Find start and end of each segment id."""
-    emit(
-        "sequence_bounds",
-        Engine.GPSIMD,
-        [destination(dst, "sequence_bounds")],
-        [operand(segment_ids, "segment_ids", "sequence_bounds")],
-    )
+    ids = operand(segment_ids, "segment_ids", "sequence_bounds")
+    if ids.shape[0] != 1:
+        refuse("operand_shape", f"segment_ids{list(ids.shape)} of 'sequence_bounds'", "pass one partition")
+    emit("sequence_bounds", Engine.GPSIMD, [destination(dst, "sequence_bounds")], [ids])
 
 
 def rng(dst: object, engine: object = None, name: str | None = None) -> None:
     """Draw raw random integers."""
-    emit("random", engine_of(engine), [destination(dst, "rng")])
+    target, chosen = destination(dst, "rng"), engine_of(engine)
+    if target.dtype_name not in INTEGER_DTYPES:
+        refuse("dtype", f"'rng' into {target.dtype_name}: it draws integers", "use nl.rand, or nisa.rand2 on trn3")
+    if chosen not in (Engine.UNKNOWN, Engine.VECTOR, Engine.GPSIMD):
+        refuse("engine", f"'rng' on the {chosen.value} engine", "use nisa.engine.vector or nisa.engine.gpsimd")
+    emit("random", chosen, [target])
 
 
 def rand2(dst: object, min: object, max: object, name: str | None = None) -> None:
     """Draw uniform values in [min, max) (trn3)."""
-    target = destination(dst, "rand2")
-    emit("random", Engine.VECTOR, [target], [number(min, "min", "rand2"), number(max, "max", "rand2")])
+    target, trace = destination(dst, "rand2"), current()
+    low, high = number(min, "min", "rand2"), number(max, "max", "rand2")
+    if trace.chip.generation < 4:
+        refuse("chip", f"'rand2' on {trace.chip.name}: NeuronCore-v4 has it", "use nisa.rng or nl.rand")
+    if low >= high:
+        refuse("operand_type", f"'rand2' between {low} and {high}", "min must be less than max")
+    emit("random", Engine.VECTOR, [target], [low, high])
 
 
 def set_rng_seed(src_seeds: object, name: str | None = None) -> None:
     """Seed the generator from a tile."""
-    emit("random_seed", Engine.VECTOR, [], [operand(src_seeds, "src_seeds", "set_rng_seed")])
+    seeds = operand(src_seeds, "src_seeds", "set_rng_seed")
+    if seeds.size != 1:
+        refuse("operand_shape", f"'set_rng_seed' from a tile of shape {list(seeds.shape)}", "pass a (1, 1) tile")
+    emit("random_seed", Engine.VECTOR, [], [seeds])
 
 
 def rand_set_state(src_seeds: object, engine: object = None, name: str | None = None) -> None:

@@ -14,6 +14,7 @@ from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import select
 from acceld.nki.frontend.current.operands import destination, emit, integers, word_of
+from acceld.nki.ir.operations import INTEGER_DTYPES
 from acceld.nki.ir.program import Engine, Space
 
 FLOAT8_DTYPES = frozenset({"float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
@@ -48,6 +49,8 @@ def nc_matmul(
             f"number of partitions differs: stationary{list(left.shape)}, moving{list(right.shape)} of 'nc_matmul'",
             "both operands hold the contraction dimension on the partitions",
         )
+    if accumulate is None:
+        _accumulates_on(target)
     result = flat(target)
     if word_of(perf_mode) not in (None, "none"):
         if is_transpose or is_stationary_onezero or is_moving_onezero:
@@ -74,6 +77,17 @@ def nc_matmul(
         tile_position=integers(tile_position),
         tile_size=integers(tile_size),
     )
+
+
+def _accumulates_on(target: Tensor) -> None:
+    """Note a product that is the first of its group on a bank that another instruction wrote."""
+    trace = current()
+    if target.access.buffer in trace.engines_written and trace.chip.generation < 4:
+        trace.builder.notice(
+            trace.line(),
+            f"nc_matmul without accumulate on {target.label}, which a memset or a copy wrote: what it adds to is undefined "
+            "on this chip; pass accumulate=False to its first product",
+        )
 
 
 def _double_row(
@@ -158,10 +172,10 @@ def nc_transpose(dst: object, data: object, engine: object = None, name: str | N
     if target.shape != tuple(reversed(source.shape)):
         refuse("shape", f"dst{list(target.shape)} of 'nc_transpose' should be {list(reversed(source.shape))}")
     notice_wide_transpose(chosen, *source.shape)
-    if target.dtype_name != source.dtype_name:
-        trace = current()
-        trace.builder.notice(
-            trace.line(),
-            f"nc_transpose from {source.dtype_name} to {target.dtype_name}: dst is documented to have data's type",
+    if chosen is Engine.TENSOR and source.dtype_name in INTEGER_DTYPES:
+        refuse(
+            "dtype",
+            f"'nc_transpose' of {source.dtype_name} on the tensor engine, which has no integers",
+            "view the tile as a float of its width, or use the vector engine",
         )
     emit("transpose", chosen, [target], [source])

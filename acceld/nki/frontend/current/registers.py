@@ -5,9 +5,9 @@ from __future__ import annotations
 from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.current.operands import emit, number, tensor
+from acceld.nki.frontend.current.operands import emit, integers, number, tensor
 from acceld.nki.frontend.current.tensor import Register
-from acceld.nki.ir.program import Engine
+from acceld.nki.ir.program import Engine, Space
 
 
 def _register(value: object, name: str, call: str) -> Register:
@@ -46,9 +46,18 @@ def register_load(dst: object, src: object) -> None:
     _load(dst, src, "register_load")
 
 
+def _one_element(source: Tensor, call: str) -> None:
+    """Refuse a source of several elements, or in PSUM."""
+    if source.size != 1:
+        refuse("operand_shape", f"'{call}' of {list(source.shape)}: a register holds one element", "index one")
+    if source.space is Space.PSUM:
+        refuse("address_space", f"'{call}' from PSUM", "copy the element to SBUF with nisa.tensor_copy first")
+
+
 def _load(dst: object, src: object, call: str) -> None:
-    target = _register(dst, "dst", call)
-    emit("register_load", Engine.SYNC, [], [tensor(src, "src", call)], register=target.number)
+    target, source = _register(dst, "dst", call), tensor(src, "src", call)
+    _one_element(source, call)
+    emit("register_load", Engine.SYNC, [], [source], register=target.number)
 
 
 def register_store(dst: object, src: object) -> None:
@@ -62,8 +71,11 @@ def _store(dst: object, src: object, call: str) -> None:
 
 def scalar_load(src: object) -> Register:
     """Return a new register with the one element of a tile (NKI 0.7)."""
+    source = tensor(src, "src", "scalar_load")
+    if source.dtype_name != "int32":
+        refuse("dtype", f"'scalar_load' of {source.dtype_name}", "load int32, or use nisa.register_load")
     register = register_alloc()
-    _load(register, src, "scalar_load")
+    _load(register, source, "scalar_load")
     return register
 
 
@@ -74,7 +86,17 @@ def scalar_store(dst: object, src: object) -> None:
 
 def core_barrier(data: object, cores: object, engine: object = None, name: str | None = None) -> None:
     """Wait for the other core of the pair."""
-    emit("barrier", Engine.GPSIMD, [], [tensor(data, "data", "core_barrier")])
+    shared, trace = tensor(data, "data", "core_barrier"), current()
+    wrong = ""
+    if trace.session.lnc != 2:
+        wrong = "in a launch on one core"
+    elif integers(cores) != (0, 1):
+        wrong = f"of cores {cores}"
+    elif shared.space is not Space.HBM:
+        wrong = f"on {shared.label} on chip"
+    if wrong:
+        refuse("exchange_cores", f"'core_barrier' {wrong}", "it needs LNC 2, cores (0, 1), and data in HBM")
+    emit("barrier", Engine.GPSIMD, [], [shared])
 
 
 def get_nc_sub_version() -> int:

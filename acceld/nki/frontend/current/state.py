@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from acceld.chips import FREE_AXES
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.loop_rerolling import Sample
 from acceld.nki.frontend.current.tensor import NkiTensor
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import Slot
-from acceld.nki.ir.program import RUN_TIME
+from acceld.nki.ir.program import RUN_TIME, Engine, Space
+
+VIEW_AXES = {"copy_predicated": 3}
+"""Free axes of the tiles of an instruction that takes fewer than others (pages of NKI 0.7)."""
 
 
 class SamplesWanted(BaseException):
@@ -34,6 +40,12 @@ class CurrentTrace(Trace):
         super().__init__(session, unroll, keep, flatten)
         self.samples = samples
         """By loop of one sampled iteration, its Sample; None if every iteration is traced."""
+        self.names: set[str] = set()
+        """Names that tensors and instructions of the running program have."""
+        self.shared_results: set[int] = set()
+        """Tensors declared in ``nl.shared_hbm``."""
+        self.keeps_order = 0
+        """Number of open ``nl.no_reorder`` blocks."""
         self.sampling_after: int | None = None
         """Number of instructions after which to trace again with samples."""
 
@@ -41,7 +53,41 @@ class CurrentTrace(Trace):
         """Append an instruction. Raises SamplesWanted if there are too many."""
         if self.sampling_after is not None and self.sequence > self.sampling_after:
             raise SamplesWanted
+        self._note_views(*args[:4])
         return super().emit(*args, **kwargs)
+
+    def _note_views(self, op: str, engine: Engine, dsts: Sequence[Tensor], srcs: Sequence[object] = ()) -> None:
+        """Note views that pages exclude and compilers were seen to take, or the other way round."""
+        if engine in (Engine.DMA, Engine.SYNC):
+            return
+        most = VIEW_AXES.get(op, FREE_AXES)
+        for tile in (*dsts, *srcs):
+            if not isinstance(tile, Tensor):
+                continue
+            if tile.ndim - 1 > most:
+                self.builder.notice(
+                    self.line(), f"{op} of {tile.label} with {tile.ndim - 1} free axes: pages of NKI 0.7 allow {most}"
+                )
+            if tile.access.indirect and tile.space is not Space.HBM:
+                self.builder.notice(
+                    self.line(),
+                    f"{op} of {tile.label} at a run-time offset: some compilers take one in DMA only (Dynamic Access)",
+                )
+
+    def next_program(self) -> None:
+        """Begin another program of the launch."""
+        super().next_program()
+        self.names.clear()
+
+    def name_once(self, name: str, call: str) -> None:
+        """Refuse a name that a tensor or an instruction of the program has already."""
+        if name in self.names:
+            refuse(
+                "duplicate_name",
+                f"the name {name!r} of {call} is given twice: tensors and instructions have names of their own",
+                "leave name out, or make it differ, such as f'tile_{i}' in a loop",
+            )
+        self.names.add(name)
 
     def reaches(self, tensor: Tensor) -> bool:
         """Return True if a tensor may be used here. Only a run-time loop hides the tensors declared in it."""

@@ -38,8 +38,8 @@ FORMER = dict.fromkeys(
 )
 """Replacements for names of ``neuronxcc.nki.language`` that ``nki`` does not have."""
 LATER_ARGUMENTS = {
-    "nki.isa": "NKI 0.7 adds `engine` to `activation` and `activate2` (GpSimd, trn3: its cost is not published, so it is "
-    "refused), and `reduce_op`, `reduce_res` and `reduce_cmd` to `scalar_tensor_tensor` (refused).",
+    "nki.isa": "NKI 0.7 adds `engine` to `activation` and `activate2` (GpSimd, trn3: its cost is not published, an element a "
+    "cycle is assumed), and `reduce_op`, `reduce_res` and `reduce_cmd` to `scalar_tensor_tensor` (supported).",
     "nki.language": "The views that `tiles` and `blocks` return are `NkiTileGrid` and `NkiBlockGrid`.",
     "nki.collectives": "NKI 0.7 adds `ReplicaGroup.from_partition_op` and `rg_partition_op` (supported). Ranks are simulated by "
     "`acceld.nki.execute.ranks.execute_ranks`; no latency is published, so a kernel with a collective has none.",
@@ -47,7 +47,16 @@ LATER_ARGUMENTS = {
 """Text on further additions of each version, by module, for the documentation page."""
 
 
+NOT_COMPILED = {
+    **dict.fromkeys(("divide", "mod", "fmod"), "no engine has it (NKI 0.3 and later)"),
+    "rms_norm": "NKI 0.6 does not compile it",
+}
+"""Functions that pages list and no kernel compiles with, by the reason. They are refused."""
+
+
 def _state(name: str, offered: frozenset[str]) -> str:
+    if name in NOT_COMPILED:
+        return f"unsupported: {NOT_COMPILED[name]}"
     return "supported" if name in offered else "unsupported: not simulated yet"
 
 

@@ -1,4 +1,4 @@
-"""Define tensors of the current API: the legacy views plus access patterns and axis operations."""
+"""Define tensors of the current API: access patterns and operations on axes, and no arithmetic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, NoReturn, Self, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core import dtypes, elementwise, methods
+from acceld.nki.frontend.core import dtypes, elementwise, methods, views
 from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
 from acceld.nki.frontend.core.placement import whole_access
 from acceld.nki.frontend.core.state import current
@@ -111,10 +111,168 @@ class Register:
     __invert__, __abs__ = _without("~"), _without("abs")
 
 
+@dataclass(frozen=True, slots=True)
+class LoopIndex:
+    """The index of an ``nl.fori_loop`` of known bounds. It is a run-time value for the kernel, whatever its bounds."""
+
+    value: object
+
+    def __index__(self) -> int:
+        return refuse(
+            "control_flow",
+            "the index of nl.fori_loop is a run-time value, also where its bounds are numbers",
+            "pass it as scalar_offset of .ap() or to tile.select(dim, index), or use Python's range",
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.__index__())
+
+    @property
+    def number(self) -> int:
+        """Return its value in the iteration that is traced, which no kernel may read."""
+        return operator.index(cast("Any", self.value))
+
+    def _combined(self, other: object, op: Callable[[int, int], int]) -> LoopIndex:
+        return LoopIndex(
+            op(self.number, other.number if isinstance(other, LoopIndex) else operator.index(cast("Any", other)))
+        )
+
+    def __add__(self, other: object) -> LoopIndex:
+        return self._combined(other, operator.add)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: object) -> LoopIndex:
+        return self._combined(other, operator.sub)
+
+    def __mul__(self, other: object) -> LoopIndex:
+        return self._combined(other, operator.mul)
+
+    __rmul__ = __mul__
+
+
+METHODS = {
+    "T": "nl.transpose(tile)",
+    "astype": "nl.copy(tile, dtype=...), or nisa.tensor_copy to a tile of that type",
+    "to": "nl.copy(tile, dtype=...), or nisa.tensor_copy to a tile of that type",
+    "broadcast_to": "tile.broadcast(dim, size), or nl.broadcast_to(tile, shape)",
+    "expand_dims": "tile.expand_dim(dim)",
+    "unsqueeze": "tile.expand_dim(dim)",
+    "squeeze": "tile.squeeze_dim(dim)",
+    "flatten": "tile.flatten_dims(start, end)",
+    "copy": "nl.copy(tile)",
+    "item": "nisa.register_load: a tile's value is not known while tracing",
+    "numpy": "nl functions: a tile has no data while tracing",
+    **{name: f"nl.{name}(tile, axis)" for name in ("sum", "mean", "max", "min", "prod", "var", "all")},
+    **{name: f"nl.{name}(tile)" for name in ("transpose", "exp", "sqrt", "abs", "square", "tanh", "sigmoid")},
+}
+"""Methods of the legacy API, numpy and torch, by what to write here."""
+OPERATORS = {
+    "+": ("add", "add radd iadd"), "-": ("subtract", "sub rsub isub"), "*": ("multiply", "mul rmul imul"),
+    "/": ("multiply by nl.reciprocal", "truediv rtruediv itruediv floordiv rfloordiv"),
+    "%": ("bitwise_and", "mod rmod imod"), "**": ("power", "pow rpow ipow"), "@": ("matmul", "matmul rmatmul"),
+    "&": ("bitwise_and", "and rand iand"), "|": ("bitwise_or", "or ror ior"), "^": ("bitwise_xor", "xor rxor ixor"),
+    "<<": ("left_shift", "lshift rlshift ilshift"), ">>": ("right_shift", "rshift rrshift irshift"),
+    "<": ("less", "lt"), "<=": ("less_equal", "le"), ">": ("greater", "gt"), ">=": ("greater_equal", "ge"),
+    "-tile": ("negative", "neg"), "abs": ("abs", "abs"), "~": ("invert", "invert"),
+}  # fmt: skip
+"""Python's operators: the function of ``nl`` to use instead, and the methods that Python calls."""
+
+
+def _without_operators(cls: type[NkiTensor]) -> type[NkiTensor]:
+    """Give the class a refusal for each of Python's operators."""
+    for sign, (function, names) in OPERATORS.items():
+
+        def refused(self: NkiTensor, *others: object, sign: str = sign, function: str = function) -> object:
+            return self.no_operator(sign, function)
+
+        for name in names.split():
+            setattr(cls, f"__{name}__", refused)
+    return cls
+
+
+@_without_operators
 class NkiTensor(methods.Tensor):
     """A view with the methods of the current API. Negative axes count from the last."""
 
     __slots__ = ()
+
+    def no_operator(self, sign: str, function: str) -> object:
+        """Refuse an operator of Python."""
+        return refuse(
+            "tile_operator",
+            f"{sign} is not defined for tensors of nki ({self.label}): they have no operators",
+            f"use nl.{function}, nisa.tensor_tensor for two tiles, or nisa.tensor_scalar for a tile and a number",
+        )
+
+    def __eq__(self, other: object) -> Any:
+        return self.no_operator("==", "equal") if isinstance(other, Tensor | int | float) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return self.no_operator("!=", "not_equal") if isinstance(other, Tensor | int | float) else NotImplemented
+
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        instead = METHODS.get(name)
+        hint = (
+            f"use {instead}" if instead else "it has shape, dtype, ndim, reshape, view, slice, select, ap and permute"
+        )
+        raise AttributeError(name if name.startswith("__") else f"a tensor of nki has no attribute {name!r}: {hint}")
+
+    def __getitem__(self, key: object) -> Tensor:
+        """Return a part. An index outside of the tensor is refused where it is written."""
+        keys = key if isinstance(key, tuple) else (key,)
+        if any(one is None for one in keys):
+            refuse("index_type", f"{self.label} indexed with None", "use tile.expand_dim(dim)")
+        for axis, one in enumerate(keys if all(one is not Ellipsis for one in keys) else ()):
+            self._inside(axis, one)
+        return super().__getitem__(key)
+
+    def _inside(self, axis: int, key: object) -> None:
+        """Refuse a number outside of an axis, and a slice that begins at its end."""
+        size = self.shape[axis] if axis < self.ndim else 0
+        if isinstance(key, int) and not isinstance(key, bool) and size and not -size <= key < size:
+            refuse(
+                "out_of_bounds", f"index {key} of axis {axis} of {self.label}, which has {size} elements", "check it"
+            )
+        if isinstance(key, slice) and isinstance(key.start, int) and size and key.start >= size:
+            refuse(
+                "out_of_bounds",
+                f"a slice of axis {axis} of {self.label} begins at {key.start} of {size} elements",
+                "leave an empty slice out",
+            )
+
+    def __setitem__(self, key: object, value: object) -> None:
+        trace = current()
+        trace.builder.notice(
+            trace.line(), "tile[...] = value: not every version of NKI takes it; nisa.tensor_copy is always taken"
+        )
+        super().__setitem__(key, value)
+
+    def reshape(self, shape: Sequence[int], *more: object) -> Self:
+        """Return a view of the same elements, in C order, in another shape. On chip, the partitions stay as they are."""
+        if more or isinstance(shape, int):
+            refuse("signature", "reshape takes its shape as one tuple", "write tile.reshape((n, m))")
+        wanted = tuple(operator.index(n) for n in shape)
+        if self.space is not Space.HBM and wanted[:1] not in (self.shape[:1], (-1,)):
+            refuse(
+                "partition_axis",
+                f"reshape of {self.label} from {self.shape} to {wanted}: the partition dimension can not be reshaped",
+                "keep the first size; move data between partitions with a DMA or a transpose",
+            )
+        return views.reshape(self, wanted)
+
+    def _free_axis(self, dim: int, call: str) -> int:
+        """Return an axis that a view may change: on chip, not that of the partitions."""
+        axis = self._axis(dim)
+        if axis == 0 and self.space is not Space.HBM:
+            refuse(
+                "partition_axis",
+                f"{call} of axis 0 of {self.label}: views on chip keep the partition dimension",
+                "nl.broadcast_to makes a tile from one partition; move data between partitions with a DMA",
+            )
+        return axis
 
     def __bool__(self) -> bool:
         """Return True for a declared tensor, because kernels test tensors for None this way. Refuse a tile of one
@@ -145,7 +303,7 @@ class NkiTensor(methods.Tensor):
 
     def broadcast(self, dim: int, size: int) -> Tensor:
         """Return an axis of one element repeated ``size`` times."""
-        axis = self._axis(dim)
+        axis = self._free_axis(dim, "broadcast")
         if self.shape[axis] != 1:
             refuse("shape", f"axis {axis} of {self.label} has more than one element")
         dims = list(self.access.dims)
@@ -154,23 +312,28 @@ class NkiTensor(methods.Tensor):
 
     def expand_dim(self, dim: int) -> Tensor:
         """Return a new axis of one element at ``dim``."""
-        return self.expand_dims(dim)
+        at = operator.index(dim)
+        if at % (self.ndim + 1) == 0:
+            self._free_axis(0, "expand_dim")
+        return views.with_axis(self, at)
 
     def squeeze_dim(self, dim: int) -> Tensor:
         """Return the view without an axis of one element."""
-        axis = self._axis(dim)
+        axis = self._free_axis(dim, "squeeze_dim")
         if self.shape[axis] != 1:
             refuse("shape", f"axis {axis} of {self.label} has more than one element")
         return self._with([d for k, d in enumerate(self.access.dims) if k != axis])
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Tensor:
         """Return one axis split into several."""
-        axis = self._axis(dim)
+        axis = self._free_axis(dim, "reshape_dim")
         return self.reshape((*self.shape[:axis], *shape, *self.shape[axis + 1 :]))
 
     def flatten_dims(self, start: int, end: int) -> Tensor:
         """Return a view with axes ``start`` to ``end`` (inclusive) merged into one."""
         first, last = self._axis(start), self._axis(end)
+        if last > first:
+            self._free_axis(first, "flatten_dims")
         return self.reshape((*self.shape[:first], -1, *self.shape[last + 1 :]))
 
     @property
@@ -218,6 +381,8 @@ class NkiTensor(methods.Tensor):
         integer.
         """
         axis = self._axis(dim)
+        if isinstance(index, LoopIndex) and (axis or self.space is Space.HBM):
+            index = index.number
         if not isinstance(index, Tensor | Register):
             return self[(*(slice(None),) * axis, operator.index(cast("Any", index)))]
         if self.is_indirect() or (axis == 0 and self.space is not Space.HBM):
@@ -296,7 +461,8 @@ class NkiTensor(methods.Tensor):
     ) -> Tensor:
         """Return an explicit access pattern over the tensor's storage: ``[[stride, count], ...]`` from ``offset`` on.
 
-        Strides and offset count elements of the flattened storage, whatever the view; on chip the first pair runs over
+        Strides and offset count elements of the flattened storage, whatever the view; without an offset the pattern begins
+        where the view does. On chip the first pair runs over
         the partitions. ``scalar_offset`` (a register or a one-element tile) and ``vector_offset`` (a tile of indices)
         add run-time positions along ``indirect_dim`` of the view's shape; the first pair's stride does not count beside
         a ``vector_offset``.
@@ -306,27 +472,43 @@ class NkiTensor(methods.Tensor):
             raise UnsupportedCall(f"ap() with {', '.join(kwargs)}", line=line)
         if scalar_offset is not None and vector_offset is not None:
             raise LegalityError("ap() takes a scalar_offset or a vector_offset", rule="operand_type", line=line)
-        if offset and self.offset:
-            raise UnsupportedCall(
-                ".ap() of a slice with an offset of its own: documents differ on what it counts from",
-                line=line,
-                hint="take .ap() of the whole tensor",
-            )
         pairs = [(operator.index(cast("Any", s)), operator.index(cast("Any", n))) for s, n in pattern]
         if dtype is not None and DTYPE_BYTES[dtypes.dtype_name(dtype)] != DTYPE_BYTES[self.dtype_name]:
             return self._recast(pairs, offset, dtype)
         if vector_offset is not None and pairs:
             pairs[0] = (0, pairs[0][1])
+        else:
+            self._over_partitions(pairs)
+        if isinstance(scalar_offset, LoopIndex):
+            if self._axis(indirect_dim) == 0:
+                self._free_axis(0, "a run-time offset")
+            scalar_offset = scalar_offset.number
         if isinstance(scalar_offset, int):
-            offset, scalar_offset = (offset or self.offset) + scalar_offset * self.strides[indirect_dim], None
-        first = self.offset if not offset else operator.index(cast("Any", offset))
+            begin = self.offset if offset is None else operator.index(cast("Any", offset))
+            offset, scalar_offset = begin + scalar_offset * self.strides[indirect_dim], None
+        first = self.offset if offset is None else operator.index(cast("Any", offset))
         overrun = self._overrun(pairs, first) if scalar_offset is None and vector_offset is None else None
         access = self._placeholder(pairs) if overrun else self._pattern(pairs, first)
         run_time = scalar_offset if scalar_offset is not None else vector_offset
+        if self.space is not Space.HBM and scalar_offset is not None and self._axis(indirect_dim) == 0:
+            self._free_axis(0, "a run-time offset")
         extra = [] if run_time is None else [self._indirect(self._axis(indirect_dim), run_time)]
         made = self.like(replace(access, indirect=tuple(extra)))
         made.overrun = overrun or self.overrun
         return made if dtype is None else made.view(dtype)
+
+    def _over_partitions(self, pairs: list[tuple[int, int]]) -> None:
+        """Refuse a first pair that does not step from one partition to another."""
+        row = prod(self.declared.shape[1:])
+        if self.space is Space.HBM or not pairs or pairs[0][1] == 1:
+            return
+        step = pairs[0][0]
+        if step < row or step % row:
+            refuse(
+                "access_pattern",
+                f".ap() of {self.label}: the step {step} over partitions must be the tile's {row} elements of a partition",
+                f"write [[{row}, {pairs[0][1]}], ...]",
+            )
 
     def _overrun(self, pairs: list[tuple[int, int]], offset: int) -> tuple[int, int, int, int] | None:
         """Return the dimension, first and last element of a pattern and the size it exceeds; None if it fits."""
@@ -370,7 +552,7 @@ class NkiTensor(methods.Tensor):
             steps = [0] * len(shape)
             if on_chip and place == 0:
                 width = strides[0] * sizes[0]
-                steps[0] = 0 if count == 1 else stride // width if stride >= width else 1
+                steps[0] = 0 if count == 1 else stride // width
             else:
                 self._walk(stride, count, strides, sizes, steps, lead, start)
             dims.append(TileDim(count, tuple(steps)))

@@ -1,6 +1,7 @@
 """Provide the functions of ``nki.language`` that return a tile, with this API's arguments.
 
-The implementation is shared with the legacy API, whose functions also take ``mask``, and most arguments by name only.
+Those that compute on two tiles are this API's own: they repeat nothing and move nothing out of PSUM. The implementation
+of the others is shared with the legacy API, whose functions also take ``mask``, and most arguments by name only.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from acceld.nki.frontend.core import elementwise, language, reductions
+from acceld.nki.frontend.core import elementwise, language, memory, reductions
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.signatures import checked
+from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current import declarations
+from acceld.nki.frontend.current.folds import last_axes
+from acceld.nki.frontend.current.operands import same_sizes
+from acceld.nki.ir.operations import COMPOSED_FUNCTIONS
+from acceld.nki.ir.program import Space
 from acceld.parsing import parse
 
 UNARY = (*language.UNARY, "gelu_apprx_sigmoid_dx")
@@ -80,10 +86,136 @@ def _broadcast_to(x: object, shape: Sequence[int], dtype: object = None) -> Tens
     return wide if dtype is None else elementwise.copy(wide, dtype=dtype)
 
 
+def _binary(name: str) -> Callable[..., Any]:
+    """Return ``nl.NAME`` of two tiles of one shape, or of a tile and a number. For two numbers the result is a number."""
+
+    def call(x: object, y: object, dtype: object = None) -> Any:
+        tiles = [(word, one) for word, one in (("x", x), ("y", y)) if isinstance(one, Tensor)]
+        if len(tiles) == 2:
+            same_sizes(f"nl.{name}", *((word, elementwise.operand(one, word, name)) for word, one in tiles))
+        elif tiles and name == "power":
+            refuse(
+                "operand_type",
+                "nl.power of a tile and a number: NKI does not compile it",
+                "use nl.square, nl.sqrt or nl.rsqrt, products, or nl.exp of a multiple of nl.log",
+            )
+        for word, tile in tiles if name == "power" else ():
+            _not_in_psum(tile, word, name, "GpSimd computes it")
+        return language.binary(name)(x, y, dtype=dtype)
+
+    return call
+
+
+def _not_in_psum(tile: Tensor, word: str, call: str, why: str) -> None:
+    if tile.space is Space.PSUM:
+        refuse(
+            "address_space",
+            f"operand '{word}' of 'nl.{call}' is in PSUM: {why}, which does not read it",
+            "copy it to SBUF with nisa.tensor_copy first",
+        )
+
+
+def _unary(name: str) -> Callable[..., Tensor]:
+    def call(x: object, dtype: object = None) -> Tensor:
+        if name == "rsqrt" and isinstance(x, Tensor):
+            _not_in_psum(x, "x", name, "from NKI 0.5 GpSimd computes it")
+        if name in COMPOSED_FUNCTIONS:
+            trace = current()
+            trace.builder.notice(
+                trace.line(),
+                f"nl.{name} is not in NKI's table of activation functions: whether it compiles is not known",
+            )
+        return language.unary(name)(x, dtype=dtype)
+
+    return call
+
+
+def _reduction(name: str) -> Callable[..., Tensor]:
+    """Return a reduction over the last axes. Without ``keepdims`` one axis must be left beside the partitions."""
+
+    def call(x: object, axis: object, dtype: object = None, keepdims: bool = False) -> Tensor:
+        tile = elementwise.operand(x, "x", name)
+        axes = reductions.free_axes(axis, tile, name)
+        last_axes(f"nl.{name}", axes, tile)
+        if not keepdims and len(axes) == tile.ndim - 1:
+            refuse(
+                "insufficient_rank",
+                f"nl.{name} over all free axes of a tile of shape {list(tile.shape)} leaves one dimension; SBUF needs two",
+                "pass keepdims=True",
+            )
+        made: Tensor = shared(tile, axis, dtype=dtype, keepdims=keepdims)
+        return made
+
+    shared = language.functions()[name]
+    return call
+
+
+def _store(dst: object, value: object) -> None:
+    """Write a tile in SBUF to HBM."""
+    if isinstance(value, Tensor):
+        _not_in_psum(value, "value", "store", "the DMA engines store it")
+    memory.store(dst, value)
+
+
+def _copy(src: object, dtype: object = None) -> Tensor:
+    """Copy on chip into SBUF."""
+    if isinstance(src, Tensor) and src.space is Space.PSUM:
+        trace = current()
+        trace.builder.notice(
+            trace.line(), "nl.copy from PSUM to SBUF is of NKI 0.6; nisa.tensor_copy is of all versions"
+        )
+    return elementwise.copy(src, dtype=dtype)
+
+
+def _random_seed(seed: object) -> None:
+    """Seed the generator from a tile of one element."""
+    if not isinstance(seed, Tensor) or seed.size != 1:
+        refuse(
+            "operand_type",
+            "the seed of nl.random_seed is no (1, 1) tile",
+            "load or fill one: nl.full((1, 1), 42, nl.int32)",
+        )
+    language.random_seed(seed)
+
+
+def _rms_norm(*args: object, **kwargs: object) -> Tensor:
+    """Refuse: it hands a (P, 1) tile to tensor_tensor, so that no kernel with it compiles."""
+    return refuse(
+        "shape",
+        "nl.rms_norm does not compile: NKI 0.6 gives it a (P, 1) tile as an operand of tensor_tensor",
+        "write it with nl.square, nl.sum(keepdims=True), nl.rsqrt and nisa.tensor_scalar",
+    )
+
+
+def _over_last(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that reduces, after a check of its axes."""
+
+    def call(x: object, axis: object = -1, **kwargs: object) -> Any:
+        tile = elementwise.operand(x, "x", name)
+        last_axes(f"nl.{name}", reductions.free_axes(axis, tile, name), tile)
+        return shared(tile, axis, **kwargs)
+
+    return call
+
+
+def _program_id(axis: int = 0) -> object:
+    """Return this core's number: a launch has one axis."""
+    if axis != 0:
+        refuse("grid_axis", f"nl.program_id({axis}): a launch of nki has one axis, the cores", "use nl.program_id(0)")
+    return language.program_id(axis)
+
+
 OWN: Mapping[str, Callable[..., Any]] = {
     "var": _var,
     "gather_flattened": _gather_flattened,
     "broadcast_to": _broadcast_to,
+    "program_id": _program_id,
+    "store": _store,
+    "copy": _copy,
+    "random_seed": _random_seed,
+    "rms_norm": _rms_norm,
+    **{name: _reduction(name) for name in ("sum", "prod", "max", "min", "mean")},
+    "softmax": _over_last("softmax", reductions.softmax),
 }
 
 
@@ -132,8 +264,8 @@ def wrappers() -> dict[str, object]:
     """Return the functions by name."""
     shared: dict[str, Callable[..., Any]] = {
         **language.functions(),
-        **{name: language.unary(name) for name in UNARY},
-        **{name: language.binary(name) for name in BINARY},
+        **{name: _unary(name) for name in UNARY},
+        **{name: _binary(name) for name in BINARY},
         **OWN,
     }
     made: dict[str, object] = {name: _documented(name, shared[name]) for name in ARGUMENTS}

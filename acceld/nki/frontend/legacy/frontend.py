@@ -9,13 +9,14 @@ from types import ModuleType
 from typing import Any
 
 from acceld.nki.errors import LimitExceeded
-from acceld.nki.frontend.core import dtypes, methods
+from acceld.nki.frontend.core import dtypes
 from acceld.nki.frontend.core.context import Retrace, activate, deactivate
 from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs, launched
 from acceld.nki.frontend.core.placement import declare
 from acceld.nki.frontend.core.state import Trace
 from acceld.nki.frontend.legacy import compiler, isa, language
 from acceld.nki.frontend.legacy.surface import ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
+from acceld.nki.frontend.legacy.tensor import LegacyTensor
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.frontend.shims import ApiModule
 from acceld.nki.frontend.tracing_types import TensorSpec
@@ -36,7 +37,7 @@ from neuronxcc.nki.language import par_dim
 class LegacyTrace(Trace):
     """A trace of a legacy kernel."""
 
-    tensor_class = methods.Tensor
+    tensor_class = LegacyTensor
     copies_from_psum = element_beside_slices = True
 
 

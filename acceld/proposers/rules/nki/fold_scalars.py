@@ -196,7 +196,12 @@ def _into_tensor_tensor(
 
 
 def _into_quotient(kernel: KernelModule, first: Statement, second: Statement, name: str) -> _Fold | None:
-    """Fold a reciprocal and a product with it into a quotient; None if that is not possible."""
+    """Fold a reciprocal and a product with it into a quotient; None if that is not possible.
+
+    No engine of ``nki`` divides.
+    """
+    if kernel.api == "nki":
+        return None
     operand = first.args.get("data") or first.args.get("x")
     if first.op != "reciprocal" or operand is None or kernel.access(operand) is None:
         return None

@@ -47,9 +47,9 @@ def ran(body: str, width: int = 64, dtype: str = "float32", chip: str = "trn2") 
         ("nl.exp(tile, nl.float32)", np.exp(X)),
         ("nl.softmax(tile)", np.exp(X) / np.exp(X).sum(1, keepdims=True)),
         ("nl.broadcast_to(nl.max(tile, 1, nl.float32, True), (128, 64), nl.float32)", X.max(1, keepdims=True) + 0 * X),
-        ("nl.multiply(tile, nl.var(tile, axis=1))", X * X.var(1, keepdims=True)),
+        ("nl.multiply(tile, nl.broadcast_to(nl.var(tile, axis=1), (128, 64)))", X * X.var(1, keepdims=True)),
         ("nl.where(nl.greater(tile, 0.0), tile, 0.0, nl.float32)", np.maximum(X, 0)),
-        ("nl.copy(nl.broadcast_to(x=nl.sum(tile, axis=1), shape=(128, 64)))", X.sum(1, keepdims=True) + 0 * X),
+        ("nl.copy(nl.broadcast_to(x=nl.sum(tile, axis=1, keepdims=True), shape=(128, 64)))", X.sum(1, keepdims=True) + 0 * X),
     ],
 )  # fmt: skip
 def test_tile_functions_take_their_documented_arguments_by_position_and_by_name(
@@ -95,7 +95,9 @@ nisa.dma_copy(out, back)
 
 
 def test_random_values_go_to_the_buffer_asked_for() -> None:
-    program = traced("noise = nl.rand((128, 64), nl.float32, nl.psum)\nnl.store(out, noise)")
+    program = traced(
+        "noise = nl.rand((128, 64), nl.float32, nl.psum)\nnisa.tensor_copy(tile, noise)\nnl.store(out, tile)"
+    )
     values = execute(program, [X])[0]
     assert 0 <= values.min() < 0.1
     assert 0.9 < values.max() < 1

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from acceld.nki.errors import KernelFailure, LegalityError, UnsupportedCall
 from acceld.nki.execute.interpreter import execute
-from acceld.nki.frontend.current.surface import surface
+from acceld.nki.frontend.current.surface import NOT_COMPILED, surface
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import decode, encode
 from acceld.nki.ir.program import LoopKind, Program
@@ -195,7 +195,7 @@ def kernel(x):
 
 def test_programs_of_a_launch_share_their_output_and_roll_into_one_loop() -> None:
     (x,) = drawn((256, 32))
-    program = traced(SPMD, (256, 32), grid=(2,))
+    program = traced(SPMD, (256, 32), grid=(2,), lnc=2)
     assert [(loop.trips, loop.kind) for loop in program.loops.values()] == [(2, LoopKind.SPMD)]
     np.testing.assert_array_equal(ran(program, [x]), 2 * x)
 
@@ -243,7 +243,7 @@ def test_the_surface_is_mostly_there() -> None:
     states = surface()
     for module in ("nki.isa", "nki.language"):
         refused = {name: state for name, state in states[module].items() if state != "supported"}
-        assert len(refused) <= 4 and all(":" in state for state in refused.values()), refused
+        assert len(set(refused) - set(NOT_COMPILED)) <= 4 and all(":" in state for state in refused.values()), refused
 
 
 def test_an_argument_is_updated_in_place_and_returned() -> None:

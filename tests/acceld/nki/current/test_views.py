@@ -141,7 +141,6 @@ nisa.dma_copy(dst=out, src=u)
     [
         ("for i in nl.dynamic_range(nisa.register_alloc(3)):\n    break", "left early"),
         ("while nisa.register_alloc(1):\n    pass", "not known while tracing"),
-        ("x[1:].ap(pattern=[[8, 4], [1, 8]], offset=8)", "slice with an offset"),
         ("x.select(0, nl.ndarray((1, 1), dtype=nl.float32))", "must hold integers"),
     ],
 )

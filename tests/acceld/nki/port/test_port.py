@@ -109,6 +109,41 @@ def test_products_accumulate_and_loop_reductions_are_written_out() -> None:
     assert found.rel_l2 == 0
 
 
+def test_divisions_become_products_with_reciprocals() -> None:
+    body = """
+    @nki.jit
+    def kernel(x, y):
+        out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+        a = nl.load(x)
+        b = nl.add(nl.square(nl.load(y)), 1.0)
+        c = nl.divide(a, b)
+        d = nl.divide(c, nl.sum(b, axis=[1], keepdims=True))
+        e = nl.add(3.0 / b, nl.mean(b, axis=[1]))
+        f = d / 7.0
+        g = nisa.tensor_scalar(b, np.divide, 2.0, reverse0=True)
+        h = nisa.tensor_tensor(g, b, op=np.divide)
+        h /= 2.0
+        k = nl.floor(nl.multiply(h, 10.0))
+        nl.store(out, nl.add(nl.add(nl.add(nl.add(c, d), e), nl.add(f, h)), k))
+        return out
+    """
+    found, made = agreement(body, TensorSpec((128, 64), "float32"), TensorSpec((128, 64), "float32"))
+    assert found.agrees
+    assert "divide" not in made.text
+
+
+def test_a_remainder_is_listed_with_what_to_write() -> None:
+    body = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, nl.mod(nl.load(x), 3.0))
+        return out
+    """
+    (finding,) = ported(body, (TensorSpec((128, 64), "float32"),)).findings
+    assert "no engine has" in str(finding) and "reciprocal" in str(finding)
+
+
 def test_what_a_helper_computes_is_ported_with_the_kernel() -> None:
     body = """
     def scaled(tile, factor):

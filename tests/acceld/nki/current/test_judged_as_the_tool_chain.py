@@ -1,0 +1,389 @@
+"""A table of one-line kernels: what NKI's documents, release notes and tool chain take, and what the judge says of each.
+
+A row has a name, the rule it tries, the expected answer and the lines. Rules whose sources disagree are notes, because a
+kernel that ran on a chip must stay accepted.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from dataclasses import dataclass
+
+import pytest
+
+from acceld.nki.errors import KernelFailure
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.verify.verifier import verify
+
+REFUSED, NOTED, ACCEPTED = "refused", "noted", "accepted"
+HEAD = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+
+def tile(shape, dtype, value=0, buffer=nl.sbuf):
+    made = nl.ndarray(shape, dtype=dtype, buffer=buffer)
+    nisa.memset(dst=made, value=value if "float" not in str(dtype) else float(value))
+    return made
+
+@nki.jit
+def kernel(x, y):
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    a = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    b = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=a, src=x)
+    nisa.dma_copy(dst=b, src=y)
+    c, col = tile((128, 64), nl.float32), tile((128, 1), nl.float32, 1)
+    i, u8, u32 = tile((128, 64), nl.int32), tile((128, 64), nl.uint8), tile((128, 64), nl.uint32)
+    h, narrow = tile((128, 64), nl.bfloat16), tile((128, 1), nl.bfloat16)
+    ps = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.psum)
+    pt = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.psum)
+    pm = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+    turned = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.sbuf)
+"""
+TAIL = """
+    nisa.dma_copy(dst=out, src=c)
+    return out
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One-line kernel with the answer that is expected for it."""
+
+    name: str
+    rule: str
+    expected: str
+    lines: str
+    chip: str = "trn2"
+    lnc: int = 1
+    grid: tuple[int, ...] = ()
+
+
+def rows(rule: str, expected: str, text: str, chip: str = "trn2", lnc: int = 1) -> list[Probe]:
+    """Read one probe a line: a name, a colon and statements; ``;;`` separates lines."""
+    found = [line.partition(":") for line in textwrap.dedent(text).strip().splitlines()]
+    return [Probe(name.strip(), rule, expected, body.strip(), chip, lnc) for name, _, body in found]
+
+
+PROBES = [
+    *rows("L1", REFUSED, "tt_col: nisa.tensor_tensor(c, a, col, nl.add)"),
+    *rows("L2", REFUSED, """
+        tt_start: nisa.tensor_tensor(c[0:64, :], a[0:64, :], b[64:128, :], nl.add)
+        scan_start: nisa.tensor_tensor_scan(c[0:64, :], a[0:64, :], b[64:128, :], 0.0, nl.multiply, nl.add)
+    """),
+    *rows("L2", ACCEPTED, """
+        tt_dst_start: nisa.tensor_tensor(c[64:128, :], a[0:64, :], b[0:64, :], nl.add)
+        tt_start_small: s = tile((64, 64), nl.float32);;nisa.tensor_tensor(s, s, a[64:128, :], nl.add)
+    """),
+    *rows("L3", REFUSED, """
+        tt_divide: nisa.tensor_tensor(c, a, b, nl.divide)
+        tt_mod: nisa.tensor_tensor(c, a, b, nl.mod)
+        tt_fmod: nisa.tensor_tensor(c, a, b, nl.fmod)
+        ts_divide: nisa.tensor_scalar(c, a, nl.divide, 2.0)
+        ts_mod: nisa.tensor_scalar(c, a, nl.mod, 2.0)
+    """),
+    *rows("L4", REFUSED, """
+        nl_divide: nl.divide(a, b)
+        nl_mod: nl.mod(a, b)
+        nl_fmod: nl.fmod(a, b)
+    """),
+    *rows("L5", REFUSED, "nl_power_scalar: nl.power(a, 2.0)"),
+    *rows("L5", ACCEPTED, "nl_power_tile: nl.power(a, b)"),
+    *rows("L6", REFUSED, """
+        op_add: a + b
+        op_neg: -a
+        op_cmp: a > b
+        op_iadd: c += a
+        op_eq: a == b
+        op_np: np.float32(2) * a
+    """),
+    *rows("L7", REFUSED, """
+        nl_add_col: nl.add(a, col)
+        nl_add_row: nl.add(a, a[0:1, :])
+    """),
+    *rows("L7", ACCEPTED, """
+        nl_add_scalar: nl.add(a, 1.0)
+        nl_add_repeated: nl.add(a, col.broadcast(1, 64))
+        nl_bcast_part: nl.broadcast_to(a[0:1, :], (128, 64))
+    """),
+    *rows("L8", REFUSED, """
+        ts_dst_bigger: nisa.tensor_scalar(c, col, nl.add, 1.0)
+        act_dst_bigger: nisa.activation(c, nl.exp, col)
+        copy_dst_bigger: nisa.tensor_copy(c, col)
+    """),
+    *rows("L9", REFUSED, """
+        dma_part_bcast: nisa.dma_copy(c, x[0:1, :])
+        dma_free_bcast: nisa.dma_copy(c, x[:, 0:1])
+        dmac_bcast: nisa.dma_compute(c, [a, x[0:1, :]], nl.add)
+    """),
+    *rows("L9", ACCEPTED, """
+        dma_view_bcast: nisa.dma_copy(c, x[0:1, :].broadcast(0, 128))
+        dma_ap_bcast: nisa.dma_copy(c, x.ap([[0, 128], [1, 64]]))
+    """),
+    *rows("L10", REFUSED, "stt_col: nisa.scalar_tensor_tensor(c, a, nl.add, 1.0, nl.add, col)"),
+    *rows("L11", REFUSED, """
+        ts_operand_bf16: nisa.tensor_scalar(c, a, nl.multiply, narrow)
+        ts_operand_int32: nisa.tensor_scalar(c, a, nl.multiply, i[:, 0:1])
+    """),
+    *rows("L11", ACCEPTED, "ts_bits_int32: nisa.tensor_scalar(i, i, nl.bitwise_and, i[:, 0:1])"),
+    *rows("L12", REFUSED, """
+        rank6_strided: q = tile((128, 3, 3, 3, 3, 3), nl.float32);;nisa.tensor_copy(q[:, 0:2, 0:2, 0:2, 0:2, 0:2], q[:, 1:3, 1:3, 1:3, 1:3, 1:3])
+    """),
+    *rows("L12", NOTED, """
+        memset_rank6: nisa.memset(nl.ndarray((128, 2, 2, 2, 2, 2), dtype=nl.float32), 0.0)
+        tsr_rank5: q = a.reshape((128, 2, 2, 4, 4));;nisa.tensor_scalar_reduce(q, q, nl.add, 1.0, nl.add, col)
+        fiveD: q = a.reshape((128, 2, 2, 2, 2, 4));;nisa.tensor_copy(q, q)
+    """),
+    *rows("L13", REFUSED, """
+        ap_step: nisa.tensor_copy(c[:, 0:32], a.ap([[32, 128], [1, 32]]))
+        ap_step_eq1: nisa.tensor_copy(c[:, 0:8], a.ap([[1, 128], [1, 8]]))
+        ap_step_zero: nisa.tensor_copy(c[:, 0:8], a.ap([[0, 128], [1, 8]]))
+    """),
+    *rows("L13", ACCEPTED, """
+        ap_row: nisa.tensor_copy(c[:, 0:8], a.ap([[64, 128], [1, 8]]))
+        ap_count1_step: nisa.tensor_copy(c[0:1, 0:8], a.ap([[1, 1], [1, 8]]))
+    """),
+    *rows("L14", REFUSED, "\n".join(
+        f"act_{name}: nisa.activation(c, nl.{name}, a)"
+        for name in ("cos", "tan", "floor", "ceil", "trunc", "negative", "logical_not", "invert")
+    )),
+    *rows("L14", NOTED, "nl_floor: nl.floor(a)\nnl_cos: nl.cos(a)\nnl_tan: nl.tan(a)"),
+    *rows("L15", REFUSED, """
+        tt_abs: nisa.tensor_tensor(c, a, b, nl.abs)
+        tt_rsqrt: nisa.tensor_tensor(c, a, b, nl.rsqrt)
+        tt_bypass: nisa.tensor_tensor(c, a, b, nl.bypass)
+    """),
+    *rows("L16", REFUSED, """
+        ts_unary_operand: nisa.tensor_scalar(c, a, nl.abs, 3.0)
+        ts_operand1_no_op1: nisa.tensor_scalar(c, a, nl.add, 1.0, operand1=2.0)
+    """),
+    *rows("L16", NOTED, "ts_gpsimd_add: nisa.tensor_scalar(c, a, nl.add, 1.0, engine=nisa.engine.gpsimd)"),
+    *rows("L17", REFUSED, """
+        act_reduce_noop: nisa.activation(c, nl.exp, a, reduce_op=nl.add, reduce_res=col)
+        act_reduce_max: nisa.activation(c, nl.exp, a, reduce_op=nl.maximum, reduce_res=col, reduce_cmd=nisa.reduce_cmd.reset_reduce)
+        actred_max: nisa.activation_reduce(c, nl.exp, a, nl.maximum, col)
+        act_load_reduce: nisa.activation(c, nl.exp, a, reduce_op=nl.add, reduce_res=col, reduce_cmd=nisa.reduce_cmd.load_reduce)
+        act_scale_bf16: nisa.activation(c, nl.exp, a, scale=narrow)
+        act_bias_tf32: nisa.activation(c, nl.exp, a, bias=tile((128, 1), nl.tfloat32))
+    """),
+    *rows("L17", ACCEPTED, "act_bias_bf16: nisa.activation(c, nl.exp, a, bias=narrow)"),
+    *rows("L18", REFUSED, """
+        tr_axis_mid: nisa.tensor_reduce(nl.ndarray((128, 8), dtype=nl.float32), nl.add, a.reshape((128, 8, 8)), axis=1)
+        tr_axis_0: nisa.tensor_reduce(nl.ndarray((1, 64), dtype=nl.float32), nl.add, a, axis=0)
+        tr_negate_bit: nisa.tensor_reduce(nl.ndarray((128, 1), dtype=nl.int32), nl.bitwise_and, i, axis=1, negate=True)
+        nl_sum_mid: nl.sum(a.reshape((128, 8, 8)), axis=1, keepdims=True)
+    """),
+    *rows("L18", ACCEPTED, """
+        tr_axis_neg: nisa.tensor_reduce(col, nl.add, a, axis=-1)
+        tr_permuted: nisa.tensor_reduce(nl.ndarray((128, 8), dtype=nl.float32), nl.add, a.reshape((128, 8, 8)).permute((0, 2, 1)), axis=2)
+    """),
+    *rows("L19", REFUSED, "nl_sum_nokeep: nl.sum(a, axis=1)"),
+    *rows("L19", ACCEPTED, "nl_sum_keep: nl.sum(a, axis=1, keepdims=True)"),
+    *rows("L20", REFUSED, "tpr_sub: nisa.tensor_partition_reduce(nl.ndarray((1, 64), dtype=nl.float32), nl.subtract, a)"),
+    *rows("L21", REFUSED, """
+        tcp_pred_float: nisa.tensor_copy_predicated(c, a, b)
+        tcp_pred_int32: nisa.tensor_copy_predicated(c, a, i)
+        tcp_dtype: nisa.tensor_copy_predicated(c, h, u8)
+        tcp_both_psum: nisa.memset(ps, 1.0);;nisa.tensor_copy_predicated(c, ps, tile((128, 64), nl.uint8, 1, nl.psum))
+        tcp_reverse_tensor: nisa.tensor_copy_predicated(c, a, u8, reverse_pred=True)
+    """),
+    *rows("L21", ACCEPTED, "tcp_ok: nisa.tensor_copy_predicated(c, a, u8)"),
+    *rows("L22", REFUSED, """
+        sel_pred_uint32: nisa.select_reduce(c, u32, a, 0.0)
+        sel_pred_float: nisa.select_reduce(c, b, a, 0.0)
+        sel_onfalse_tile: nisa.select_reduce(c, u8, a, b)
+        sel_true_int32: nisa.select_reduce(i, u8, i, 0)
+        sel_reduce_add: nisa.select_reduce(c, u8, a, 0.0, reduce_res=col, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
+    """),
+    *rows("L22", ACCEPTED, "sel_scalar_ok: nisa.select_reduce(c, u8, a, 0.0)\nsel_column_ok: nisa.select_reduce(c, u8, a, col)"),
+    *rows("L23", REFUSED, """
+        rs_onfalse: nisa.range_select(c, a, nl.greater, nl.less, col, col, on_false_value=0.0)
+        rs_noteq: nisa.range_select(c, a, nl.not_equal, nl.less, col, col)
+        rs_scalar_bound: nisa.range_select(c, a, nl.greater, nl.less, 0.0, 5.0)
+        rs_bound_bf16: nisa.range_select(c, a, nl.greater, nl.less, narrow, narrow)
+        rs_int: nisa.range_select(i, i, nl.greater, nl.less, col, col)
+        rs_reduce_add: nisa.range_select(c, a, nl.greater, nl.less, col, col, reduce_res=col, reduce_op=nl.add)
+    """),
+    *rows("L24", REFUSED, "memset_scalar_engine: nisa.memset(c, 0.0, engine=nisa.engine.scalar)"),
+    *rows("L24", REFUSED, "memset_x4: nisa.memset(nl.ndarray((128, 64), dtype=nl.float8_e4m3fn_x4), 1)", "trn3"),
+    *rows("L24", NOTED, "memset_uint_neg: nisa.memset(u8, -1)"),
+    *rows("L25", REFUSED, "afs_5d: nisa.iota(i, [[1, 2], [2, 2], [4, 2], [8, 2], [16, 4]])"),
+    *rows("L26", REFUSED, """
+        tsr_reverse0: nisa.tensor_scalar_reduce(c, a, nl.subtract, 1.0, nl.add, col, reverse0=True)
+        tsr_reduce_sub: nisa.tensor_scalar_reduce(c, a, nl.add, 1.0, nl.subtract, col)
+    """),
+    *rows("L27", REFUSED, """
+        tsc_int32: nisa.tensor_scalar_cumulative(i, i, nl.add, nl.add, 1.0)
+        tsc_op1_and: nisa.tensor_scalar_cumulative(c, a, nl.add, nl.logical_and, 1.0)
+    """),
+    *rows("L28", REFUSED, """
+        scan_bit: nisa.tensor_tensor_scan(i, i, i, 0, nl.bitwise_and, nl.bitwise_or)
+        stt_bit: nisa.scalar_tensor_tensor(i, i, nl.bitwise_and, 1, nl.bitwise_or, i)
+    """),
+    *rows("L29", REFUSED, """
+        act2_sub: nisa.activate2(c, nl.gelu, a, 1.0, 1.0, nl.add, nl.multiply)
+        act2_mixed_imm: nisa.activate2(c, nl.gelu, a, col, 1.0, nl.multiply, nl.add)
+        exp_uint32dst: nisa.exponential(u32, a)
+    """, "trn3"),
+    *rows("L30", REFUSED, """
+        mm_e4m3fn_trn2: f = tile((128, 64), nl.float8_e4m3fn);;nisa.nc_matmul(pm, f, f)
+        mm_start_diff: nisa.nc_matmul(pm, a[0:64, :], b[64:128, :])
+    """),
+    *rows("L30", REFUSED, "mm_e4m3_mix_trn3: nisa.nc_matmul(pm, tile((128, 64), nl.float8_e4m3fn), tile((128, 64), nl.float8_e4m3))", "trn3"),
+    *rows("L31", REFUSED, "tfloat32_mm: s = tile((128, 64), nl.tfloat32);;nisa.nc_matmul(pm, s, s)"),
+    *rows("L32", NOTED, """
+        mm_accum_memset_none: nisa.memset(pm, 0.0);;nisa.nc_matmul(pm, a, b)
+        mm_accum_copy_none: nisa.tensor_copy(pm, a[0:64, :]);;nisa.nc_matmul(pm, a, b)
+    """),
+    *rows("L33", REFUSED, """
+        expand_dim0: a.expand_dim(0)
+        squeeze_dim0: a[0:1, :].squeeze_dim(0)
+        broadcast_dim0: a[0:1, :].broadcast(0, 128)
+        reshape_dim_part: a.reshape_dim(0, (2, 64))
+        reshape_part: a.reshape((64, 128))
+        flatten_part: a.reshape((128, 8, 8)).flatten_dims(0, 1)
+        reshape_varargs: a.reshape(128, 8, 8)
+        newaxis: a[:, None, :]
+        astype: a.astype(nl.bfloat16)
+        broadcast_to_m: a[:, 0:1].broadcast_to((128, 64))
+        expand_dims_m: a.expand_dims(1)
+    """),
+    *rows("L33", ACCEPTED, """
+        expand_dim1: a.expand_dim(1)
+        reshape_m1: a.reshape((128, 8, -1))
+        permute_list: a.reshape((128, 8, 8)).permute([0, 2, 1])
+    """),
+    *rows("L34", REFUSED, """
+        nct_bf16_f32: nisa.nc_transpose(pt, h)
+        nct_int32: nisa.nc_transpose(nl.ndarray((64, 128), dtype=nl.int32, buffer=nl.psum), i)
+    """),
+    *rows("L34", NOTED, "nct_vec_big: nisa.nc_transpose(turned, a, engine=nisa.engine.vector)"),
+    *rows("L35", NOTED, "dmat_sbuf_sbuf: nisa.dma_transpose(turned, a)"),
+    *rows("L35", NOTED, "dmat_hbm_dst: nisa.dma_transpose(nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.shared_hbm), x)"),
+    *rows("L36", REFUSED, """
+        dmat_hw_wide: nisa.dma_transpose(turned, x, dge_mode=nisa.dge_mode.hwdge)
+        dmat_sw: nisa.dma_transpose(turned, x, dge_mode=nisa.dge_mode.swdge)
+        dmat_none: nisa.dma_transpose(turned, x, dge_mode=nisa.dge_mode.none)
+    """),
+    *rows("L37", REFUSED, """
+        dma_priority_trn2: nisa.dma_copy(c, x, priority=1)
+        dma_str_enum: nisa.dma_copy(c, x, dge_mode='hwdge')
+        oob_skip_static: nisa.dma_copy(c, x, oob_mode=nisa.oob_mode.skip)
+        vec_off_hwdge: t = tile((64, 1), nl.uint32);;nisa.dma_copy(a[0:64, :], x.ap([[64, 64], [1, 64]], vector_offset=t, indirect_dim=0), dge_mode=nisa.dge_mode.hwdge)
+    """),
+    *rows("L37", NOTED, "dma_int_enum: nisa.dma_copy(c, x, dge_mode=2)"),
+    *rows("L37", NOTED, "dma_priority_9: nisa.dma_copy(c, x, priority=9)", "trn3"),
+    *rows("L38", REFUSED, """
+        max8_4d: nisa.max8(nl.ndarray((128, 8), dtype=nl.float32), a.reshape((128, 2, 4, 8)))
+        fi8_dst_float: nisa.nc_find_index8(nl.ndarray((128, 8), dtype=nl.float32), a, b[:, 0:8])
+        mr8_idx_float: nisa.nc_match_replace8(c, a, b[:, 0:8], 0.0, dst_idx=nl.ndarray((128, 8), dtype=nl.float32))
+        ng_idx_int32: nisa.nc_n_gather(c, a, i)
+        ng_dtype: nisa.nc_n_gather(h, a, u32)
+        lg_dtype: nisa.local_gather(h, a, tile((128, 4), nl.uint16))
+        shuffle_dtype: nisa.nc_stream_shuffle(h, a, list(range(32)))
+    """),
+    *rows("L39", REFUSED, """
+        rng_float: nisa.rng(c)
+        rng_engine_scalar: nisa.rng(u32, engine=nisa.engine.scalar)
+        rand2_trn2: nisa.rand2(c, 0.0, 1.0)
+        seed_shape: nisa.set_rng_seed(i[:, 0:1])
+        dropout_dtype: nisa.dropout(nl.ndarray((128, 64), dtype=nl.bfloat16), a, 0.5)
+        seqb_part: nisa.sequence_bounds(nl.ndarray((2, 2, 64), dtype=nl.int32), i[0:2, :])
+        nzc_dtype: nisa.nonzero_with_count(tile((128, 65), nl.float32), a)
+        nzc_size: nisa.nonzero_with_count(i, a)
+        topk_f32: nisa.topk(nl.ndarray((128, 8), dtype=nl.float32), nl.ndarray((128, 8), dtype=nl.uint32), a, 64)
+        topk_idx_int32: nisa.topk(nl.ndarray((128, 8), dtype=nl.bfloat16), nl.ndarray((128, 8), dtype=nl.int32), h, 64)
+        topk_n_small: nisa.topk(nl.ndarray((128, 8), dtype=nl.bfloat16), nl.ndarray((128, 8), dtype=nl.uint32), h, 4)
+    """),
+    *rows("L39", REFUSED, """
+        rand2_minmax: nisa.rand2(c, 1.0, 0.0)
+        quant_f32: nisa.quantize_mx(nl.ndarray((128, 16), dtype=nl.float8_e4m3fn_x4), a, nl.ndarray((16, 16), dtype=nl.uint8))
+    """, "trn3"),
+    Probe("grid4", "L40", REFUSED, "nisa.tensor_copy(c, a)", grid=(4,)),
+    Probe("grid2x2", "L40", REFUSED, "nisa.tensor_copy(c, a)", grid=(2, 2)),
+    Probe("grid_lnc2", "L40", ACCEPTED, "nisa.tensor_copy(c, a)", lnc=2, grid=(2,)),
+    *rows("L41", REFUSED, "barrier_lnc1: nisa.core_barrier(out, (0, 1))"),
+    *rows("L41", REFUSED, """
+        barrier_cores: nisa.core_barrier(out, (0, 1, 2))
+        barrier_sbuf: nisa.core_barrier(a, (0, 1))
+    """, lnc=2),
+    *rows("L43", REFUSED, """
+        fori_static_pyint: def body(k):;;    nisa.tensor_copy(c[:, k * 8 : (k + 1) * 8], a[:, k * 8 : (k + 1) * 8]);;nl.fori_loop(0, 8, body)
+    """),
+    *rows("L44", REFUSED, """
+        fori_ret: def body(k):;;    return k;;nl.fori_loop(0, 4, body)
+        fori_in_noreorder: def body(k):;;    nisa.tensor_copy(c, a);;with nl.no_reorder():;;    nl.fori_loop(0, nisa.register_alloc(3), body)
+    """),
+    *rows("L45", REFUSED, """
+        scalar_load_uint: nisa.scalar_load(u32[0:1, 0:1])
+        scalar_load_wide: nisa.scalar_load(i[0:1, 0:4])
+        reg_load_psum: nisa.memset(ps, 0.0);;nisa.register_load(nisa.register_alloc(), ps[0:1, 0:1])
+    """),
+    *rows("L46", NOTED, """
+        dyn_tensor_tensor: r = nisa.register_alloc(3);;nisa.tensor_tensor(c[:, 0:8], a.ap([[64, 128], [1, 8]], scalar_offset=r, indirect_dim=1), b[:, 0:8], nl.add)
+        dyn_activation: r = nisa.register_alloc(3);;nisa.activation(c[:, 0:8], nl.exp, a.ap([[64, 128], [1, 8]], scalar_offset=r, indirect_dim=1))
+    """),
+    *rows("L47", REFUSED, """
+        dyn_partition: r = nisa.register_alloc(3);;nisa.tensor_copy(c[0:1, :], a.ap([[64, 1], [1, 64]], scalar_offset=r, indirect_dim=0))
+    """),
+    *rows("L49", REFUSED, """
+        nl_store_psum: nisa.memset(ps, 1.0);;nl.store(out, ps)
+        nl_rsqrt_psum: nisa.memset(ps, 1.0);;nl.rsqrt(ps)
+    """),
+    *rows("L49", NOTED, "nl_copy_psum: nisa.memset(ps, 1.0);;nl.copy(ps)"),
+    *rows("L50", REFUSED, "nl_rms_norm: nl.rms_norm(a, b, 1, 64)"),
+    *rows("L51", REFUSED, "nl_random_seed_int: nl.random_seed(42)"),
+    *rows("L51", ACCEPTED, "nl_random_seed_tile: nl.random_seed(i[0:1, 0:1])"),
+    *rows("L52", REFUSED, """
+        dup_inst_name: nisa.tensor_copy(c, a, name='n1');;nisa.tensor_copy(c, b, name='n1')
+        dup_name: t = nl.ndarray((128, 64), dtype=nl.float32, name='q');;nisa.tensor_copy(t, a, name='q')
+    """),
+    *rows("L54", NOTED, "dma_sbuf_sbuf: nisa.dma_copy(c, a)"),
+    *rows("L55", NOTED, "act_reduce_square: nisa.activation_reduce(c, nl.square, a, nl.add, col)"),
+    *rows("L65", REFUSED, """
+        one_d_1: nl.ndarray((1,), dtype=nl.int32, buffer=nl.sbuf)
+        ndarray_unknown: nl.ndarray((128, 1), dtype=nl.int32, align=4)
+    """),
+    *rows("L67", REFUSED, """
+        idx_oob: a[:, 64]
+        empty_slice_unused: a[:, 64:64]
+    """),
+    *rows("L68", NOTED, "tile_setitem: c[:, 0:8] = a[:, 0:8]"),
+    *rows("L69", REFUSED, "program_id_1: nl.program_id(1)"),
+    *rows("S1", ACCEPTED, "ts_reciprocal: nisa.tensor_scalar(c, a, nl.reciprocal, 0)"),
+    *rows("S2", ACCEPTED, "ts_invert: nisa.tensor_scalar(i, i, nl.invert, 0)"),
+    *rows("S3", ACCEPTED, "tpr_average: nisa.tensor_partition_reduce(nl.ndarray((1, 64), dtype=nl.float32), nl.average, a)"),
+    *rows("S4", ACCEPTED, "stt_reduce: nisa.scalar_tensor_tensor(c, a, nl.multiply, 2.0, nl.add, b, reduce_op=nl.add, reduce_res=col)"),
+    *rows("S5", NOTED, "act_gpsimd: nisa.activation(c, nl.exp, a, engine=nisa.engine.gpsimd)", "trn3"),
+    *rows("S5", REFUSED, "act_gpsimd_trn2: nisa.activation(c, nl.exp, a, engine=nisa.engine.gpsimd)"),
+    *rows("S8", ACCEPTED, "ap_of_slice: nisa.tensor_copy(c[:, 0:8], a[:, 8:64].ap([[64, 128], [1, 8]], offset=16))"),
+    *rows("S11", NOTED, "dma_sbuf_sbuf_reshape: nisa.dma_copy(turned, a)"),
+]  # fmt: skip
+
+
+def answer(probe: Probe) -> tuple[str, str]:
+    """Return what the judge says of a probe: refused, noted or accepted, and its words."""
+    body = textwrap.indent(probe.lines.replace(";;", "\n"), "    ")
+    try:
+        program = trace(
+            HEAD + body + TAIL, [TensorSpec((128, 64), "float32")] * 2, entry="kernel", api="nki", chip=probe.chip,
+            lnc=probe.lnc, grid=probe.grid,
+        )  # fmt: skip
+    except KernelFailure as failure:
+        return REFUSED, f"{failure.message} ({failure.hint})"
+    for finding in verify(program):
+        return REFUSED, f"{finding.message} ({finding.hint})"
+    notes = [notice.text for notice in program.notices]
+    return (NOTED, notes[0]) if notes else (ACCEPTED, "")
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
+def test_a_probe_has_the_expected_answer_and_a_refusal_says_what_to_write(probe: Probe) -> None:
+    """Print the probe's row: ``-s`` shows the whole table."""
+    got, words = answer(probe)
+    sys.stdout.write(f"{probe.name:22} {probe.rule:4} {probe.expected:9} {got:9} {words[:140]}\n")
+    assert got == probe.expected, words
+    assert got != REFUSED or not words.endswith("()") or ": use" in words, words
