@@ -165,8 +165,8 @@ class SummaryRequest:
 
 class Proposer(Protocol):
     """Interface that fills the roles. Expected failures (such as a model without an answer) are values: no plan, no
-    code, None. BudgetError and CredentialError end the run. Any other LLMError was already retried and recorded by the
-    layer below.
+    code, None. BudgetError pauses the run. An LLMError is a failed call, which was already retried and recorded by the
+    layer below: it costs one plan or one attempt and, if it is ``lasting``, pauses the run.
     """
 
     name: str

@@ -23,6 +23,11 @@ STATUS_FAULTS: dict[str, tuple[int, str, str]] = {
     "rate_limited_date": (429, "rate_limit_exceeded", "slow down"),
     "rate_limited_bare": (429, "rate_limit_exceeded", "slow down"),
     "quota": (429, "insufficient_quota", "you exceeded your current quota"),
+    "credit_400": (
+        400,
+        "invalid_request_error",
+        "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing.",
+    ),
     "timeout_408": (408, "timeout_error", "request timed out"),
     "conflict_409": (409, "conflict", "try again"),
     "error_500": (500, "server_error", "it broke"),

@@ -57,13 +57,14 @@ EXPECTED: dict[str, tuple[type[LLMError], ...]] = {
     "bad_json": (LLMInterrupted,),
     "bad_utf8": (LLMInterrupted,),
     "html_200": (LLMBadRequest,),
+    "credit_400": (LLMQuotaExceeded,),
     "empty_choices": (LLMInterrupted, LLMUnavailable),
     "empty_answer": (LLMEmpty,),
     "content_filter": (LLMContentFiltered,),
 }
 
 ONCE = frozenset(
-    "quota unauthorized_401 forbidden_403 bad_request_400 not_found_404 too_long_400 too_long_413 idle_stall "
+    "quota credit_400 unauthorized_401 forbidden_403 bad_request_400 not_found_404 too_long_400 too_long_413 idle_stall "
     "drop_mid_stream truncated_sse error_mid_stream bad_json bad_utf8 html_200 empty_answer content_filter".split()
 )
 """Faults after which sending the same request again would be useless or would pay twice."""

@@ -417,9 +417,10 @@ async def test_a_kernel_can_not_speak_to_the_model_as_acceld() -> None:
 async def test_a_failed_call_costs_one_plan_and_not_the_run(failure: LLMError) -> None:
     model = Model(lambda request: failure if request.tags.get("index") == 1 else PLAN_ANSWER)
     roles = proposer(model)
-    plans = await asyncio.gather(*(roles.plan(plan_request(index=n)) for n in range(4)))
-    assert [plan is None for plan in plans] == [False, True, False, False]
-    assert [plan.index for plan in plans if plan is not None] == [0, 2, 3]
+    asked = (roles.plan(plan_request(index=n)) for n in range(4))
+    plans = await asyncio.gather(*asked, return_exceptions=True)
+    assert plans[1] is failure and not failure.lasting
+    assert [plan.index for plan in plans if isinstance(plan, Plan)] == [0, 2, 3]
 
 
 async def test_an_interrupted_answer_is_asked_again_as_another_call() -> None:
@@ -443,23 +444,22 @@ async def test_what_no_other_call_can_get_past_ends_the_run(error: LLMError) -> 
         await proposer(Model(lambda _: error)).plan(plan_request())
 
 
-async def test_a_search_in_which_no_call_ever_works_does_not_look_like_one() -> None:
-    roles = proposer(Model(lambda _: LLMBadRequest("400: what is this")))
-    for _ in range(HOPELESS - 1):
-        assert await roles.plan(plan_request()) is None
-    with pytest.raises(LLMBadRequest):
-        await roles.plan(plan_request())
+@pytest.mark.parametrize("answered_before", [0, 14])
+async def test_after_many_failures_of_a_role_in_a_row_the_next_one_counts_as_lasting(answered_before: int) -> None:
+    answers = iter([ANSWER] * answered_before)
 
+    def answer(request: CompletionRequest) -> str | LLMError:
+        return PLAN_ANSWER if request.role == "planner" else next(answers, LLMBadRequest("400: too long"))
 
-async def test_a_role_that_is_never_answered_ends_the_search_although_another_is() -> None:
-    model = Model(lambda request: PLAN_ANSWER if request.role == "planner" else LLMBadRequest("400: too long"))
-    roles = proposer(model)
-    for _ in range(HOPELESS - 1):
+    roles = proposer(Model(answer))
+    for _ in range(answered_before):
+        assert await roles.attempt(attempt_request()) is not None
+    for number in range(1, HOPELESS + 1):
         assert await roles.plan(plan_request()) is not None
-        attempt = await roles.attempt(attempt_request())
-        assert attempt is not None and attempt.text is None
-    with pytest.raises(LLMBadRequest, match=f"the executor was never answered: {HOPELESS} calls failed"):
-        await roles.attempt(attempt_request())
+        with pytest.raises(LLMBadRequest) as caught:
+            await roles.attempt(attempt_request())
+        assert caught.value.lasting is (number == HOPELESS)
+    assert caught.value.message.startswith(f"{HOPELESS} calls of the executor in a row failed")
 
 
 async def test_models_are_drawn_by_weight_and_stand_in_for_each_other() -> None:
