@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from acceld.model import Abilities, Attempt, Candidate, Evaluation, Insight, Kernel, Plan
+from acceld.workloads.records import Precision
 
 NO_PLAN = "straight from the kernel"
 """Title of the placeholder for a plan in a run without planner."""
@@ -44,6 +45,8 @@ class Problem:
     tolerance: float | None = None
     dtype: str = ""
     """Dtypes of the arrays, such as ``float32`` or ``bfloat16+float32``."""
+    precision: Precision = Precision.FP32_STRICT
+    """Arithmetic that the gate allows on float32 values."""
 
 
 @dataclass(frozen=True, slots=True)

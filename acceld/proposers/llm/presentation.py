@@ -11,6 +11,8 @@ from acceld.figures import duration, percent
 from acceld.model import Evaluation, Insight, InsightKind, Plan, Profile, Source
 from acceld.proposers.interface import Step
 from acceld.proposers.llm.fencing import LOG_CHARS, capped
+from acceld.roofline import SPLIT_PASSES
+from acceld.workloads.records import Precision
 
 COUNTERS: Mapping[str, str] = {
     "hbm_read_bytes": "bytes read from HBM",
@@ -56,6 +58,26 @@ TRIED = 40
 
 HOT_SPOTS = 6
 """Limit on the hot lines in a prompt."""
+
+
+def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
+    """Return sentences on the arithmetic that the gate allows on float32 values, with what it can gain on the chip."""
+    if precision is Precision.FP32_STRICT:
+        return "Every product and sum of float32 values must stay in float32."
+    if precision is Precision.ANY_WITHIN_TOLERANCE:
+        return "Within these errors float32 values may be computed in a narrower type, such as products in bfloat16."
+    allowed = (
+        "A matrix product of float32 values may be made of bfloat16 parts that together carry float32 accuracy: with "
+        "hi = bfloat16(x) and lo = bfloat16(x - hi) of both operands, hi*hi + hi*lo + lo*hi, all three added up in "
+        "float32. One plain bfloat16 product in place of a float32 product is not accurate enough."
+    )
+    chip = CHIPS.get(chip_name)
+    rates = {} if chip is None else chip.matmul_tflops
+    if "float32" not in rates or "bfloat16" not in rates:
+        return allowed
+    passes = rates["bfloat16"] / rates["float32"]
+    gain = f"one float32 product takes as long as {passes:.3g} bfloat16 products, so three save {1 - SPLIT_PASSES / passes:.0%}"
+    return f"{allowed} On {chip_name} {gain} of the product's time." if passes > SPLIT_PASSES else allowed
 
 
 def profile_lines(profile: Profile | None, seed: int | None = None, source: str = "") -> str:

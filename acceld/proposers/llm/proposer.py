@@ -42,6 +42,7 @@ from acceld.proposers.llm.extraction import DIVIDER, REPLACE, SEARCH, extract_ke
 from acceld.proposers.llm.fencing import KERNEL_CHARS, LOG_CHARS, NOTE_CHARS, Data, capped
 from acceld.proposers.llm.knowledge import knowledge_of
 from acceld.proposers.llm.presentation import (
+    arithmetic_allowed,
     difference,
     failure_lines,
     insight_lines,
@@ -330,6 +331,7 @@ class LLMProposer:
             "problem": Data("problem", f"{problem.description}\n\n{problem.reference_source}"),
             "arguments": Data("arguments", "\n".join(one.text for one in problem.arguments), NOTE_CHARS),
             "tolerance": self._accuracy() or published,
+            "arithmetic": arithmetic_allowed(problem.precision, problem.chip),
             "parent": Data("the working kernel", kernel.text) if kernel.text else "",
         }
 

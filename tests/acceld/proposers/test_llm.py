@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
+from acceld.daemon.build import problem_of
 from acceld.errors import BudgetError, ConfigError
 from acceld.llm.calls import Calls
 from acceld.llm.client import ROLES, Completion, CompletionRequest, ScriptedClient, Usage
@@ -45,11 +46,14 @@ from acceld.proposers.interface import (
     SummaryRequest,
 )
 from acceld.proposers.llm import presentation
+from acceld.proposers.llm.presentation import arithmetic_allowed
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import HOPELESS, LLMProposer
 from acceld.proposers.llm.roles import RoleModels, RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
+from acceld.workloads import workload
+from acceld.workloads.records import Precision
 
 REFERENCE = "def forward(x):\n    return x / (1 + np.exp(-x))\n"
 PARENT = "@nki.jit\ndef kernel(x):\n    return x\n"
@@ -460,6 +464,31 @@ async def test_after_many_failures_of_a_role_in_a_row_the_next_one_counts_as_las
             await roles.attempt(attempt_request())
         assert caught.value.lasting is (number == HOPELESS)
     assert caught.value.message.startswith(f"{HOPELESS} calls of the executor in a row failed")
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "says_not"),
+    [
+        ("rmsnorm_matmul", "lo = bfloat16(x - hi)", "must stay in float32"),
+        ("silu", "must stay in float32", "bfloat16 parts"),
+    ],
+)
+async def test_models_are_told_what_arithmetic_the_gate_allows(name: str, says: str, says_not: str) -> None:
+    problem = problem_of(workload(name, ()), "trn1", "nki_legacy")
+    client = ScriptedClient([PLAN_ANSWER, ANSWER])
+    roles = proposer(client)
+    plan = await roles.plan(plan_request(problem=problem))
+    assert plan is not None
+    await roles.attempt(attempt_request(problem=problem))
+    for request in client.requests:
+        assert says in request.system and says_not not in request.system
+        assert f"at most {problem.tolerance:g}" in request.system
+
+
+def test_what_split_products_save_is_said_where_the_chip_is_known() -> None:
+    assert "as 4.01 bfloat16 products, so three save 25%" in arithmetic_allowed(Precision.SPLIT_OK, "trn1")
+    assert arithmetic_allowed(Precision.SPLIT_OK, "sm_90").endswith("is not accurate enough.")
+    assert "narrower type" in arithmetic_allowed(Precision.ANY_WITHIN_TOLERANCE, "trn1")
 
 
 async def test_models_are_drawn_by_weight_and_stand_in_for_each_other() -> None:
