@@ -57,7 +57,9 @@ TRIED = 40
 
 
 HOT_SPOTS = 6
-"""Limit on the hot lines in a prompt."""
+"""Limit on the hot lines, and on the steps of the critical path, in a prompt."""
+BUSY_SHARE = 0.8
+"""Share of the latency from which on a busy engine explains the latency, so that the critical path tells no more."""
 
 
 def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
@@ -104,7 +106,33 @@ def profile_lines(profile: Profile | None, seed: int | None = None, source: str 
         for spot in profile.details.get("hot_spots", ())[:HOT_SPOTS]
         if 0 < spot["line"] <= len(text)
     ]
-    return "\n".join([*lines, *(["hot spots, by the time their engine is busy:", *spots] if spots else [])])
+    return "\n".join(
+        [
+            *lines,
+            *(["hot spots, by the time their engine is busy:", *spots] if spots else []),
+            *_critical_path(profile, text),
+        ]
+    )
+
+
+def _critical_path(profile: Profile, text: Sequence[str]) -> list[str]:
+    """Return lines on the chain of operations that ends last; none if an engine is busy for most of the latency."""
+    steps = profile.details.get("critical_path", ())
+    whole_us, latency_us = sum(step["us"] for step in steps), profile.latency_us
+    busiest_us = max(profile.engines_us.values(), default=0.0)
+    if not whole_us or not latency_us or busiest_us >= BUSY_SHARE * latency_us:
+        return []
+    shown = [
+        f"line {step['line']}, {step['engine']}, {100.0 * step['us'] / whole_us:.0f} % of the path"
+        + (f": {text[step['line'] - 1].strip()}" if 0 < step["line"] <= len(text) else "")
+        for step in steps[:HOT_SPOTS]
+    ]
+    introduction = (
+        f"no engine is busy for {100 * BUSY_SHARE:.0f} % of the latency: engines wait for each other. The critical path, "
+        "the chain of dependent operations that ends last, sets the latency; less work off this path saves nothing. Its "
+        "longest parts:"
+    )
+    return [introduction, *shown]
 
 
 def _share(busy_us: float, latency_us: float | None) -> str:

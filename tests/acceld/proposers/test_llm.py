@@ -546,3 +546,20 @@ async def test_a_spent_budget_goes_up_to_the_search() -> None:
     calls = Calls({"m": (settings, ScriptedClient([]))}, ledger=MemoryLedger(), purse=Budget(daemon_usd=0.01))
     with pytest.raises(BudgetError):
         await proposer(calls).plan(plan_request())
+
+
+@pytest.mark.parametrize(("vector_us", "told"), [(30.0, True), (85.0, False)])
+def test_the_critical_path_is_shown_where_no_engine_explains_the_latency(vector_us: float, told: bool) -> None:
+    steps = [{"line": 2, "engine": "Tensor", "us": 30.0}, {"line": 1, "engine": "DMA", "us": 10.0}]
+    profile = Profile(
+        Source.SIMULATED,
+        "trn1",
+        "nki_legacy",
+        100.0,
+        "m",
+        engines_us={"Vector": vector_us},
+        details={"critical_path": steps},
+    )
+    lines = presentation.profile_lines(profile, None, "x = load()\ny = product(x)\n").splitlines()
+    assert ("line 2, Tensor, 75 % of the path: y = product(x)" in lines) is told
+    assert any("sets the latency" in line for line in lines) is told
