@@ -5,7 +5,7 @@ from __future__ import annotations
 from acceld.llm.client import Completion, CompletionRequest, Received
 from acceld.llm.deadlines import Watch
 from acceld.llm.errors import LLMContentFiltered, LLMEmpty, LLMError, LLMInterrupted, LLMUnavailable
-from acceld.llm.usage import estimated_usage
+from acceld.llm.usage import used as used_by
 
 
 def finished(request: CompletionRequest, watch: Watch, name: str, answer: Received) -> Completion:
@@ -23,7 +23,7 @@ def finished(request: CompletionRequest, watch: Watch, name: str, answer: Receiv
     elif not text.strip():
         spent = "all its tokens went into reasoning" if stopped == "length" else "it has no text"
         error = LLMEmpty(f"model {name!r} gave an empty answer: {spent}", hint="Raise max_output_tokens.")
-    used = answer.usage or estimated_usage(request, text + reasoning)
+    used = used_by(request, answer)
     if error is not None:
         error.usage, error.request_id = used, answer.request_id or None
         raise error

@@ -32,6 +32,8 @@ class Received:
     reasoning: list[str] = field(default_factory=list)
     usage: Usage | None = None
     """Tokens the provider has reported so far."""
+    is_counted: bool = False
+    """True once ``usage`` counts the whole answer: a Messages stream reports the prompt's tokens first."""
     model: str = ""
     request_id: str = ""
     stopped: str = ""

@@ -99,6 +99,7 @@ class _Answer(Received):
         self.request_id = str(data.get("id") or "")
         self._start(data)
         self._stop(data)
+        self.is_counted = bool(data.get("usage"))
         for block in data.get("content") or ():
             self.text.append(str(block.get("text") or ""))
             self.reasoning.append(str(block.get("thinking") or ""))
@@ -112,6 +113,7 @@ class _Answer(Received):
         elif kind == "message_delta":
             self._stop(data.get("delta") or {})
             self._count(data.get("usage") or {})
+            self.is_counted = bool(data.get("usage"))
         elif kind == "content_block_delta":
             delta = data.get("delta") or {}
             self.reasoning.append(str(delta.get("thinking") or ""))

@@ -14,6 +14,7 @@ from acceld.llm.deadlines import Watch
 from acceld.llm.errors import LLMError, LLMRefused
 from acceld.llm.providers.translation import translate
 from acceld.llm.settings import NO_KEY, ModelSettings
+from acceld.llm.usage import used
 
 
 class SdkClient(ABC):
@@ -72,7 +73,7 @@ class SdkClient(ABC):
                 known = translate(error, self.errors, name, partial=watch.text, started=watch.started, secret=self.key)
                 if known is None:
                     raise
-                known.usage = answer.usage
+                known.usage = None if answer.usage is None else used(request, answer)
                 raise known from error
         return finished(request, watch, self.settings.name, answer)
 

@@ -191,6 +191,7 @@ class _Answer(Received):
         usage = data.get("usage")
         if usage:
             prompt, output = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+            self.is_counted = True
             self.usage = Usage(
                 input_tokens=usage.get("prompt_tokens") or 0,
                 cached_tokens=prompt.get("cached_tokens") or 0,
@@ -213,6 +214,7 @@ class _Answer(Received):
         usage = data.get("usage")
         if usage:
             prompt, output = usage.get("input_tokens_details") or {}, usage.get("output_tokens_details") or {}
+            self.is_counted = True
             self.usage = Usage(
                 input_tokens=usage.get("input_tokens") or 0,
                 cached_tokens=prompt.get("cached_tokens") or 0,

@@ -75,6 +75,8 @@ class Reply:
     usage: bool = True
     input_tokens: int = 100
     cached_tokens: int = 0
+    written_tokens: int = 0
+    output_tokens: int = 20
     retry_after: str = "0"
     hold: asyncio.Event | None = None
     """Answer only after this is set."""
@@ -268,9 +270,9 @@ def _finish(reply: Reply) -> str:
 def _chat_usage(reply: Reply) -> dict[str, Any]:
     return {
         "prompt_tokens": reply.input_tokens,
-        "completion_tokens": 20,
-        "total_tokens": reply.input_tokens + 20,
-        "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
+        "completion_tokens": reply.output_tokens,
+        "total_tokens": reply.input_tokens + reply.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": reply.cached_tokens, "cache_write_tokens": reply.written_tokens},
         "completion_tokens_details": {"reasoning_tokens": 5},
     }
 
@@ -315,10 +317,10 @@ def _response(reply: Reply, status: str) -> dict[str, Any]:
         "top_p": None,
         "usage": {
             "input_tokens": reply.input_tokens,
-            "input_tokens_details": {"cached_tokens": reply.cached_tokens},
-            "output_tokens": 20,
+            "input_tokens_details": {"cached_tokens": reply.cached_tokens, "cache_write_tokens": reply.written_tokens},
+            "output_tokens": reply.output_tokens,
             "output_tokens_details": {"reasoning_tokens": 5},
-            "total_tokens": reply.input_tokens + 20,
+            "total_tokens": reply.input_tokens + reply.output_tokens,
         }
         if reply.usage and status != "in_progress"
         else None,
@@ -356,10 +358,10 @@ def _message(reply: Reply, text: str) -> dict[str, Any]:
         "stop_reason": stop,
         "stop_sequence": None,
         "usage": {
-            "input_tokens": reply.input_tokens - reply.cached_tokens,
+            "input_tokens": reply.input_tokens - reply.cached_tokens - reply.written_tokens,
             "cache_read_input_tokens": reply.cached_tokens,
-            "cache_creation_input_tokens": 0,
-            "output_tokens": 20,
+            "cache_creation_input_tokens": reply.written_tokens,
+            "output_tokens": reply.output_tokens,
         },
     }
 
@@ -369,6 +371,7 @@ def _messages_frames(reply: Reply) -> list[bytes]:
         return f"event: {kind}\n".encode() + _data({"type": kind, **data})
 
     start = _message(reply, "") | {"stop_reason": None}
+    start["usage"] = start["usage"] | {"output_tokens": 1}  # as the real one does: the answer is counted at its end
     frames = [event("message_start", message=start)]
     if reply.reasoning:
         frames.append(
@@ -381,7 +384,7 @@ def _messages_frames(reply: Reply) -> list[bytes]:
     ]
     if reply.kind != "empty_choices":
         delta = {"stop_reason": _message(reply, "")["stop_reason"], "stop_sequence": None}
-        frames.append(event("message_delta", delta=delta, usage={"output_tokens": 20}))
+        frames.append(event("message_delta", delta=delta, usage={"output_tokens": reply.output_tokens}))
     return [*frames, event("message_stop")]
 
 
