@@ -18,11 +18,12 @@ def finished(request: CompletionRequest, watch: Watch, name: str, answer: Receiv
     if not stopped:
         kind = LLMInterrupted if watch.started else LLMUnavailable
         error = kind(f"model {name!r} closed the stream in the middle of its answer", partial=text)
-    elif stopped == "content_filter":
+    elif stopped == "content_filter" or answer.refused:
         error = LLMContentFiltered(f"the answer of model {name!r} was withheld or declined", partial=text)
     elif not text.strip():
         spent = "all its tokens went into reasoning" if stopped == "length" else "it has no text"
         error = LLMEmpty(f"model {name!r} gave an empty answer: {spent}", hint="Raise max_output_tokens.")
+        error.exhausted = stopped == "length"
     used = used_by(request, answer)
     if error is not None:
         error.usage, error.request_id = used, answer.request_id or None

@@ -38,6 +38,8 @@ class Received:
     request_id: str = ""
     stopped: str = ""
     """``stop``, ``length`` or ``content_filter``; empty if the stream just ended."""
+    refused: bool = False
+    """True if the model declined to answer; its text then says why."""
 
     @property
     def begun(self) -> bool:

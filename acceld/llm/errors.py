@@ -167,3 +167,5 @@ class LLMEmpty(LLMError):
     """An answer without text, or bytes that are no answer."""
 
     outcome = "empty"
+    exhausted = False
+    """True if the answer's whole cap was used up by reasoning, so that only a higher cap helps."""

@@ -298,7 +298,8 @@ def _refused_parameter(error: BaseException, body: Mapping[str, str]) -> str:
         return ""
     quoted = re.search(r"['\"`]([a-z_]+(?:\.[a-z_]+)*)['\"`]", body.get("message", ""))
     named = re.search(r"(?:parameter|field|argument|inputs?)s?:? +([a-z]+_[a-z_]+|seed|temperature)\b", text)
-    return body.get("param") or (quoted or named or ["", ""])[1]
+    thinks = re.search(r"\b(thinking|effort)\b", text)  # Anthropic's refusals of these name them in prose
+    return body.get("param") or (quoted or named or thinks or ["", ""])[1]
 
 
 def _clean(text: str, secret: str) -> str:

@@ -157,7 +157,14 @@ class LLMProposer:
         if request.partner is not None:
             values["partner"] = _partner(TO_CROSS, parent, request.partner.candidate, request.partner.steps)
         tags: Tags = {"run": request.run, "iteration": request.iteration, "parent": parent.id, "index": request.index}
-        completion = await self._ask("planner", problem.api, values, request.seed, tags)
+        try:
+            completion = await self._ask("planner", problem.api, values, request.seed, tags)
+        except LLMEmpty as error:
+            if error.lasting:
+                raise
+            again = tags | {"reask": 1}
+            longer = error.exhausted
+            completion = await self._ask("planner", problem.api, values, request.seed, again, longer=longer)
         parsed = parse_plan(completion.text)
         if parsed is None:
             return None
@@ -374,7 +381,8 @@ class LLMProposer:
                 answer = error
         if not isinstance(answer, Completion):
             tags = tags | {"reask": 1}
-            answer = await self._ask(role, api, values, seed, tags, name=name)
+            longer = isinstance(answer, LLMEmpty) and answer.exhausted
+            answer = await self._ask(role, api, values, seed, tags, name=name, longer=longer)
         base = kernel.text
         found = extract_kernel(answer.text, kernel.entry, cut_off=answer.finish_reason == "length", base=base)
         if found.text is not None or "reask" in tags:
@@ -386,7 +394,9 @@ class LLMProposer:
         }
         behind = ("reask", complaint)
         try:
-            second = await self._ask(role, api, values, seed, tags | {"reask": 1}, name=name, behind=behind)
+            longer = answer.finish_reason == "length"
+            again = tags | {"reask": 1}
+            second = await self._ask(role, api, values, seed, again, name=name, behind=behind, longer=longer)
         except LLMError as error:
             if error.lasting:
                 raise
@@ -404,9 +414,11 @@ class LLMProposer:
         *,
         name: str = "",
         behind: tuple[str, Values] | None = None,
+        longer: bool = False,
     ) -> Completion:
         """Return one answer, from the model that the seed selects or, if that is down, from another model of the role.
         ``behind`` is a prompt that follows the question, by name, and its values: the problem with an answer, or tools.
+        With ``longer`` the answer may have twice the tokens, because an earlier one was cut off at its cap.
 
         :raises LLMError: no model of the role answered; ``lasting`` if further calls would fail too.
         """
@@ -426,7 +438,7 @@ class LLMProposer:
                 model=model,
                 system=prompt.system,
                 user=prompt.user,
-                max_output_tokens=models.max_output_tokens,
+                max_output_tokens=models.max_output_tokens * (2 if longer else 1),
                 temperature=models.temperature,
                 seed=seed & SEED_BITS,
                 tags=tags,

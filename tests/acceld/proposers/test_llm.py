@@ -14,7 +14,15 @@ from acceld.daemon.build import problem_of
 from acceld.errors import BudgetError, ConfigError
 from acceld.llm.calls import Calls
 from acceld.llm.client import ROLES, Completion, CompletionRequest, ScriptedClient, Usage
-from acceld.llm.errors import LLMBadRequest, LLMError, LLMInterrupted, LLMRefused, LLMUnavailable, LLMUnknownModel
+from acceld.llm.errors import (
+    LLMBadRequest,
+    LLMEmpty,
+    LLMError,
+    LLMInterrupted,
+    LLMRefused,
+    LLMUnavailable,
+    LLMUnknownModel,
+)
 from acceld.llm.ledger import MemoryLedger
 from acceld.llm.pricing import FREE, Price
 from acceld.llm.settings import ModelSettings
@@ -563,3 +571,17 @@ def test_the_critical_path_is_shown_where_no_engine_explains_the_latency(vector_
     lines = presentation.profile_lines(profile, None, "x = load()\ny = product(x)\n").splitlines()
     assert ("line 2, Tensor, 75 % of the path: y = product(x)" in lines) is told
     assert any("sets the latency" in line for line in lines) is told
+
+
+async def test_an_answer_whose_cap_went_into_reasoning_is_asked_again_with_a_higher_cap() -> None:
+    exhausted = LLMEmpty("all its tokens went into reasoning")
+    exhausted.exhausted = True
+    answers: list[str | LLMError] = [exhausted, PLAN_ANSWER, exhausted, ANSWER, LLMEmpty("nothing"), ANSWER]
+    model = Model(lambda _: answers.pop(0))
+    roles = proposer(model)
+    assert await roles.plan(plan_request()) is not None
+    for _ in range(2):
+        attempt = await roles.attempt(attempt_request())
+        assert attempt is not None and attempt.text == CHILD
+    caps = [request.max_output_tokens for request in model.requests]
+    assert [cap // caps[0] for cap in caps] == [1, 2, 1, 2, 1, 1]
