@@ -150,8 +150,11 @@ def _findings(
 
 
 def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield name, problem and a note for each model: that its price is unknown, or the result of a call."""
+    """Yield name, problem and a note for each model: that its price is unknown or its end is near, or the result of a
+    call.
+    """
     from acceld.llm.pricing import PriceBook
+    from acceld.llm.retirement import retirement
     from acceld.llm.settings import ModelSettings
     from acceld.proposers.llm.roles import RoleTable
 
@@ -165,8 +168,10 @@ def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
             if unpriced and capped and not budget.allow_unknown_price:
                 yield name, f"its price is not known, so the cap in USD refuses its calls; {UNPRICED}", ""
                 continue
-            note = f"its price is not known; {UNPRICED}" if unpriced else ""
-            yield name, "", asyncio.run(_call(model)) if call else note
+            notes = [f"its price is not known; {UNPRICED}" if unpriced else "", retirement(model)]
+            if call:
+                notes[0] = asyncio.run(_call(model))
+            yield name, "", "; ".join(filter(None, notes))
         except (AcceldError, ValueError) as error:
             yield name, str(error), ""
     if config.models:
