@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from acceld.errors import AcceldError, BudgetError, UsageError
+from acceld.errors import AcceldError, BudgetError, PriceError, UsageError
 from acceld.events import Event, IterationStarted, Steered
 from acceld.llm.errors import LLMError
 from acceld.model import BUDGET_PREFIX, MODELS_PREFIX, RunState
@@ -46,7 +46,7 @@ def end_of(ended: ExceptionGroup[RunEnded | BudgetError | LLMError]) -> RunEnded
         end = end.exceptions[0]
     if isinstance(end, RunEnded):
         return end
-    if isinstance(end, LLMError):
+    if isinstance(end, LLMError | PriceError):
         return unanswered(str(end), end)
     return RunEnded(RunState.PAUSED, f"{BUDGET_PREFIX}{end}", BudgetError.exit_code)
 

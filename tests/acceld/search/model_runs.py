@@ -67,7 +67,7 @@ async def search_on(
     **settings: Any,
 ) -> Run:
     """Run or continue the search with models of ``server``, and return the run's record."""
-    told = replace(settings_for(server, api), price=Price.of("1", "10"), **settings)
+    told = replace(settings_for(server, api), **{"price": Price.of("1", "10"), **settings})
     model = model_for(server, api, **settings)
     calls = Calls({"m": (told, model)}, ledger=StoreLedger(store), purse=budget or Budget())
     plans = run.spec.search.plans

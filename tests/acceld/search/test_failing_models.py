@@ -8,6 +8,7 @@ import pytest
 
 from acceld.llm.settings import Api
 from acceld.model import MODELS_PREFIX, RunState
+from acceld.search.budget import Budget
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates
 from tests.acceld.llm.models import APIS
@@ -89,3 +90,12 @@ async def test_answers_without_code_are_not_bought_without_end(store: Store) -> 
         ended = await search_on(store, paused, server)
     assert ended.message == "6 candidates were evaluated"
     assert len(await store.read(load_candidates, run.id)) == 1 + 6
+
+
+async def test_a_run_that_waits_for_a_price_does_not_ask_for_a_higher_cap(store: Store) -> None:
+    run, budget = await new_run(store), Budget()
+    budget.open_run(run.id, 5.0)
+    async with ScriptedServer() as server:
+        paused = await search_on(store, run, server, budget=budget, price=None)
+    assert (paused.state, paused.exit_code, server.seen) == (RunState.PAUSED, 5, [])
+    assert paused.message.startswith(MODELS_PREFIX) and "input_usd_per_mtok" in paused.message
