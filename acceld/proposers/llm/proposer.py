@@ -217,7 +217,7 @@ class LLMProposer:
         plan, parent = request.plan, request.parent
         values = self._problem_values(request.problem, parent.kernel)
         values |= {
-            "plan": Data("plan", plan.text, LOG_CHARS),
+            "plan": Data("plan", _told(plan), LOG_CHARS),
             "partner": _partner(CROSSED, parent, request.partner) if request.partner is not None else "",
             "attempt_number": str(request.index + 1),
             "answer_form": self._answer_form(request.problem.api, "the working kernel", parent.kernel.text),
@@ -277,7 +277,7 @@ class LLMProposer:
             for number, (text, result) in enumerate(request.earlier, 1)
         ]
         values |= {
-            "plan": Data("plan", plan.text, LOG_CHARS),
+            "plan": Data("plan", _told(plan), LOG_CHARS),
             "failed": Data("failing kernel", failed.kernel.text),
             "diff": Data("difference", difference(parent.kernel.text, failed.kernel.text), LOG_CHARS),
             "status": request.evaluation.status.value,
@@ -483,6 +483,12 @@ class LLMProposer:
             return await self._client.complete(request)
         finally:
             warm.set()
+
+
+def _told(plan: Plan) -> str:
+    """Return a plan as executor and fixer read it: its title, if the planner gave one, and its text."""
+    has_title = plan.title and plan.title != NO_PLAN and not plan.text.startswith(plan.title.rstrip("…"))
+    return f"{plan.title}\n\n{plan.text}" if has_title else plan.text
 
 
 def _tags(plan: Plan, **more: int) -> Tags:

@@ -585,3 +585,11 @@ async def test_an_answer_whose_cap_went_into_reasoning_is_asked_again_with_a_hig
         assert attempt is not None and attempt.text == CHILD
     caps = [request.max_output_tokens for request in model.requests]
     assert [cap // caps[0] for cap in caps] == [1, 2, 1, 2, 1, 1]
+
+
+async def test_executor_and_fixer_read_the_plan_with_its_title() -> None:
+    client = ScriptedClient([ANSWER, ANSWER])
+    roles = proposer(client)
+    await roles.attempt(attempt_request())
+    await roles.fix(fix_request())
+    assert all(f"{PLAN.title}\n\n{PLAN.text}" in request.user for request in client.requests)
