@@ -28,7 +28,7 @@ class Optimized:
     run: int
     """Id of the run, as in ``acceld show r12``."""
     state: str
-    """One of finished, cancelled and failed; paused if it waits for a higher budget."""
+    """One of finished, cancelled and failed; paused if it waits for a higher budget, or for models that answer."""
     message: str
     improved: bool
     """True if the best kernel is faster than the baseline beyond what the model or the measurement can resolve."""
@@ -69,7 +69,7 @@ def optimize(
 
     Arguments that are None come from acceld.toml. If no daemon runs, one is started that ends when idle. ``on_event``
     is called with every event of the run; an exception in it is raised here, and the run continues. Raises AcceldError,
-    each kind with an exit code, if the run can not begin. A run that waits for a higher cap is returned ``paused``.
+    each kind with an exit code, if the run can not begin. A run that paused itself is returned ``paused``.
     """
     from acceld.cli.commands.optimize import add_arguments, as_body, specification
     from acceld.cli.connect import connected

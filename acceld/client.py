@@ -24,7 +24,7 @@ from acceld.errors import (
     UsageError,
 )
 from acceld.home import Home
-from acceld.model import waits_for_budget
+from acceld.model import waits_for_remedy
 
 if TYPE_CHECKING:
     from acceld.events import Event
@@ -151,14 +151,14 @@ class Client:
                 yield event
 
     def follow(self, run: int, wait_s: float) -> Iterator[Event]:
-        """Yield a run's events from the first one, until the run has ended or waits for a higher cap."""
+        """Yield a run's events from the first one, until the run has ended or has paused itself."""
         from acceld.events import RunStateChanged, event_of
 
         for row in self.events(0, run, wait_s):
             event = event_of(row)
             yield event
             match event.data:
-                case RunStateChanged(state, message) if state.ended or waits_for_budget(state, message):
+                case RunStateChanged(state, message) if state.ended or waits_for_remedy(state, message):
                     return
 
 

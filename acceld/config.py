@@ -152,6 +152,9 @@ class ModelConfig:
     tokens_per_minute: int = _key(0, "0: no limit by acceld")
     input_usd_per_mtok: float | None = _key(None, "price; default: genai-prices")
     cached_usd_per_mtok: float | None = _key(None, "price of a cached input token")
+    cache_write_usd_per_mtok: float | None = _key(
+        None, "price of an input token written to the cache; default: 1.25 times the input price"
+    )
     output_usd_per_mtok: float | None = _key(None, "price of an output token")
     effort: str = _key("", "how long a reasoning model thinks: low, medium, high ...; default: the provider's")
     thinking: Literal["", "adaptive"] = _key("", "adaptive: an Anthropic model decides how long it thinks")

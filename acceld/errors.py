@@ -10,6 +10,7 @@
      ├─ DaemonError              3   no daemon, or one that does not answer
      ├─ CredentialError          4   a key is missing or refused
      ├─ BudgetError              5   a cap would be exceeded
+     │   └─ PriceError               a cap in USD holds, but the price of a call is unknown
      ├─ KernelFailure            7   acceld.nki.errors: a kernel that can not be traced or run
      ├─ ProgramError             7   acceld.nki.errors: bytes that are no program
      ├─ DeviceError              8   an accelerator, its driver or its tools
@@ -74,6 +75,10 @@ class BudgetError(AcceldError):
     """The next step would exceed a cap."""
 
     exit_code = 5
+
+
+class PriceError(BudgetError):
+    """The price of a call is unknown although a cap in USD holds, so that no higher cap would help."""
 
 
 class DeviceError(AcceldError):

@@ -88,11 +88,13 @@ class RunState(StrEnum):
 
 BUDGET_PREFIX = "budget: "
 """Start of the message of a run that waits for a higher cap."""
+MODELS_PREFIX = "models: "
+"""Start of the message of a run that paused because its models gave no answers that it could use."""
 
 
-def waits_for_budget(state: str, message: str) -> bool:
-    """Return True if a run waits until its cap is raised."""
-    return state == RunState.PAUSED and message.startswith(BUDGET_PREFIX)
+def waits_for_remedy(state: str, message: str) -> bool:
+    """Return True if a run paused itself: it waits until its cap is raised, or its models are mended."""
+    return state == RunState.PAUSED and message.startswith((BUDGET_PREFIX, MODELS_PREFIX))
 
 
 STOPPED = "stopped"

@@ -24,7 +24,7 @@ from acceld.evaluate import policy
 from acceld.gains import gain, interleaved
 from acceld.home import Home
 from acceld.http.client import HttpClient
-from acceld.model import Gate, Kernel, RunState, waits_for_budget
+from acceld.model import Gate, Kernel, RunState, waits_for_remedy
 from acceld.nki.frontend import reference
 from acceld.roofline import floor_us, roofline_us
 from acceld.watch.answers import evaluation_from
@@ -433,7 +433,7 @@ class Toolbox:
                 if line != reported:
                     reported = line
                     await report(float(row["evaluated"]), None, line)
-                if state.ended or waits_for_budget(state, row["message"]) or state is RunState.PAUSED:
+                if state.ended or waits_for_remedy(state, row["message"]) or state is RunState.PAUSED:
                     return await self._outcome(run, row)
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from acceld.cli.output import print_json, say
 from acceld.config import Config
 from acceld.errors import UsageError
 from acceld.home import Home
 from acceld.llm.client import Completion, CompletionRequest
-from acceld.llm.errors import LLMBadRequest
+from acceld.llm.errors import LLMBadRequest, LLMError
 from acceld.llm.settings import PROVIDERS, ModelSettings
 from acceld.model import PROPOSERS, Candidate, Evaluation, Failure, Gate, Insight, Kernel, Plan, RunSpec, Status
 from acceld.proposers.interface import (
@@ -32,6 +33,8 @@ from acceld.search.memory import Applicability, MemorySettings, shown
 from acceld.search.strategies import derived_seed
 from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import BASELINE_FILES, Workload, load_workload
+
+T = TypeVar("T")
 
 PLAN = "(the planner's answer to the prompt above stands here)"
 CODE = "(the executor's answer to the prompt above stands here)\n"
@@ -96,22 +99,30 @@ async def requests_of(spec: RunSpec, settings: Config, home: Home, found: Worklo
     problem = problem_of(found, spec.chip, spec.api)
     if search.from_reference:
         blank = Kernel("", spec.api, found.entry or "kernel", found.grid, found.lnc, BASELINE_FILES[spec.api])
-        await proposer.first(FirstRequest(problem, 1, blank, 0, 0, derived_seed(search.seed, 0, 0, 0)))
+        await _unsent(proposer.first(FirstRequest(problem, 1, blank, 0, 0, derived_seed(search.seed, 0, 0, 0))))
     root = Kernel(CODE, spec.api) if search.from_reference else spec.root or baseline_kernel(found, spec.api)
     evaluation = None if search.from_reference else await _result(root, spec, settings, home)
     parent = Candidate(1, 0, root, None, evaluation=evaluation, id=1)
     insights = _insights(problem, spec, settings, home)
     seed = derived_seed(search.seed, 1, 0, 0)
-    plan = await proposer.plan(PlanRequest(problem, 1, 1, parent, 0, 0, seed, insights))
+    plan = await _unsent(proposer.plan(PlanRequest(problem, 1, 1, parent, 0, 0, seed, insights)))
     plan = plan or Plan(1, 1, 1, 0, PLAN)
-    await proposer.attempt(AttemptRequest(problem, plan, parent, 0, derived_seed(search.seed, 1, 0, 0, 0)))
+    await _unsent(proposer.attempt(AttemptRequest(problem, plan, parent, 0, derived_seed(search.seed, 1, 0, 0, 0))))
     failed = Evaluation(Status.COMPILE_ERROR, "", failure=Failure("rule", FAILURE))
     child = Candidate(1, 1, Kernel(CODE, spec.api), 1, evaluation=failed, id=2)
     if search.fixer_steps:
-        await proposer.fix(FixRequest(problem, plan, parent, child, failed, 1))
+        await _unsent(proposer.fix(FixRequest(problem, plan, parent, child, failed, 1)))
     if search.memory not in ("off", ""):
-        await proposer.summarize(SummaryRequest(problem, 1, 1, RewritePair(parent, child, 1.0, True)))
+        await _unsent(proposer.summarize(SummaryRequest(problem, 1, 1, RewritePair(parent, child, 1.0, True))))
     return client.requests
+
+
+async def _unsent(asked: Awaitable[T | None]) -> T | None:
+    """Return the proposer's answer; None if it asked a model."""
+    try:
+        return await asked
+    except LLMError:
+        return None
 
 
 async def _result(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) -> Evaluation | None:

@@ -13,7 +13,7 @@ from acceld.errors import AcceldError
 from acceld.events import RunStateChanged
 from acceld.home import Home
 from acceld.http.client import HttpClient
-from acceld.model import PROPOSERS, Evaluation, Gate, Kernel, waits_for_budget
+from acceld.model import PROPOSERS, Evaluation, Gate, Kernel, waits_for_remedy
 from acceld.targets import Choice
 from acceld.watch.answers import evaluation_from
 from acceld.watch.tiers import Step, Watched
@@ -83,7 +83,7 @@ class WatchRuns:
     async def _follow(self, run: int, watched: Watched, base: str) -> None:
         async for batch in self._client.follow(0, run):
             states = [one.data for one in batch if isinstance(one.data, RunStateChanged) and one.run == run]
-            if any(one.state.ended or waits_for_budget(one.state, one.message) for one in states):
+            if any(one.state.ended or waits_for_remedy(one.state, one.message) for one in states):
                 break
         row = await self._client.get(f"/v1/runs/{run}")
         improved = bool(row["best"]) and (await self._client.get(f"/v1/runs/{run}/outcome"))["improved"]

@@ -432,6 +432,7 @@ def problem_of(found: Workload, chip: str, api: str) -> Problem:
         tags=tuple(sorted(found.tags)),
         tolerance=found.tolerance,
         dtype="+".join(sorted({one.dtype for one in found.arguments if one.value is None})),
+        precision=found.precision,
     )
 
 

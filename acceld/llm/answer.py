@@ -5,7 +5,7 @@ from __future__ import annotations
 from acceld.llm.client import Completion, CompletionRequest, Received
 from acceld.llm.deadlines import Watch
 from acceld.llm.errors import LLMContentFiltered, LLMEmpty, LLMError, LLMInterrupted, LLMUnavailable
-from acceld.llm.usage import estimated_usage
+from acceld.llm.usage import used as used_by
 
 
 def finished(request: CompletionRequest, watch: Watch, name: str, answer: Received) -> Completion:
@@ -18,12 +18,13 @@ def finished(request: CompletionRequest, watch: Watch, name: str, answer: Receiv
     if not stopped:
         kind = LLMInterrupted if watch.started else LLMUnavailable
         error = kind(f"model {name!r} closed the stream in the middle of its answer", partial=text)
-    elif stopped == "content_filter":
+    elif stopped == "content_filter" or answer.refused:
         error = LLMContentFiltered(f"the answer of model {name!r} was withheld or declined", partial=text)
     elif not text.strip():
         spent = "all its tokens went into reasoning" if stopped == "length" else "it has no text"
         error = LLMEmpty(f"model {name!r} gave an empty answer: {spent}", hint="Raise max_output_tokens.")
-    used = answer.usage or estimated_usage(request, text + reasoning)
+        error.exhausted = stopped == "length"
+    used = used_by(request, answer)
     if error is not None:
         error.usage, error.request_id = used, answer.request_id or None
         raise error

@@ -32,10 +32,14 @@ class Received:
     reasoning: list[str] = field(default_factory=list)
     usage: Usage | None = None
     """Tokens the provider has reported so far."""
+    is_counted: bool = False
+    """True once ``usage`` counts the whole answer: a Messages stream reports the prompt's tokens first."""
     model: str = ""
     request_id: str = ""
     stopped: str = ""
     """``stop``, ``length`` or ``content_filter``; empty if the stream just ended."""
+    refused: bool = False
+    """True if the model declined to answer; its text then says why."""
 
     @property
     def begun(self) -> bool:

@@ -38,6 +38,8 @@ class LLMError(AcceldError):
 
     retryable = False
     outcome = "failed"
+    lasting = False
+    """True if further calls of the role would fail too, until a person has mended the cause."""
 
     def __init__(
         self,
@@ -116,12 +118,14 @@ class LLMRefused(LLMError, CredentialError):
     """The key is missing, wrong or lacks the permission."""
 
     outcome = "refused"
+    lasting = True
 
 
 class LLMQuotaExceeded(LLMError, CredentialError):
     """The account has no credit left."""
 
     outcome = "quota_exceeded"
+    lasting = True
 
 
 class LLMBadRequest(LLMError):
@@ -134,6 +138,7 @@ class LLMUnknownModel(LLMBadRequest):
     """The endpoint does not serve this model."""
 
     outcome = "unknown_model"
+    lasting = True
 
 
 class LLMUnsupportedParameter(LLMBadRequest):
@@ -162,3 +167,5 @@ class LLMEmpty(LLMError):
     """An answer without text, or bytes that are no answer."""
 
     outcome = "empty"
+    exhausted = False
+    """True if the answer's whole cap was used up by reasoning, so that only a higher cap helps."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from acceld.llm.client import CompletionRequest, Received, Usage
 from acceld.llm.errors import LLMError, LLMTimedOut
-from acceld.llm.usage import estimated_usage
+from acceld.llm.usage import estimated_usage, used
 
 
 class Meter:
@@ -47,7 +47,7 @@ class Meter:
         answer = self._answer
         if answer is None:
             return self._lost
-        return _sum(self._lost, answer.usage or self._estimate(answer))
+        return _sum(self._lost, used(self.request, answer))
 
     def answered(self, usage: Usage) -> Usage:
         """Return the usage of the whole call, whose newest request was answered."""
@@ -66,9 +66,10 @@ class Meter:
         possible answer.
         """
         answer = self._answer or Received()
-        reported = error.usage or answer.usage
-        if reported is not None:
-            return reported
+        if error.usage is not None:
+            return error.usage
+        if answer.usage is not None:
+            return used(self.request, answer)
         if answer.begun or error.started:
             return self._estimate(answer, error.partial)
         if isinstance(error, LLMTimedOut) and error.deadline != "connect_s":

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 MILLION = Decimal(1_000_000)
 
+CACHE_WRITE = Decimal("1.25")
+"""Price of a token that is written to the cache, as a multiple of the input price, where only that is declared: the
+rate of Anthropic's models and of OpenAI's current ones (genai-prices has both).
+"""
+
 BATCH_SHARE = Decimal("0.5")
 """Price of a token in a batch as a share of its usual price: half, at both providers."""
 
@@ -84,11 +89,19 @@ class Price:
 
     @classmethod
     def of(
-        cls, input: str | float, output: str | float, *, cached: str | float | None = None, source: str = "config"
+        cls,
+        input: str | float,
+        output: str | float,
+        *,
+        cached: str | float | None = None,
+        cache_write: str | float | None = None,
+        source: str = "config",
     ) -> Price:
-        """Return a price from the two or three figures of a configuration."""
+        """Return a price from the two to four figures of a configuration."""
         rate = Decimal(str(input))
-        return cls(rate, rate if cached is None else Decimal(str(cached)), rate, Decimal(str(output)), source)
+        read = rate if cached is None else Decimal(str(cached))
+        write = rate * CACHE_WRITE if cache_write is None else Decimal(str(cache_write))
+        return cls(rate, read, write, Decimal(str(output)), source)
 
 
 FREE = Price(Decimal(0), Decimal(0), Decimal(0), Decimal(0), "config")

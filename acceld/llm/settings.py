@@ -116,7 +116,12 @@ class ModelSettings:
         """Return the settings that ``[models.NAME]`` and ``[llm]`` describe."""
         price = None
         if model.input_usd_per_mtok is not None and model.output_usd_per_mtok is not None:
-            price = Price.of(model.input_usd_per_mtok, model.output_usd_per_mtok, cached=model.cached_usd_per_mtok)
+            price = Price.of(
+                model.input_usd_per_mtok,
+                model.output_usd_per_mtok,
+                cached=model.cached_usd_per_mtok,
+                cache_write=model.cache_write_usd_per_mtok,
+            )
         known = PROVIDERS.get(model.provider)
         return cls(
             name=name,

@@ -31,7 +31,7 @@ from acceld.llm.ledger import CallIntent, CallOutcome, Ledger, prompt_sha256, qu
 from acceld.markup import fenced
 from acceld.model import PROPOSERS, Attempt, Candidate, Insight, Kernel, Plan
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
-from acceld.proposers.llm.presentation import insight_lines, profile_lines, standing, tried_lines
+from acceld.proposers.llm.presentation import arithmetic_allowed, insight_lines, profile_lines, standing, tried_lines
 
 TEMPLATES: Mapping[str, str] = MappingProxyType(
     {
@@ -257,7 +257,7 @@ class CommandProposer:
             "",
             f"Edit {name} in this folder so that it takes less time on {problem.chip}. Keep its name, its parameters, what it",
             f"returns and what it imports. It is written for {problem.api}. Results are checked on inputs you do not see:",
-            f"{limit}.",
+            f"{limit}. {arithmetic_allowed(problem.precision, problem.chip)}",
             "",
             plan.text,
             "",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from acceld.model import Abilities, Attempt, Candidate, Evaluation, Insight, Kernel, Plan
+from acceld.workloads.records import Precision
 
 NO_PLAN = "straight from the kernel"
 """Title of the placeholder for a plan in a run without planner."""
@@ -44,6 +45,8 @@ class Problem:
     tolerance: float | None = None
     dtype: str = ""
     """Dtypes of the arrays, such as ``float32`` or ``bfloat16+float32``."""
+    precision: Precision = Precision.FP32_STRICT
+    """Arithmetic that the gate allows on float32 values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +168,8 @@ class SummaryRequest:
 
 class Proposer(Protocol):
     """Interface that fills the roles. Expected failures (such as a model without an answer) are values: no plan, no
-    code, None. BudgetError and CredentialError end the run. Any other LLMError was already retried and recorded by the
-    layer below.
+    code, None. BudgetError pauses the run. An LLMError is a failed call, which was already retried and recorded by the
+    layer below: it costs one plan or one attempt and, if it is ``lasting``, pauses the run.
     """
 
     name: str

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from acceld.errors import BudgetError
+from acceld.errors import BudgetError, PriceError
 from acceld.llm.calls import RoleBudgetError
 from acceld.llm.pricing import micro_usd
 
@@ -159,7 +159,7 @@ class Budget:
         if worst_usd is None:
             capped = [account for account in accounts if account.cap is not None]
             if capped and not self._allow_unknown_price:
-                raise BudgetError(
+                raise PriceError(
                     f"{capped[0].scope} has a budget in USD, but the model's price is unknown",
                     hint="Set input_usd_per_mtok and output_usd_per_mtok in the model's section, or "
                     "allow_unknown_price = true under [budget].",

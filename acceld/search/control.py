@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from acceld.errors import BudgetError, UsageError
+from acceld.errors import AcceldError, BudgetError, PriceError, UsageError
 from acceld.events import Event, IterationStarted, Steered
-from acceld.model import BUDGET_PREFIX, RunState
+from acceld.llm.errors import LLMError
+from acceld.model import BUDGET_PREFIX, MODELS_PREFIX, RunState
 
 LASTING = frozenset({"pin", "unpin", "veto", "unveto", "hint", "branch", "budget"})
 """Actions that change what a run decides from then on. A restarted daemon applies them again."""
@@ -24,22 +25,30 @@ REFUSED = "refused: "
 
 
 class RunEnded(Exception):
-    """Leave the search loop with the final state of the run."""
+    """Leave the search loop with the state of the run. ``exit_code`` is that of commands that wait for the run."""
 
-    def __init__(self, state: RunState, message: str) -> None:
+    def __init__(self, state: RunState, message: str, exit_code: int = 0) -> None:
         super().__init__(message)
         self.state = state
         self.message = message
+        self.exit_code = exit_code
 
 
-def end_of(ended: ExceptionGroup[RunEnded | BudgetError]) -> tuple[RunState, str]:
-    """Return the state and message of the first end. A run whose cap refused a call is paused."""
+def unanswered(message: str, error: AcceldError | None = None) -> RunEnded:
+    """Return the pause of a run whose models give no answers that the run could use."""
+    return RunEnded(RunState.PAUSED, f"{MODELS_PREFIX}{message}", error.exit_code if error else AcceldError.exit_code)
+
+
+def end_of(ended: ExceptionGroup[RunEnded | BudgetError | LLMError]) -> RunEnded:
+    """Return the first end. A run whose cap refused a call, or whose models do not answer, is paused."""
     end: BaseException = ended
     while isinstance(end, BaseExceptionGroup):
         end = end.exceptions[0]
     if isinstance(end, RunEnded):
-        return end.state, end.message
-    return RunState.PAUSED, f"{BUDGET_PREFIX}{end}"
+        return end
+    if isinstance(end, LLMError | PriceError):
+        return unanswered(str(end), end)
+    return RunEnded(RunState.PAUSED, f"{BUDGET_PREFIX}{end}", BudgetError.exit_code)
 
 
 @dataclass

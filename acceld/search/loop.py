@@ -11,11 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, TypeVar
 
 from acceld.errors import BudgetError
 from acceld.evaluate.interface import Evaluator, Priority
+from acceld.llm.errors import LLMError
 from acceld.model import (
     UNKNOWN_BASIS,
     Attempt,
@@ -52,7 +55,7 @@ from acceld.search.beam import (
     rank,
     select,
 )
-from acceld.search.control import RunControl, RunEnded, end_of
+from acceld.search.control import RunControl, RunEnded, end_of, unanswered
 from acceld.search.evaluations import CandidateEvaluations, basis_of
 from acceld.search.forecast import next_percent_usd
 from acceld.search.lineage import lineage, outcomes, partner_of
@@ -72,6 +75,11 @@ from acceld.store.changes.tree import write_attempt, write_candidate, write_plan
 from acceld.store.database import Store
 from acceld.store.reads.records import ResumeState, load_candidate, load_candidates, load_plans, resume_state
 from acceld.targets import SIMULATOR
+
+T = TypeVar("T")
+
+CODELESS: Final = 6
+"""Number of answers without a kernel in a row after which a run pauses. Each has been asked for once more already."""
 
 FIXABLE = frozenset(
     {
@@ -153,6 +161,13 @@ class Search:
         """Number of candidates so far, with repairs but without the baseline."""
         self._codeless: Counter[str] = Counter()
         """Attempts without code in this process, counted by reason."""
+        self._codeless_in_a_row = 0
+        self._failure: LLMError | None = None
+        """The newest failed call of the open iteration."""
+        self._carried_out = 0
+        """Number of plans of the open iteration with an attempt at them, with code or without."""
+        self._stopped: RunEnded | None = None
+        """The reason for which no more is asked of models; running work is finished first."""
         self._allowance = Allowance(None, 0, 0)
         self._parents: tuple[Candidate, ...] = ()
         """Parents of the open iteration."""
@@ -166,7 +181,7 @@ class Search:
         store, run = self.parts.store, self.run_record
         await store.change(set_run_state, run.id, RunState.RUNNING)
         self._device_s_before = sum(one.evaluation_s for one in await store.read(spending, run.id))
-        state, message = RunState.FINISHED, ""
+        end = RunEnded(RunState.FINISHED, f"{self.strategy.iterations} iterations done")
         try:
             await self._settle_basis()
             await self._start(await store.read(resume_state, run.id))
@@ -178,25 +193,60 @@ class Search:
                 await self._iterate()
                 await self.control.checkpoint()
                 await self._check_stop()
-            message = f"{self.strategy.iterations} iterations done"
             if self.parts.proposer.abilities.uses_models and not self._made and self._codeless:
                 raise RunEnded(RunState.FAILED, self._no_kernel())
         except* RunEnded as ended:
-            state, message = end_of(ended)
-        except* BudgetError as refused:
-            state, message = end_of(refused)
+            end = end_of(ended)
+        except* (BudgetError, LLMError) as refused:
+            end = end_of(refused)
         self.control.ended = True  # with no await before the submission: what is asked from now on is refused
         unread = ", ".join(self.control.unread)
-        await store.change(set_run_state, run.id, state, message)
-        if unread and state is not RunState.CANCELLED:
+        await store.change(set_run_state, run.id, end.state, end.message, end.exit_code)
+        if unread and end.state is not RunState.CANCELLED:
             text = f"r{run.id} made no decision any more that could follow: {unread}"
             await store.change(write_notice, run.id, "warning", text)
-        return state
+        return end.state
 
     def _no_kernel(self) -> str:
         """Return the message that no answer contained a kernel, with the most frequent reason."""
         (reason, count), *_ = self._codeless.most_common(1)
         return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
+
+    async def _asked(self, ask: Callable[[], Awaitable[T | None]]) -> T | None:
+        """Return the proposer's answer; None if its call failed, or if no more is asked because of lasting failures."""
+        if self._stopped is not None:
+            return None
+        try:
+            return await ask()
+        except LLMError as error:
+            self._failure = error
+            if error.lasting and self._stopped is None:
+                self._stopped = unanswered(str(error), error)
+            return None
+
+    def _check_answers(self) -> None:
+        """Pause the run if its models fail for good, or if calls of the iteration failed and no plan was carried out.
+        The iteration stays open, so a resumed run asks again.
+        """
+        if self._stopped is not None:
+            raise self._stopped
+        if self._failure is not None and not self._carried_out:
+            raise unanswered(
+                f"iteration {self.iteration} got no kernel, as calls failed: {self._failure}", self._failure
+            )
+
+    def _count_code(self, attempt: Attempt) -> None:
+        """Count an answer to a plan. After ``CODELESS`` without a kernel in a row no more is asked."""
+        if attempt.text is not None:
+            self._codeless_in_a_row = 0
+            return
+        self._codeless_in_a_row += 1
+        if self._codeless_in_a_row >= CODELESS and self._stopped is None:
+            why = (attempt.reason or "no code").splitlines()[0]
+            self._stopped = unanswered(
+                f"none of the last {self._codeless_in_a_row} answers held a kernel, and each was asked for twice; the "
+                f"newest: {why}"
+            )
 
     def _left_s(self) -> float | None:
         """Return the seconds until the first limit; None without a limit."""
@@ -304,9 +354,8 @@ class Search:
                 await self.control.checkpoint()
                 if candidate is None:
                     seed = derived_seed(parameters.seed, 0, attempt, step)
-                    text = await parts.proposer.first(
-                        FirstRequest(parts.problem, run.id, parts.root, attempt, step, seed, tuple(tries))
-                    )
+                    request = FirstRequest(parts.problem, run.id, parts.root, attempt, step, seed, tuple(tries))
+                    text = await self._asked(partial(parts.proposer.first, request))
                     if text is None:
                         break
                     made = Candidate(run.id, 0, replace(parts.root, text=text), None, order=(0, 0, attempt, step))
@@ -320,6 +369,7 @@ class Search:
                 if evaluation.status not in FIXABLE:
                     break
                 tries.append((candidate.kernel.text, evaluation))
+        self._check_answers()
         raise RunEnded(RunState.FAILED, "no kernel written from the reference passes")
 
     async def _iterate(self) -> None:
@@ -330,6 +380,7 @@ class Search:
         self._begun = asyncio.Semaphore(self.parts.ahead + int(str(self.parts.evaluator.statistics().get("slots", 0))))
         insights = await self.parts.teacher.shown(self.iteration, parents) if self.parts.teacher else ()
         before = await self._pasts(parents)
+        self._failure, self._carried_out = None, 0
         children: list[Candidate] = []
         try:
             async with asyncio.timeout(self._left_s()), asyncio.TaskGroup() as tasks:
@@ -346,6 +397,7 @@ class Search:
             raise self._out_of_time() from None
         children.sort(key=lambda child: child.order)
         await self.control.checkpoint()
+        self._check_answers()
         children = await self._select(parents, children)
         self._parents = ()
         await self.control.checkpoint()
@@ -435,25 +487,24 @@ class Search:
         if plan is None:
             insights = await self.parts.teacher.still_shown(insights) if self.parts.teacher else ()
             self.control.read("hint")
-            proposed = await self.parts.proposer.plan(
-                PlanRequest(
-                    problem=self.parts.problem,
-                    run=self.run_record.id,
-                    iteration=self.iteration,
-                    parent=parent,
-                    place=place,
-                    index=index,
-                    seed=derived_seed(self.parameters.seed, self.iteration, place, index),
-                    insights=insights,
-                    hints=tuple(self.control.hints),
-                    notes=self.parts.teacher.notes() if self.parts.teacher else (),
-                    earlier=past.plans,
-                    outcomes=past.outcomes,
-                    lineage=past.lineage,
-                    below_us=self._useful_below_us,
-                    partner=past.partner if index == CROSSOVER else None,
-                )
+            request = PlanRequest(
+                problem=self.parts.problem,
+                run=self.run_record.id,
+                iteration=self.iteration,
+                parent=parent,
+                place=place,
+                index=index,
+                seed=derived_seed(self.parameters.seed, self.iteration, place, index),
+                insights=insights,
+                hints=tuple(self.control.hints),
+                notes=self.parts.teacher.notes() if self.parts.teacher else (),
+                earlier=past.plans,
+                outcomes=past.outcomes,
+                lineage=past.lineage,
+                below_us=self._useful_below_us,
+                partner=past.partner if index == CROSSOVER else None,
             )
+            proposed = await self._asked(partial(self.parts.proposer.plan, request))
             if proposed is None:
                 return
             plan = await self.parts.store.change(write_plan, proposed)
@@ -477,12 +528,14 @@ class Search:
         if attempt is None:
             seed = derived_seed(self.parameters.seed, self.iteration, place, plan.index, index)
             partner = None if plan.partner is None else await self.parts.store.read(load_candidate, plan.partner)
-            made = await self.parts.proposer.attempt(
-                AttemptRequest(self.parts.problem, plan, parent, index, seed, partner)
-            )
+            request = AttemptRequest(self.parts.problem, plan, parent, index, seed, partner)
+            made = await self._asked(partial(self.parts.proposer.attempt, request))
             if made is None:
                 return
             attempt = await self.parts.store.change(write_attempt, made)
+            if not plan.rule:
+                self._count_code(attempt)
+        self._carried_out += 1
         tries: list[tuple[str, Evaluation]] = []
         for step in range(self.parameters.fixer_steps + 1):
             if attempt is None or attempt.text is None:
@@ -518,18 +571,17 @@ class Search:
             return fixed
         assert failed.evaluation is not None
         step = len(tries)
-        made = await self.parts.proposer.fix(
-            FixRequest(
-                problem=self.parts.problem,
-                plan=plan,
-                parent=parent,
-                failed=failed,
-                evaluation=failed.evaluation,
-                step=step,
-                earlier=tuple(tries[:-1]),
-                seed=derived_seed(self.parameters.seed, self.iteration, place, plan.index, attempt.index, step),
-            )
+        request = FixRequest(
+            problem=self.parts.problem,
+            plan=plan,
+            parent=parent,
+            failed=failed,
+            evaluation=failed.evaluation,
+            step=step,
+            earlier=tuple(tries[:-1]),
+            seed=derived_seed(self.parameters.seed, self.iteration, place, plan.index, attempt.index, step),
         )
+        made = await self._asked(partial(self.parts.proposer.fix, request))
         if made is None:
             return None
         return await self.parts.store.change(write_attempt, replace(made, fix_of=attempt.id))

@@ -199,13 +199,13 @@ def value(insight: Insight, where: Applicability, newer: int) -> float:
 def similarity(one: Insight, other: Insight) -> float:
     """Return 0 (nothing in common) to 1 (the same words): Jaccard index of the words, text and pseudo-code half each.
 
-    Insights of opposite kinds contradict each other, so they are never similar.
+    The kind does not count: a fast form that was undone by mistake teaches the same as one that was found. Insights
+    contradict each other, and are not similar, if the slow form of the one is rather the fast form of the other.
     """
-    if one.kind is not other.kind:
-        return 0.0
     text = _jaccard(f"{one.title} {one.strategy}", f"{other.title} {other.strategy}")
-    code = _jaccard(f"{one.slow} {one.fast}", f"{other.slow} {other.fast}")
-    return (text + code) / 2
+    code = (_jaccard(one.slow, other.slow) + _jaccard(one.fast, other.fast)) / 2
+    crossed = (_jaccard(one.slow, other.fast) + _jaccard(one.fast, other.slow)) / 2
+    return 0.0 if crossed > code else (text + code) / 2
 
 
 def novelty(insight: Insight, older: Iterable[Insight]) -> tuple[float, Insight | None]:

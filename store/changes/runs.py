@@ -84,7 +84,8 @@ def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any])
 def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "", exit_code: int = 0) -> None:
     """Write a run's state; repeating it changes nothing.
 
-    ``exit_code`` is that of commands that wait for a failed run; 1 if the failure has none of its own.
+    ``exit_code`` is that of commands that wait for the run, if it failed or paused itself; 1 if a failure has none of
+    its own.
     """
     row = tx.one("SELECT state, message, started_at FROM runs WHERE id = ?", (run,))
     if row is None:
@@ -92,7 +93,8 @@ def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "",
     if row["state"] == state and row["message"] == message:
         return
     values: dict[str, Any] = {"state": state, "message": clean(message), "ended_at": tx.at if state.ended else None}
-    values["exit_code"] = (exit_code or 1) if state is RunState.FAILED else 0
+    codes = {RunState.FAILED: exit_code or 1, RunState.PAUSED: exit_code}
+    values["exit_code"] = codes.get(state, 0)
     if state is RunState.RUNNING and row["started_at"] is None:
         values["started_at"] = tx.at
     tx.update("runs", run, **values)

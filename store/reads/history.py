@@ -198,8 +198,13 @@ def _nearest(connection: sqlite3.Connection, message: str) -> str:
     if kind not in ("no such table", "no such column"):
         return ""
     known = tables(connection)
-    words = known if kind.endswith("table") else {column for columns in known.values() for column in columns}
-    return did_you_mean(name.rpartition(".")[2], sorted(words))
+    if kind.endswith("table"):
+        return did_you_mean(name, sorted(known))
+    column = name.rpartition(".")[2]
+    holders = [table for table, columns in known.items() if column in columns]
+    if holders:
+        return f"{column!r} is a column of {', '.join(holders)}."
+    return did_you_mean(column, sorted({column for columns in known.values() for column in columns}))
 
 
 def _connect_indexes(connection: sqlite3.Connection) -> None:

@@ -235,6 +235,10 @@ async def test_runs_are_asked_for_by_condition(store: Store) -> None:
     assert (await store.read(history.run_query, model="small")).rows[0][0] == 1
     with pytest.raises(UsageError, match="no such column"):
         await store.read(history.run_query, where="sped > 1")
+    with pytest.raises(UsageError, match="no such column") as caught:
+        await store.read(history.run_query, where="sha256 > 1")
+    assert "'sha256' is a column of " in caught.value.hint or "'sha256' is a column of " in str(caught.value)
+    assert "Did you mean" not in str(caught.value)
     with pytest.raises(UsageError, match="can not sort"):
         await store.read(history.run_query, sort="1; DROP TABLE runs")
 

@@ -16,7 +16,7 @@ from acceld.cli.commands.optimize import add_option, specification
 from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.errors import UsageError
 from acceld.events import RunStateChanged, event_of
-from acceld.model import PRESETS, PROPOSERS, waits_for_budget
+from acceld.model import PRESETS, PROPOSERS, waits_for_remedy
 
 if TYPE_CHECKING:
     from acceld.model import RunSpec
@@ -134,11 +134,12 @@ def _submitted(client: Any, spec: RunSpec, variant: Variant) -> list[int]:
 
 
 def _wait(client: Any, number: int) -> None:
-    """Wait until a run has ended; cancel one that has spent its money."""
+    """Wait until a run has ended; cancel one that paused itself: its money is spent, or its models fail."""
     for row in client.events(0, run=number, wait_s=5.0):
         match event_of(row).data:
             case RunStateChanged(state, message):
-                if waits_for_budget(state, message):
+                if waits_for_remedy(state, message):
+                    say(f"r{number} {state}: {message}")
                     client.send("POST", f"/v1/runs/{number}/actions", {"action": "cancel"})
                 if state.ended:
                     say(f"r{number} {state}: {message}")

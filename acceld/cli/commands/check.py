@@ -29,6 +29,7 @@ from acceld.trust import trusted_folders
 if TYPE_CHECKING:
     from acceld.evaluate.correctness.admission import Admission, Admissions
     from acceld.llm.settings import ModelSettings
+    from acceld.proposers.llm.roles import RoleTable
     from acceld.workloads import Workload
 
 UNPRICED = "declare input_usd_per_mtok and output_usd_per_mtok"
@@ -150,8 +151,11 @@ def _findings(
 
 
 def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield name, problem and a note for each model: that its price is unknown, or the result of a call."""
+    """Yield name, problem and a note for each model: that its price is unknown or its end is near, or the result of a
+    call.
+    """
     from acceld.llm.pricing import PriceBook
+    from acceld.llm.retirement import retirement
     from acceld.llm.settings import ModelSettings
     from acceld.proposers.llm.roles import RoleTable
 
@@ -165,16 +169,30 @@ def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
             if unpriced and capped and not budget.allow_unknown_price:
                 yield name, f"its price is not known, so the cap in USD refuses its calls; {UNPRICED}", ""
                 continue
-            note = f"its price is not known; {UNPRICED}" if unpriced else ""
-            yield name, "", asyncio.run(_call(model)) if call else note
+            notes = [f"its price is not known; {UNPRICED}" if unpriced else "", retirement(model)]
+            if call:
+                notes[0] = asyncio.run(_call(model))
+            yield name, "", "; ".join(filter(None, notes))
         except (AcceldError, ValueError) as error:
             yield name, str(error), ""
     if config.models:
         try:
-            RoleTable.from_config(config)
-            yield "roles", "", ""
+            table = RoleTable.from_config(config)
+            yield "roles", "", "; ".join(_without_temperature(config, table))
         except AcceldError as error:
             yield "roles", str(error), ""
+
+
+def _without_temperature(config: Config, table: RoleTable) -> Iterator[str]:
+    """Yield the roles whose temperature is not sent to a model, because its API is given none."""
+    from acceld.llm.client import ROLES
+    from acceld.llm.settings import ModelSettings
+
+    for role in ROLES:
+        models = table.of(role)
+        for name, _ in models.models if models.temperature is not None else ():
+            if ModelSettings.from_config(name, config.models[name], config.llm).api == "messages":
+                yield f"the temperature of the {role} is not sent to {name}: Anthropic's models take none"
 
 
 async def _call(settings: ModelSettings) -> str:

@@ -18,6 +18,7 @@ from acceld.errors import BudgetError, DaemonError, UsageError
 from acceld.home import Home, find_home
 from acceld.kernel_files import api_of_file, is_reference
 from acceld.model import (
+    BUDGET_PREFIX,
     PRESETS,
     PROPOSERS,
     SEARCH_OPTIONS,
@@ -290,9 +291,12 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
         print_json(result | {"best_kernel": best_file, "database": str(home.database)})
     else:
         print_outcome(result, best_file, str(home.database))
-    if result["state"] == RunState.PAUSED:
+    if result["state"] == RunState.PAUSED and result["message"].startswith(BUDGET_PREFIX):
         say(f"r{run_id} waits for a higher cap: acceld budget r{run_id} USD raises it, and the run continues")
         return BudgetError.exit_code
+    if result["state"] == RunState.PAUSED:
+        say(f"r{run_id} is paused and keeps what it has: acceld resume r{run_id} continues it")
+        return int(result["exit_code"]) or 1
     return int(result["exit_code"])
 
 

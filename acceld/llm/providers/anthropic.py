@@ -7,6 +7,7 @@ are sent: current models take none, so variety comes from the prompts.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from acceld.llm.answer import finished
@@ -20,10 +21,15 @@ class AnthropicClient(SdkClient):
     """One model behind the Messages API: Anthropic's own, or that of Amazon Bedrock or Google's Vertex AI."""
 
     errors = ANTHROPIC
+    optional = MappingProxyType({"thinking": "thinking", "output_config": "effort", "effort": "effort"})
 
-    async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the answer to one request. Raises LLMError, and never the SDK's own errors."""
-        return await self.once(request)
+    def refuse(self, parameter: str) -> None:
+        """Leave out the setting that a refusal names. A model that takes no fixed thinking budget thinks adaptively."""
+        is_thinking, adaptive = parameter.startswith("thinking"), self.settings.adaptive
+        if is_thinking and self.settings.thinking_tokens and not adaptive and "thinking_tokens" not in self.refused:
+            self.refused.add("thinking_tokens")
+        elif (adaptive or self.settings.thinking_tokens) if is_thinking else self.settings.effort:
+            super().refuse(parameter)
 
     def load(self, common: dict[str, Any]) -> Any:
         """Import and set up the SDK."""
@@ -53,12 +59,14 @@ class AnthropicClient(SdkClient):
         if request.system:
             cache = {"type": "ephemeral"}
             settings["system"] = [{"type": "text", "text": request.system, "cache_control": cache}]
-        if self.settings.adaptive:
+        if "thinking" in self.refused:
+            pass
+        elif self.settings.adaptive or "thinking_tokens" in self.refused:
             settings["thinking"] = {"type": "adaptive"}
         elif self.settings.thinking_tokens is not None:
             tokens = min(self.settings.thinking_tokens, request.max_output_tokens - 1)
             settings["thinking"] = {"type": "enabled", "budget_tokens": tokens}
-        if self.settings.effort:
+        if self.settings.effort and "effort" not in self.refused:
             settings["output_config"] = {"effort": self.settings.effort}
         return settings
 
@@ -99,6 +107,7 @@ class _Answer(Received):
         self.request_id = str(data.get("id") or "")
         self._start(data)
         self._stop(data)
+        self.is_counted = bool(data.get("usage"))
         for block in data.get("content") or ():
             self.text.append(str(block.get("text") or ""))
             self.reasoning.append(str(block.get("thinking") or ""))
@@ -112,6 +121,7 @@ class _Answer(Received):
         elif kind == "message_delta":
             self._stop(data.get("delta") or {})
             self._count(data.get("usage") or {})
+            self.is_counted = bool(data.get("usage"))
         elif kind == "content_block_delta":
             delta = data.get("delta") or {}
             self.reasoning.append(str(delta.get("thinking") or ""))

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 from acceld.llm.answer import finished
 from acceld.llm.client import Completion, CompletionRequest, Received
 from acceld.llm.deadlines import Watch
-from acceld.llm.errors import LLMError, LLMRefused
+from acceld.llm.errors import LLMError, LLMRefused, LLMUnsupportedParameter
 from acceld.llm.providers.translation import translate
 from acceld.llm.settings import NO_KEY, ModelSettings
+from acceld.llm.usage import used
 
 
 class SdkClient(ABC):
@@ -24,6 +25,8 @@ class SdkClient(ABC):
 
     errors: ClassVar[Mapping[str, type[LLMError]]]
     """The SDK's exceptions, by class name."""
+    optional: ClassVar[Mapping[str, str]]
+    """Settings without which a refused request is sent again: acceld's names, by the names in refusals."""
 
     def __init__(self, settings: ModelSettings, environment: Mapping[str, str] | None = None) -> None:
         """Prepare the client.
@@ -35,6 +38,7 @@ class SdkClient(ABC):
         self._client: Any = None
         self._credential: Any = None
         self._connecting = asyncio.Lock()
+        self.refused: set[str] = set()
 
     @abstractmethod
     def load(self, common: dict[str, Any]) -> Any:
@@ -51,6 +55,30 @@ class SdkClient(ABC):
     @abstractmethod
     def pieces(self, client: Any, request: CompletionRequest, answer: Any) -> AsyncIterator[str | None]:
         """Yield the visible text of each event: empty for reasoning, None for a keep-alive."""
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """Return the answer to one request, sent again without a setting that the endpoint refuses. Raises LLMError, and
+        never the SDK's own errors.
+        """
+        while True:
+            sent_without = len(self.refused)
+            try:
+                return await self.once(request)
+            except LLMUnsupportedParameter as error:
+                if len(self.refused) == sent_without:  # else another call has just learned of it
+                    self.refuse(error.parameter)
+                if len(self.refused) == sent_without:
+                    raise
+
+    def refuse(self, parameter: str) -> None:
+        """Leave out the setting that a refusal names, if it is optional."""
+        if (name := self.optional.get(parameter.split(".")[0])) is not None:
+            self.refused.add(name)
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Settings that the endpoint has refused. They are left out from then on."""
+        return tuple(sorted(self.refused))
 
     async def once(self, request: CompletionRequest) -> Completion:
         """Return the answer to one request. Raises LLMError, and never the SDK's own errors."""
@@ -72,7 +100,7 @@ class SdkClient(ABC):
                 known = translate(error, self.errors, name, partial=watch.text, started=watch.started, secret=self.key)
                 if known is None:
                     raise
-                known.usage = answer.usage
+                known.usage = None if answer.usage is None else used(request, answer)
                 raise known from error
         return finished(request, watch, self.settings.name, answer)
 

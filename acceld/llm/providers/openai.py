@@ -1,57 +1,35 @@
 """Use any OpenAI-compatible endpoint through the official SDK: chat and responses, streamed.
 
-One ``complete`` is one request; retries, limits and money belong to :mod:`acceld.llm.model`. There is one exception: if
-the endpoint refuses a setting, the request is sent again without it, and the setting is left out from then on.
+One ``once`` is one request; retries, limits and money belong to :mod:`acceld.llm.model`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from acceld.llm.answer import finished
 from acceld.llm.client import Completion, CompletionRequest, Received, Usage
 from acceld.llm.deadlines import Watch
 from acceld.llm.errors import LLMUnavailable
-from acceld.llm.errors import LLMUnsupportedParameter as Unsupported
 from acceld.llm.providers.connection import SdkClient
 from acceld.llm.providers.translation import OPENAI, unstreamed
-from acceld.llm.settings import ModelSettings
 
-OPTIONAL = frozenset(
-    {"temperature", "seed", "stream_options", "reasoning_effort", "reasoning", "store", "max_completion_tokens"}
-)
-"""Settings that may be dropped when an endpoint refuses them (``max_completion_tokens`` becomes ``max_tokens``)."""
+SHOWN = frozenset({"response.output_text.delta", "response.refusal.delta"})
+"""Events of a response with visible text."""
+
+
+OPTIONAL = ("temperature", "seed", "stream_options", "reasoning_effort", "reasoning", "store", "max_completion_tokens")
+"""Settings that may be dropped when an endpoint refuses them."""
 
 
 class OpenAIClient(SdkClient):
     """One model behind an OpenAI-compatible endpoint, such as those of OpenAI, Azure and Amazon Bedrock."""
 
     errors = OPENAI
-
-    def __init__(self, settings: ModelSettings, environment: Mapping[str, str] | None = None) -> None:
-        """Prepare the client.
-
-        :raises LLMRefused: a key is needed and missing.
-        """
-        super().__init__(settings, environment)
-        self._refused: set[str] = set()
-
-    async def complete(self, request: CompletionRequest) -> Completion:
-        """Return the answer to one request. Raises LLMError, and never the SDK's own errors."""
-        while True:
-            try:
-                return await self.once(request)
-            except Unsupported as error:
-                name = error.parameter.split(".")[0]
-                if name not in OPTIONAL or name in self._refused:
-                    raise
-                self._refused.add(name)
-
-    @property
-    def dropped(self) -> tuple[str, ...]:
-        """Settings that the endpoint has refused. They are left out from then on."""
-        return tuple(sorted(self._refused))
+    optional = MappingProxyType({name: name for name in OPTIONAL})
+    """``max_completion_tokens`` becomes ``max_tokens``."""
 
     def load(self, common: dict[str, Any]) -> Any:
         """Import and set up the SDK."""
@@ -97,7 +75,7 @@ class OpenAIClient(SdkClient):
             messages = [{"role": "user", "content": request.user}]
             if request.system:
                 messages.insert(0, {"role": "system", "content": request.system})
-            cap = "max_tokens" if "max_completion_tokens" in self._refused else "max_completion_tokens"
+            cap = "max_tokens" if "max_completion_tokens" in self.refused else "max_completion_tokens"
             settings = {
                 "messages": messages,
                 cap: request.max_output_tokens,
@@ -105,7 +83,7 @@ class OpenAIClient(SdkClient):
                 "seed": request.seed,
                 "reasoning_effort": self.settings.effort,
             }
-        known = {name: value for name, value in settings.items() if value is not None and name not in self._refused}
+        known = {name: value for name, value in settings.items() if value is not None and name not in self.refused}
         return {"model": self.settings.model, **known}
 
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
@@ -120,7 +98,7 @@ class OpenAIClient(SdkClient):
             whole = await client.chat.completions.create(stream=False, **settings)
             yield answer.whole_chat(whole.model_dump())
             return
-        if "stream_options" not in self._refused:
+        if "stream_options" not in self.refused:
             settings["stream_options"] = {"include_usage": True}
         stream = await client.chat.completions.create(stream=True, **settings)
         async with stream:
@@ -156,8 +134,9 @@ class OpenAIClient(SdkClient):
                     answer.reasoning.append(str(data.get("delta") or ""))
                 elif kind == "error":
                     raise LLMUnavailable(f"model {self.settings.name!r}: {data.get('message')}")
+                answer.refused = answer.refused or kind == "response.refusal.delta"
                 if kind.endswith(".delta"):
-                    yield answer.visible(str(data.get("delta") or "")) if kind == "response.output_text.delta" else ""
+                    yield answer.visible(str(data.get("delta") or "")) if kind in SHOWN else ""
                 else:
                     yield None
 
@@ -183,7 +162,9 @@ class _Answer(Received):
         self.request_id = str(data.get("id") or self.request_id)
         self.response(data)
         parts = [part for entry in data.get("output") or () for part in entry.get("content") or ()]
-        return self.visible("".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text"))
+        self.refused = any(part.get("type") == "refusal" for part in parts)
+        field = {"output_text": "text", "refusal": "refusal"}
+        return self.visible("".join(str(part.get(field.get(part.get("type"), ""), "") or "") for part in parts))
 
     def chat_chunk(self, data: Mapping[str, Any]) -> None:
         """Record the fields other than text in a chat chunk, or in a whole chat answer."""
@@ -191,6 +172,7 @@ class _Answer(Received):
         usage = data.get("usage")
         if usage:
             prompt, output = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+            self.is_counted = True
             self.usage = Usage(
                 input_tokens=usage.get("prompt_tokens") or 0,
                 cached_tokens=prompt.get("cached_tokens") or 0,
@@ -205,6 +187,7 @@ class _Answer(Received):
         delta = choices[0].get(field) or {}
         self.stopped = choices[0].get("finish_reason") or self.stopped
         self.reasoning.append(str(delta.get("reasoning_content") or delta.get("reasoning") or ""))
+        self.refused = self.refused or bool(delta.get("refusal"))
         return self.visible(str(delta.get("content") or delta.get("refusal") or ""))
 
     def response(self, data: Mapping[str, Any]) -> None:
@@ -213,6 +196,7 @@ class _Answer(Received):
         usage = data.get("usage")
         if usage:
             prompt, output = usage.get("input_tokens_details") or {}, usage.get("output_tokens_details") or {}
+            self.is_counted = True
             self.usage = Usage(
                 input_tokens=usage.get("input_tokens") or 0,
                 cached_tokens=prompt.get("cached_tokens") or 0,

@@ -126,6 +126,11 @@ BODY_CODE: Mapping[str, type[LLMError]] = {
 _CONTEXT = re.compile(
     r"context (length|size|window)|maximum context|prompt is too long|too many (input )?tokens", re.IGNORECASE
 )
+_CREDIT = re.compile(
+    r"credit balance|(out of|no|insufficient|not enough) (credit|fund|balance)s?\b|specified API usage limits",
+    re.IGNORECASE,
+)
+"""Words for an account without money, which some providers send with the code of an invalid request or of a rate limit."""
 _PARAMETER = re.compile(
     r"unsupported|not support|not permitted|not allowed|deprecated|unrecognized|unknown (parameter|field|argument)|extra inputs",
     re.IGNORECASE,
@@ -257,7 +262,10 @@ def _by_body(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:
     for field in ("code", "type"):
         refined = BODY_CODE.get(body.get(field, ""))
         if refined is not None:
-            return refined
+            kind = refined
+            break
+    if kind in (LLMBadRequest, LLMRateLimited) and _CREDIT.search(body.get("message", "")):
+        return LLMQuotaExceeded
     if kind is LLMBadRequest and _CONTEXT.search(body.get("message", "")):
         return LLMContextTooLong
     return kind
@@ -290,7 +298,8 @@ def _refused_parameter(error: BaseException, body: Mapping[str, str]) -> str:
         return ""
     quoted = re.search(r"['\"`]([a-z_]+(?:\.[a-z_]+)*)['\"`]", body.get("message", ""))
     named = re.search(r"(?:parameter|field|argument|inputs?)s?:? +([a-z]+_[a-z_]+|seed|temperature)\b", text)
-    return body.get("param") or (quoted or named or ["", ""])[1]
+    thinks = re.search(r"\b(thinking|effort)\b", text)  # Anthropic's refusals of these name them in prose
+    return body.get("param") or (quoted or named or thinks or ["", ""])[1]
 
 
 def _clean(text: str, secret: str) -> str:

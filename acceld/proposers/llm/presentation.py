@@ -11,6 +11,8 @@ from acceld.figures import duration, percent
 from acceld.model import Evaluation, Insight, InsightKind, Plan, Profile, Source
 from acceld.proposers.interface import Step
 from acceld.proposers.llm.fencing import LOG_CHARS, capped
+from acceld.roofline import SPLIT_PASSES
+from acceld.workloads.records import Precision
 
 COUNTERS: Mapping[str, str] = {
     "hbm_read_bytes": "bytes read from HBM",
@@ -55,7 +57,29 @@ TRIED = 40
 
 
 HOT_SPOTS = 6
-"""Limit on the hot lines in a prompt."""
+"""Limit on the hot lines, and on the steps of the critical path, in a prompt."""
+BUSY_SHARE = 0.8
+"""Share of the latency from which on a busy engine explains the latency, so that the critical path tells no more."""
+
+
+def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
+    """Return sentences on the arithmetic that the gate allows on float32 values, with what it can gain on the chip."""
+    if precision is Precision.FP32_STRICT:
+        return "Every product and sum of float32 values must stay in float32."
+    if precision is Precision.ANY_WITHIN_TOLERANCE:
+        return "Within these errors float32 values may be computed in a narrower type, such as products in bfloat16."
+    allowed = (
+        "A matrix product of float32 values may be made of bfloat16 parts that together carry float32 accuracy: with "
+        "hi = bfloat16(x) and lo = bfloat16(x - hi) of both operands, hi*hi + hi*lo + lo*hi, all three added up in "
+        "float32. One plain bfloat16 product in place of a float32 product is not accurate enough."
+    )
+    chip = CHIPS.get(chip_name)
+    rates = {} if chip is None else chip.matmul_tflops
+    if "float32" not in rates or "bfloat16" not in rates:
+        return allowed
+    passes = rates["bfloat16"] / rates["float32"]
+    gain = f"one float32 product takes as long as {passes:.3g} bfloat16 products, so three save {1 - SPLIT_PASSES / passes:.0%}"
+    return f"{allowed} On {chip_name} {gain} of the product's time." if passes > SPLIT_PASSES else allowed
 
 
 def profile_lines(profile: Profile | None, seed: int | None = None, source: str = "") -> str:
@@ -82,7 +106,33 @@ def profile_lines(profile: Profile | None, seed: int | None = None, source: str 
         for spot in profile.details.get("hot_spots", ())[:HOT_SPOTS]
         if 0 < spot["line"] <= len(text)
     ]
-    return "\n".join([*lines, *(["hot spots, by the time their engine is busy:", *spots] if spots else [])])
+    return "\n".join(
+        [
+            *lines,
+            *(["hot spots, by the time their engine is busy:", *spots] if spots else []),
+            *_critical_path(profile, text),
+        ]
+    )
+
+
+def _critical_path(profile: Profile, text: Sequence[str]) -> list[str]:
+    """Return lines on the chain of operations that ends last; none if an engine is busy for most of the latency."""
+    steps = profile.details.get("critical_path", ())
+    whole_us, latency_us = sum(step["us"] for step in steps), profile.latency_us
+    busiest_us = max(profile.engines_us.values(), default=0.0)
+    if not whole_us or not latency_us or busiest_us >= BUSY_SHARE * latency_us:
+        return []
+    shown = [
+        f"line {step['line']}, {step['engine']}, {100.0 * step['us'] / whole_us:.0f} % of the path"
+        + (f": {text[step['line'] - 1].strip()}" if 0 < step["line"] <= len(text) else "")
+        for step in steps[:HOT_SPOTS]
+    ]
+    introduction = (
+        f"no engine is busy for {100 * BUSY_SHARE:.0f} % of the latency: engines wait for each other. The critical path, "
+        "the chain of dependent operations that ends last, sets the latency; less work off this path saves nothing. Its "
+        "longest parts:"
+    )
+    return [introduction, *shown]
 
 
 def _share(busy_us: float, latency_us: float | None) -> str:

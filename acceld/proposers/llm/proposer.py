@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Final
 
 from acceld.config import ToolsConfig
-from acceld.errors import CredentialError
 from acceld.llm.calls import RoleBudgetError
 from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role, Usage
 from acceld.llm.errors import (
@@ -26,7 +25,6 @@ from acceld.llm.errors import (
     LLMRateLimited,
     LLMTimedOut,
     LLMUnavailable,
-    LLMUnknownModel,
 )
 from acceld.llm.pricing import Price
 from acceld.model import PROPOSERS, Attempt, Candidate, Insight, InsightKind, Kernel, KnowledgeLevel, Plan
@@ -44,6 +42,7 @@ from acceld.proposers.llm.extraction import DIVIDER, REPLACE, SEARCH, extract_ke
 from acceld.proposers.llm.fencing import KERNEL_CHARS, LOG_CHARS, NOTE_CHARS, Data, capped
 from acceld.proposers.llm.knowledge import knowledge_of
 from acceld.proposers.llm.presentation import (
+    arithmetic_allowed,
     difference,
     failure_lines,
     insight_lines,
@@ -62,7 +61,7 @@ then.
 """
 
 HOPELESS: Final = 6
-"""Number of failed calls of a role in a row, without any answer, after which the run ends because of a wrong setup."""
+"""Number of failed calls of a role in a row after which the run pauses, since further calls would fail too."""
 
 EDIT_LINES: Final = 120
 """Number of lines of a kernel from which an answer may be edits in place of the whole file."""
@@ -82,8 +81,8 @@ Tags = dict[str, int | str]
 class LLMProposer:
     """Fill the four roles with models.
 
-    BudgetError, CredentialError and an unknown model are raised. Any other failed call is recorded, and results in a
-    missing plan, an attempt without code, no repair, or no insight.
+    BudgetError and LLMError are raised. A failed call of the summarizer results in no insight, unless the failure is
+    ``lasting``.
     """
 
     name = "llm"
@@ -122,7 +121,6 @@ class LLMProposer:
         self._price: Callable[[str, int], Price | None] = lambda name, tokens: None
         self._warming: dict[str, asyncio.Event] = {}
         self._failed_in_a_row: Counter[Role] = Counter()
-        self._answered: set[Role] = set()
 
     def equip(self, bench: Workbench, caps: ToolsConfig, price: Callable[[str, int], Price | None]) -> None:
         """Let the executor use tools in its attempts, within caps. ``price`` returns a model's price for a prompt's
@@ -131,7 +129,7 @@ class LLMProposer:
         self._bench, self._tool_caps, self._price = bench, caps, price
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """Return one plan; None if the models gave none."""
+        """Return one plan; None if the answer holds none."""
         self._prompts.begin(request.iteration)
         if not self._planner:
             return self._no_plan(request)
@@ -159,9 +157,16 @@ class LLMProposer:
         if request.partner is not None:
             values["partner"] = _partner(TO_CROSS, parent, request.partner.candidate, request.partner.steps)
         tags: Tags = {"run": request.run, "iteration": request.iteration, "parent": parent.id, "index": request.index}
-        completion = await self._ask("planner", problem.api, values, request.seed, tags)
-        parsed = parse_plan(completion.text) if isinstance(completion, Completion) else None
-        if parsed is None or not isinstance(completion, Completion):
+        try:
+            completion = await self._ask("planner", problem.api, values, request.seed, tags)
+        except LLMEmpty as error:
+            if error.lasting:
+                raise
+            again = tags | {"reask": 1}
+            longer = error.exhausted
+            completion = await self._ask("planner", problem.api, values, request.seed, again, longer=longer)
+        parsed = parse_plan(completion.text)
+        if parsed is None:
             return None
         return Plan(
             run=request.run,
@@ -212,21 +217,24 @@ class LLMProposer:
         plan, parent = request.plan, request.parent
         values = self._problem_values(request.problem, parent.kernel)
         values |= {
-            "plan": Data("plan", plan.text, LOG_CHARS),
+            "plan": Data("plan", _told(plan), LOG_CHARS),
             "partner": _partner(CROSSED, parent, request.partner) if request.partner is not None else "",
             "attempt_number": str(request.index + 1),
             "answer_form": self._answer_form(request.problem.api, "the working kernel", parent.kernel.text),
         }
         tags = _tags(plan, attempt=request.index)
-        answer = None if self._bench is None else await self._worked(self._bench, request, values, tags)
+        answer: Completion | LLMEmpty | LLMInterrupted | None = None
+        if self._bench is not None:
+            try:
+                answer = await self._worked(self._bench, request, values, tags)
+            except (LLMEmpty, LLMInterrupted) as error:
+                answer = error
         text, reason = await self._kernel(
             "executor", request.problem.api, values, request.seed, tags, parent.kernel, answer=answer
         )
         return Attempt(plan=plan.id, index=request.index, text=text, reason=reason)
 
-    async def _worked(
-        self, bench: Workbench, request: AttemptRequest, values: Values, tags: Tags
-    ) -> Completion | LLMError:
+    async def _worked(self, bench: Workbench, request: AttemptRequest, values: Values, tags: Tags) -> Completion:
         """Return the executor's answer after its use of tools. Each of its turns is a call like any other."""
         spent, done = Spent(), list[str]()
         while True:
@@ -245,8 +253,6 @@ class LLMProposer:
             answer = await self._ask(
                 "executor", request.problem.api, values, request.seed, turn, behind=("tools", further)
             )
-            if isinstance(answer, LLMError):
-                return answer
             calls = tool_calls(answer.text)
             if not calls or used_up:
                 return replace(answer, text=without_tools(answer.text))
@@ -271,7 +277,7 @@ class LLMProposer:
             for number, (text, result) in enumerate(request.earlier, 1)
         ]
         values |= {
-            "plan": Data("plan", plan.text, LOG_CHARS),
+            "plan": Data("plan", _told(plan), LOG_CHARS),
             "failed": Data("failing kernel", failed.kernel.text),
             "diff": Data("difference", difference(parent.kernel.text, failed.kernel.text), LOG_CHARS),
             "status": request.evaluation.status.value,
@@ -306,8 +312,13 @@ class LLMProposer:
             "fast_profile": profile_lines(fast.evaluation.profile if fast.evaluation else None, None, fast.kernel.text),
         }
         tags: Tags = {"run": request.run, "iteration": request.iteration, "slow": slow.id, "fast": fast.id}
-        completion = await self._ask("summarizer", request.problem.api, values, request.seed, tags)
-        parsed = parse_insight(completion.text) if isinstance(completion, Completion) else None
+        try:
+            completion = await self._ask("summarizer", request.problem.api, values, request.seed, tags)
+        except LLMError as error:
+            if error.lasting:
+                raise
+            return None
+        parsed = parse_insight(completion.text)
         if parsed is None:
             return None
         kind = InsightKind.POSITIVE if pair.positive else InsightKind.NEGATIVE
@@ -327,6 +338,7 @@ class LLMProposer:
             "problem": Data("problem", f"{problem.description}\n\n{problem.reference_source}"),
             "arguments": Data("arguments", "\n".join(one.text for one in problem.arguments), NOTE_CHARS),
             "tolerance": self._accuracy() or published,
+            "arithmetic": arithmetic_allowed(problem.precision, problem.chip),
             "parent": Data("the working kernel", kernel.text) if kernel.text else "",
         }
 
@@ -354,16 +366,23 @@ class LLMProposer:
         kernel: Kernel,
         *,
         name: str = "",
-        answer: Completion | LLMError | None = None,
+        answer: Completion | LLMEmpty | LLMInterrupted | None = None,
     ) -> tuple[str | None, str]:
-        """Return a kernel's text; or None, and the reason. If the answer holds none, the model is asked once more."""
+        """Return a kernel's text; or None, and the reason. If the answer holds none, the model is asked once more.
+
+        :raises LLMError: the call failed, so that the place in the search can be asked again later.
+        """
         if answer is None:
-            answer = await self._ask(role, api, values, seed, tags, name=name)
-        if isinstance(answer, LLMEmpty | LLMInterrupted):
+            try:
+                answer = await self._ask(role, api, values, seed, tags, name=name)
+            except (LLMEmpty, LLMInterrupted) as error:
+                if error.lasting:
+                    raise
+                answer = error
+        if not isinstance(answer, Completion):
             tags = tags | {"reask": 1}
-            answer = await self._ask(role, api, values, seed, tags, name=name)
-        if isinstance(answer, LLMError):
-            return None, answer.message
+            longer = isinstance(answer, LLMEmpty) and answer.exhausted
+            answer = await self._ask(role, api, values, seed, tags, name=name, longer=longer)
         base = kernel.text
         found = extract_kernel(answer.text, kernel.entry, cut_off=answer.finish_reason == "length", base=base)
         if found.text is not None or "reask" in tags:
@@ -374,8 +393,13 @@ class LLMProposer:
             "answer": Data("answer", answer.text),
         }
         behind = ("reask", complaint)
-        second = await self._ask(role, api, values, seed, tags | {"reask": 1}, name=name, behind=behind)
-        if isinstance(second, LLMError):
+        try:
+            longer = answer.finish_reason == "length"
+            again = tags | {"reask": 1}
+            second = await self._ask(role, api, values, seed, again, name=name, behind=behind, longer=longer)
+        except LLMError as error:
+            if error.lasting:
+                raise
             return None, found.reason
         found = extract_kernel(second.text, kernel.entry, cut_off=second.finish_reason == "length", base=base)
         return found.text, found.reason
@@ -390,9 +414,13 @@ class LLMProposer:
         *,
         name: str = "",
         behind: tuple[str, Values] | None = None,
-    ) -> Completion | LLMError:
+        longer: bool = False,
+    ) -> Completion:
         """Return one answer, from the model that the seed selects or, if that is down, from another model of the role.
         ``behind`` is a prompt that follows the question, by name, and its values: the problem with an answer, or tools.
+        With ``longer`` the answer may have twice the tokens, because an earlier one was cut off at its cap.
+
+        :raises LLMError: no model of the role answered; ``lasting`` if further calls would fail too.
         """
         salt = str(tags["run"]).encode()
         prompt = self._prompts.get(api, name or role).render(values, salt)
@@ -410,7 +438,7 @@ class LLMProposer:
                 model=model,
                 system=prompt.system,
                 user=prompt.user,
-                max_output_tokens=models.max_output_tokens,
+                max_output_tokens=models.max_output_tokens * (2 if longer else 1),
                 temperature=models.temperature,
                 seed=seed & SEED_BITS,
                 tags=tags,
@@ -418,31 +446,23 @@ class LLMProposer:
             )
             try:
                 completion = await self._warmed(request, prompt)
-            except (CredentialError, LLMUnknownModel):
-                raise
             except LLMError as error:
                 failure = error
-                self._count(role, model, error)
-                if not isinstance(error, LLMUnavailable | LLMRateLimited | LLMTimedOut):
+                if error.lasting or not isinstance(error, LLMUnavailable | LLMRateLimited | LLMTimedOut):
                     break
             else:
-                self._answered.add(role)
                 del self._failed_in_a_row[role]
                 return completion
-        return failure
+        self._count(role, failure)
+        raise failure
 
-    def _count(self, role: Role, model: str, error: LLMError) -> None:
-        """Count a failed call of a role.
-
-        :raises LLMError: the role has had no answer yet, so the run would continue without any proposals.
-        """
+    def _count(self, role: Role, error: LLMError) -> None:
+        """Count a failed call of a role. After ``HOPELESS`` in a row the failure counts as lasting."""
         self._failed_in_a_row[role] += 1
         failed = self._failed_in_a_row[role]
-        if role not in self._answered and failed >= HOPELESS:
-            error.message = (
-                f"the {role} was never answered: {failed} calls failed, the last by {model}: {error.message}"
-            )
-            raise error
+        if failed >= HOPELESS and not error.lasting:
+            error.lasting = True
+            error.message = f"{failed} calls of the {role} in a row failed, the last so: {error.message}"
 
     async def _warmed(self, request: CompletionRequest, prompt: Prompt) -> Completion:
         """Return the answer. The first call with a system text is sent before others with the same text, to fill the
@@ -463,6 +483,12 @@ class LLMProposer:
             return await self._client.complete(request)
         finally:
             warm.set()
+
+
+def _told(plan: Plan) -> str:
+    """Return a plan as executor and fixer read it: its title, if the planner gave one, and its text."""
+    has_title = plan.title and plan.title != NO_PLAN and not plan.text.startswith(plan.title.rstrip("…"))
+    return f"{plan.title}\n\n{plan.text}" if has_title else plan.text
 
 
 def _tags(plan: Plan, **more: int) -> Tags:

@@ -207,3 +207,19 @@ def test_the_roles_own_prompts_and_answers_are_rows_with_what_came_of_them(tmp_p
     assert best[0] == max(best[1:]), "a plan is worth its best kernel"
     texts = [json.dumps(row["messages"]) for row in rows]
     assert len(texts) == len(set(texts))
+
+
+def test_check_says_whose_temperature_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "acceld.toml").write_text(
+        '[models.a]\nprovider = "anthropic"\nname = "claude-sonnet-5-5"\n\n'
+        '[llm.planner]\nmodels = ["a"]\ntemperature = 0.5\n\n[llm.executor]\nmodels = ["a"]\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    monkeypatch.setattr("acceld.cli.commands.check.trusted_folders", lambda: frozenset({tmp_path}))
+    assert main(["check", "models"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "temperature of the planner is not sent to a" in printed and "of the executor" not in printed

@@ -23,6 +23,12 @@ STATUS_FAULTS: dict[str, tuple[int, str, str]] = {
     "rate_limited_date": (429, "rate_limit_exceeded", "slow down"),
     "rate_limited_bare": (429, "rate_limit_exceeded", "slow down"),
     "quota": (429, "insufficient_quota", "you exceeded your current quota"),
+    "credit_400": (
+        400,
+        "invalid_request_error",
+        "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing.",
+    ),
+    "effort_400": (400, "invalid_request_error", "This model does not support the effort parameter."),
     "timeout_408": (408, "timeout_error", "request timed out"),
     "conflict_409": (409, "conflict", "try again"),
     "error_500": (500, "server_error", "it broke"),
@@ -70,14 +76,18 @@ class Reply:
     usage: bool = True
     input_tokens: int = 100
     cached_tokens: int = 0
+    written_tokens: int = 0
+    output_tokens: int = 20
     retry_after: str = "0"
     hold: asyncio.Event | None = None
     """Answer only after this is set."""
     refuses: str = ""
     """Answer 400 to a request that sets this parameter."""
+    declines: bool = False
+    """True: the text is a refusal by the model, in the field that the protocol has for it."""
     refusal: str = "openai"
-    """The provider whose form the refusal has: ``openai``, ``azure`` (no ``param``) or ``mistral`` (422 with
-    ``detail``).
+    """The provider whose form the refusal has: ``openai``, ``azure`` (no ``param``), ``anthropic`` (prose) or
+    ``mistral`` (422 with ``detail``).
     """
     streams: bool = True
     """False: answer in one piece of JSON although a stream was asked for, as some gateways do."""
@@ -217,6 +227,11 @@ def _refusal(reply: Reply) -> web.Response:
     if reply.refusal == "mistral":
         place = {"type": "extra_forbidden", "loc": ["body", reply.refuses], "msg": "Extra inputs are not permitted"}
         return web.json_response({"object": "error", "detail": [place]}, status=422)
+    if reply.refusal == "anthropic":
+        prose = f'"{reply.refuses}.type.enabled" is not supported for this model. Use "{reply.refuses}.type.adaptive".'
+        return web.json_response(
+            {"type": "error", "error": {"type": "invalid_request_error", "message": prose}}, status=400
+        )
     error = {
         "message": f"Unsupported value: '{reply.refuses}' does not support 0.5 with this model.",
         "type": "invalid_request_error",
@@ -260,12 +275,17 @@ def _finish(reply: Reply) -> str:
     return "content_filter" if reply.kind == "content_filter" else reply.finish
 
 
+def _stop_reason(reply: Reply) -> str:
+    reasons = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+    return "refusal" if reply.declines else reasons[_finish(reply)]
+
+
 def _chat_usage(reply: Reply) -> dict[str, Any]:
     return {
         "prompt_tokens": reply.input_tokens,
-        "completion_tokens": 20,
-        "total_tokens": reply.input_tokens + 20,
-        "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
+        "completion_tokens": reply.output_tokens,
+        "total_tokens": reply.input_tokens + reply.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": reply.cached_tokens, "cache_write_tokens": reply.written_tokens},
         "completion_tokens_details": {"reasoning_tokens": 5},
     }
 
@@ -277,7 +297,7 @@ def _chat_frames(reply: Reply) -> list[bytes]:
 
     frames = [chunk({"role": "assistant", "content": ""})]
     frames += [chunk({"reasoning_content": reply.reasoning})] if reply.reasoning else []
-    frames += [chunk({"content": piece}) for piece in _pieces(_text(reply))]
+    frames += [chunk({"refusal" if reply.declines else "content": piece}) for piece in _pieces(_text(reply))]
     if reply.kind != "empty_choices":
         frames.append(chunk({}, _finish(reply)))
     if reply.usage:
@@ -291,7 +311,9 @@ def _chat_head() -> dict[str, Any]:
 
 def _response(reply: Reply, status: str) -> dict[str, Any]:
     incomplete = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(_finish(reply))
-    content = [{"type": "output_text", "text": _text(reply), "annotations": []}]
+    content: list[dict[str, Any]] = [{"type": "output_text", "text": _text(reply), "annotations": []}]
+    if reply.declines:
+        content = [{"type": "refusal", "refusal": _text(reply)}]
     return {
         "id": "resp_1",
         "object": "response",
@@ -310,10 +332,10 @@ def _response(reply: Reply, status: str) -> dict[str, Any]:
         "top_p": None,
         "usage": {
             "input_tokens": reply.input_tokens,
-            "input_tokens_details": {"cached_tokens": reply.cached_tokens},
-            "output_tokens": 20,
+            "input_tokens_details": {"cached_tokens": reply.cached_tokens, "cache_write_tokens": reply.written_tokens},
+            "output_tokens": reply.output_tokens,
             "output_tokens_details": {"reasoning_tokens": 5},
-            "total_tokens": reply.input_tokens + 20,
+            "total_tokens": reply.input_tokens + reply.output_tokens,
         }
         if reply.usage and status != "in_progress"
         else None,
@@ -333,7 +355,8 @@ def _responses_frames(reply: Reply) -> list[bytes]:
     if reply.reasoning:
         part = {"item_id": "r", "output_index": 0, "summary_index": 0}
         frames.append(event("response.reasoning_summary_text.delta", delta=reply.reasoning, **part))
-    frames += [event("response.output_text.delta", delta=piece, **place) for piece in _pieces(_text(reply))]
+    kind = "response.refusal.delta" if reply.declines else "response.output_text.delta"
+    frames += [event(kind, delta=piece, **place) for piece in _pieces(_text(reply))]
     if reply.kind != "empty_choices":
         ended = "incomplete" if _finish(reply) != "stop" else "completed"
         frames.append(event(f"response.{ended}", response=_response(reply, ended)))
@@ -341,20 +364,19 @@ def _responses_frames(reply: Reply) -> list[bytes]:
 
 
 def _message(reply: Reply, text: str) -> dict[str, Any]:
-    stop = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}[_finish(reply)]
     return {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
         "model": "served-model",
         "content": [{"type": "text", "text": text}] if text else [],
-        "stop_reason": stop,
+        "stop_reason": _stop_reason(reply),
         "stop_sequence": None,
         "usage": {
-            "input_tokens": reply.input_tokens - reply.cached_tokens,
+            "input_tokens": reply.input_tokens - reply.cached_tokens - reply.written_tokens,
             "cache_read_input_tokens": reply.cached_tokens,
-            "cache_creation_input_tokens": 0,
-            "output_tokens": 20,
+            "cache_creation_input_tokens": reply.written_tokens,
+            "output_tokens": reply.output_tokens,
         },
     }
 
@@ -364,6 +386,7 @@ def _messages_frames(reply: Reply) -> list[bytes]:
         return f"event: {kind}\n".encode() + _data({"type": kind, **data})
 
     start = _message(reply, "") | {"stop_reason": None}
+    start["usage"] = start["usage"] | {"output_tokens": 1}  # as the real one does: the answer is counted at its end
     frames = [event("message_start", message=start)]
     if reply.reasoning:
         frames.append(
@@ -376,7 +399,7 @@ def _messages_frames(reply: Reply) -> list[bytes]:
     ]
     if reply.kind != "empty_choices":
         delta = {"stop_reason": _message(reply, "")["stop_reason"], "stop_sequence": None}
-        frames.append(event("message_delta", delta=delta, usage={"output_tokens": 20}))
+        frames.append(event("message_delta", delta=delta, usage={"output_tokens": reply.output_tokens}))
     return [*frames, event("message_stop")]
 
 
@@ -385,7 +408,9 @@ def _whole(path: str, reply: Reply) -> dict[str, Any]:
         return _message(reply, _text(reply))
     if path.endswith("/responses"):
         return _response(reply, "incomplete" if _finish(reply) != "stop" else "completed")
-    message = {"role": "assistant", "content": _text(reply)}
+    message: dict[str, Any] = {"role": "assistant", "content": _text(reply)}
+    if reply.declines:
+        message = {"role": "assistant", "content": None, "refusal": _text(reply)}
     choice = {"index": 0, "message": message, "finish_reason": _finish(reply)}
     head = _chat_head() | {"object": "chat.completion", "choices": [] if reply.kind == "empty_choices" else [choice]}
     return head | ({"usage": _chat_usage(reply)} if reply.usage else {})

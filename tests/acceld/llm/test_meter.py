@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from acceld.config import LlmConfig, ModelConfig
 from acceld.errors import BudgetError
 from acceld.llm.calls import Calls
 from acceld.llm.errors import LLMInterrupted, LLMTimedOut
@@ -15,7 +16,7 @@ from acceld.llm.limits import Limits
 from acceld.llm.model import connect
 from acceld.llm.pricing import Price
 from acceld.llm.providers.openai import OpenAIClient
-from acceld.llm.settings import Api, Deadlines
+from acceld.llm.settings import Api, Deadlines, ModelSettings
 from acceld.search.budget import Budget
 from tests.acceld.llm.models import APIS, ask, settings_for
 from tests.acceld.llm.server import Reply, ScriptedServer
@@ -119,3 +120,47 @@ async def test_a_setting_that_a_model_refuses_is_dropped_once_whoever_says_it(re
         assert client.dropped == ("temperature",)
         assert ["temperature" in seen.body for seen in server.seen] == [True, False, False]
         await client.close()
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("kind", ["idle_stall", "drop_mid_stream", "truncated_sse", "error_mid_stream"])
+async def test_the_text_of_an_answer_that_broke_off_is_booked_whatever_was_counted_before(api: Api, kind: str) -> None:
+    failure = LLMTimedOut if kind == "idle_stall" else LLMInterrupted
+    outcome, _ = await booked(api, [Reply("a word " * 600, kind=kind)], Budget(), failure)
+    assert outcome.text and outcome.usage.estimated
+    assert outcome.usage.output_tokens >= len(outcome.text) / 4, "a stream of Messages begins with one output token"
+
+
+ABSURD = {
+    "cached beyond the prompt": Reply(cached_tokens=10**9, input_tokens=100),
+    "negative answer": Reply(output_tokens=-5),
+    "endless prompt": Reply(input_tokens=10**9),
+    "endless answer": Reply(output_tokens=10**9),
+    "negative cached": Reply(cached_tokens=-(10**6)),
+}
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("name", ABSURD)
+async def test_no_report_of_tokens_is_believed_without_bound(api: Api, name: str) -> None:
+    outcome, _ = await booked(api, [ABSURD[name]], Budget())
+    usage = outcome.usage
+    assert usage.estimated and 0 < usage.input_tokens < 20_000 and 0 <= usage.output_tokens <= 10_100
+    assert 0 <= usage.cached_tokens + usage.cache_written_tokens <= usage.input_tokens
+    assert outcome.cost_usd is not None and 0 < outcome.cost_usd < 40
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(("declared", "rate"), [(None, 1.25), (2.0, 2.0)])
+async def test_a_declared_price_counts_tokens_written_to_the_cache(
+    api: Api, declared: float | None, rate: float
+) -> None:
+    section = ModelConfig(input_usd_per_mtok=1.0, output_usd_per_mtok=0.0, cache_write_usd_per_mtok=declared)
+    price = ModelSettings.from_config("m", section, LlmConfig()).price
+    async with ScriptedServer(default=Reply(input_tokens=100, written_tokens=80)) as server:
+        settings = settings_for(server, api, price=price)
+        ledger = MemoryLedger()
+        calls = Calls({"m": (settings, connect(settings))}, ledger=ledger, purse=Budget())
+        await calls.complete(ask())
+        await calls.close()
+    assert ledger.outcomes[1].cost_usd == pytest.approx((20 + 80 * rate) / 1e6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from acceld.llm.errors import (
     LLMTimedOut,
     LLMUnavailable,
     LLMUnknownModel,
+    LLMUnsupportedParameter,
 )
 from acceld.llm.limits import Limits
 from acceld.llm.model import connect
@@ -57,13 +59,15 @@ EXPECTED: dict[str, tuple[type[LLMError], ...]] = {
     "bad_json": (LLMInterrupted,),
     "bad_utf8": (LLMInterrupted,),
     "html_200": (LLMBadRequest,),
+    "credit_400": (LLMQuotaExceeded,),
+    "effort_400": (LLMUnsupportedParameter,),
     "empty_choices": (LLMInterrupted, LLMUnavailable),
     "empty_answer": (LLMEmpty,),
     "content_filter": (LLMContentFiltered,),
 }
 
 ONCE = frozenset(
-    "quota unauthorized_401 forbidden_403 bad_request_400 not_found_404 too_long_400 too_long_413 idle_stall "
+    "quota credit_400 effort_400 unauthorized_401 forbidden_403 bad_request_400 not_found_404 too_long_400 too_long_413 idle_stall "
     "drop_mid_stream truncated_sse error_mid_stream bad_json bad_utf8 html_200 empty_answer content_filter".split()
 )
 """Faults after which sending the same request again would be useless or would pay twice."""
@@ -250,3 +254,56 @@ async def test_a_prompt_that_can_not_fit_is_never_sent() -> None:
             await model.complete(ask())
         await model.close()
     assert not server.seen
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_refusal_by_the_model_is_no_answer(api: Api, stream: bool) -> None:
+    async with ScriptedServer(default=Reply("I can not help with that.", declines=True)) as server:
+        model = model_for(server, api, stream=stream)
+        with pytest.raises(LLMContentFiltered) as caught:
+            await model.complete(ask())
+        await model.close()
+    assert caught.value.partial == "I can not help with that." and len(server.seen) == 1
+    assert caught.value.usage is not None and caught.value.usage.output_tokens == 20
+
+
+async def test_a_model_that_takes_no_thinking_budget_thinks_adaptively() -> None:
+    def answer(body: dict[str, Any]) -> Reply:
+        fixed = body.get("thinking", {}).get("type") == "enabled"
+        return Reply(TEXT, refuses="thinking" if fixed else "", refusal="anthropic")
+
+    async with ScriptedServer(answer=answer) as server:
+        model = model_for(server, "messages", thinking_tokens=50)
+        for _ in range(2):
+            assert (await model.complete(ask())).text == TEXT
+        both = await asyncio.gather(model.complete(ask()), model.complete(ask()))
+        await model.close()
+    assert [one.text for one in both] == [TEXT, TEXT]
+    kinds = [seen.body["thinking"]["type"] for seen in server.seen]
+    assert kinds == ["enabled", "adaptive", "adaptive", "adaptive", "adaptive"]
+    assert model.dropped == ("thinking_tokens",)
+
+
+async def test_calls_at_once_learn_of_a_refused_thinking_budget_together() -> None:
+    def answer(body: dict[str, Any]) -> Reply:
+        fixed = body.get("thinking", {}).get("type") == "enabled"
+        return Reply(TEXT, refuses="thinking" if fixed else "", refusal="anthropic")
+
+    async with ScriptedServer(answer=answer) as server:
+        model = model_for(server, "messages", thinking_tokens=50)
+        await asyncio.gather(*(model.complete(ask()) for _ in range(4)))
+        await model.close()
+    assert model.dropped == ("thinking_tokens",), "adaptive thinking was never refused"
+
+
+async def test_an_anthropic_model_without_efforts_is_asked_without() -> None:
+    def answer(body: dict[str, Any]) -> Reply:
+        has_effort = "effort" in body.get("output_config", {})
+        return Reply(TEXT, kind="effort_400" if has_effort else "ok")
+
+    async with ScriptedServer(answer=answer) as server:
+        model = model_for(server, "messages", effort="high")
+        assert (await model.complete(ask())).text == TEXT
+        await model.close()
+    assert model.dropped == ("effort",)

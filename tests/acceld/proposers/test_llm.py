@@ -10,10 +10,19 @@ from typing import Any
 import pytest
 
 from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
+from acceld.daemon.build import problem_of
 from acceld.errors import BudgetError, ConfigError
 from acceld.llm.calls import Calls
 from acceld.llm.client import ROLES, Completion, CompletionRequest, ScriptedClient, Usage
-from acceld.llm.errors import LLMBadRequest, LLMError, LLMInterrupted, LLMRefused, LLMUnavailable, LLMUnknownModel
+from acceld.llm.errors import (
+    LLMBadRequest,
+    LLMEmpty,
+    LLMError,
+    LLMInterrupted,
+    LLMRefused,
+    LLMUnavailable,
+    LLMUnknownModel,
+)
 from acceld.llm.ledger import MemoryLedger
 from acceld.llm.pricing import FREE, Price
 from acceld.llm.settings import ModelSettings
@@ -45,11 +54,14 @@ from acceld.proposers.interface import (
     SummaryRequest,
 )
 from acceld.proposers.llm import presentation
+from acceld.proposers.llm.presentation import arithmetic_allowed
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.proposer import HOPELESS, LLMProposer
 from acceld.proposers.llm.roles import RoleModels, RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
+from acceld.workloads import workload
+from acceld.workloads.records import Precision
 
 REFERENCE = "def forward(x):\n    return x / (1 + np.exp(-x))\n"
 PARENT = "@nki.jit\ndef kernel(x):\n    return x\n"
@@ -417,9 +429,10 @@ async def test_a_kernel_can_not_speak_to_the_model_as_acceld() -> None:
 async def test_a_failed_call_costs_one_plan_and_not_the_run(failure: LLMError) -> None:
     model = Model(lambda request: failure if request.tags.get("index") == 1 else PLAN_ANSWER)
     roles = proposer(model)
-    plans = await asyncio.gather(*(roles.plan(plan_request(index=n)) for n in range(4)))
-    assert [plan is None for plan in plans] == [False, True, False, False]
-    assert [plan.index for plan in plans if plan is not None] == [0, 2, 3]
+    asked = (roles.plan(plan_request(index=n)) for n in range(4))
+    plans = await asyncio.gather(*asked, return_exceptions=True)
+    assert plans[1] is failure and not failure.lasting
+    assert [plan.index for plan in plans if isinstance(plan, Plan)] == [0, 2, 3]
 
 
 async def test_an_interrupted_answer_is_asked_again_as_another_call() -> None:
@@ -443,23 +456,47 @@ async def test_what_no_other_call_can_get_past_ends_the_run(error: LLMError) -> 
         await proposer(Model(lambda _: error)).plan(plan_request())
 
 
-async def test_a_search_in_which_no_call_ever_works_does_not_look_like_one() -> None:
-    roles = proposer(Model(lambda _: LLMBadRequest("400: what is this")))
-    for _ in range(HOPELESS - 1):
-        assert await roles.plan(plan_request()) is None
-    with pytest.raises(LLMBadRequest):
-        await roles.plan(plan_request())
+@pytest.mark.parametrize("answered_before", [0, 14])
+async def test_after_many_failures_of_a_role_in_a_row_the_next_one_counts_as_lasting(answered_before: int) -> None:
+    answers = iter([ANSWER] * answered_before)
 
+    def answer(request: CompletionRequest) -> str | LLMError:
+        return PLAN_ANSWER if request.role == "planner" else next(answers, LLMBadRequest("400: too long"))
 
-async def test_a_role_that_is_never_answered_ends_the_search_although_another_is() -> None:
-    model = Model(lambda request: PLAN_ANSWER if request.role == "planner" else LLMBadRequest("400: too long"))
-    roles = proposer(model)
-    for _ in range(HOPELESS - 1):
+    roles = proposer(Model(answer))
+    for _ in range(answered_before):
+        assert await roles.attempt(attempt_request()) is not None
+    for number in range(1, HOPELESS + 1):
         assert await roles.plan(plan_request()) is not None
-        attempt = await roles.attempt(attempt_request())
-        assert attempt is not None and attempt.text is None
-    with pytest.raises(LLMBadRequest, match=f"the executor was never answered: {HOPELESS} calls failed"):
-        await roles.attempt(attempt_request())
+        with pytest.raises(LLMBadRequest) as caught:
+            await roles.attempt(attempt_request())
+        assert caught.value.lasting is (number == HOPELESS)
+    assert caught.value.message.startswith(f"{HOPELESS} calls of the executor in a row failed")
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "says_not"),
+    [
+        ("rmsnorm_matmul", "lo = bfloat16(x - hi)", "must stay in float32"),
+        ("silu", "must stay in float32", "bfloat16 parts"),
+    ],
+)
+async def test_models_are_told_what_arithmetic_the_gate_allows(name: str, says: str, says_not: str) -> None:
+    problem = problem_of(workload(name, ()), "trn1", "nki_legacy")
+    client = ScriptedClient([PLAN_ANSWER, ANSWER])
+    roles = proposer(client)
+    plan = await roles.plan(plan_request(problem=problem))
+    assert plan is not None
+    await roles.attempt(attempt_request(problem=problem))
+    for request in client.requests:
+        assert says in request.system and says_not not in request.system
+        assert f"at most {problem.tolerance:g}" in request.system
+
+
+def test_what_split_products_save_is_said_where_the_chip_is_known() -> None:
+    assert "as 4.01 bfloat16 products, so three save 25%" in arithmetic_allowed(Precision.SPLIT_OK, "trn1")
+    assert arithmetic_allowed(Precision.SPLIT_OK, "sm_90").endswith("is not accurate enough.")
+    assert "narrower type" in arithmetic_allowed(Precision.ANY_WITHIN_TOLERANCE, "trn1")
 
 
 async def test_models_are_drawn_by_weight_and_stand_in_for_each_other() -> None:
@@ -517,3 +554,42 @@ async def test_a_spent_budget_goes_up_to_the_search() -> None:
     calls = Calls({"m": (settings, ScriptedClient([]))}, ledger=MemoryLedger(), purse=Budget(daemon_usd=0.01))
     with pytest.raises(BudgetError):
         await proposer(calls).plan(plan_request())
+
+
+@pytest.mark.parametrize(("vector_us", "told"), [(30.0, True), (85.0, False)])
+def test_the_critical_path_is_shown_where_no_engine_explains_the_latency(vector_us: float, told: bool) -> None:
+    steps = [{"line": 2, "engine": "Tensor", "us": 30.0}, {"line": 1, "engine": "DMA", "us": 10.0}]
+    profile = Profile(
+        Source.SIMULATED,
+        "trn1",
+        "nki_legacy",
+        100.0,
+        "m",
+        engines_us={"Vector": vector_us},
+        details={"critical_path": steps},
+    )
+    lines = presentation.profile_lines(profile, None, "x = load()\ny = product(x)\n").splitlines()
+    assert ("line 2, Tensor, 75 % of the path: y = product(x)" in lines) is told
+    assert any("sets the latency" in line for line in lines) is told
+
+
+async def test_an_answer_whose_cap_went_into_reasoning_is_asked_again_with_a_higher_cap() -> None:
+    exhausted = LLMEmpty("all its tokens went into reasoning")
+    exhausted.exhausted = True
+    answers: list[str | LLMError] = [exhausted, PLAN_ANSWER, exhausted, ANSWER, LLMEmpty("nothing"), ANSWER]
+    model = Model(lambda _: answers.pop(0))
+    roles = proposer(model)
+    assert await roles.plan(plan_request()) is not None
+    for _ in range(2):
+        attempt = await roles.attempt(attempt_request())
+        assert attempt is not None and attempt.text == CHILD
+    caps = [request.max_output_tokens for request in model.requests]
+    assert [cap // caps[0] for cap in caps] == [1, 2, 1, 2, 1, 1]
+
+
+async def test_executor_and_fixer_read_the_plan_with_its_title() -> None:
+    client = ScriptedClient([ANSWER, ANSWER])
+    roles = proposer(client)
+    await roles.attempt(attempt_request())
+    await roles.fix(fix_request())
+    assert all(f"{PLAN.title}\n\n{PLAN.text}" in request.user for request in client.requests)

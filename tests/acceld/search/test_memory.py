@@ -211,7 +211,7 @@ def test_near_duplicates_are_recognized_and_opposites_are_not() -> None:
     words = {"title": "Load wide rows", "strategy": "Load 2 KiB of a row at once, since short rows waste a DMA"}
     one = insight(1, **words, slow="load(x[i])", fast="load(x)")
     same = insight(2, **words | {"title": "Load wider rows"}, slow="load(x[i])", fast="load(x)")
-    opposite = insight(3, **words, slow="load(x[i])", fast="load(x)", kind=InsightKind.NEGATIVE)
+    opposite = insight(3, **words, slow="load(x)", fast="load(x[i])")
     fresh, nearest = memory.novelty(same, [one, insight(9)])
     assert nearest is one and 1 - fresh >= memory.TOO_ALIKE
     assert memory.similarity(one, opposite) == 0
@@ -247,3 +247,9 @@ def test_settings_are_checked() -> None:
         MemorySettings("lifo")
     with pytest.raises(ValueError, match="ratios"):
         MemorySettings("fifo", t_pos=0.9)
+
+
+def test_what_was_undone_by_mistake_teaches_the_same_as_what_was_found() -> None:
+    words = {"title": "Load once", "strategy": "Load the tile before the loop.", "slow": "for: load(x)", "fast": "once"}
+    found, undone = insight(1, **words), insight(2, **words, kind=InsightKind.NEGATIVE)
+    assert memory.similarity(found, undone) == 1.0 and memory.novelty(undone, [found]) == (0.0, found)
