@@ -31,7 +31,7 @@ from acceld.kernel_files import api_of_text
 from acceld.parsing import parse
 from acceld.proposers.rules import all_rules
 from acceld.proposers.rules.proposer import Dtypes, Shapes, read
-from acceld.proposers.rules.records import Finding, Rule, RuleRefused
+from acceld.proposers.rules.records import Finding, RuleRefused
 from acceld.workloads.discovery import find_workloads
 from acceld.workloads.loading import load_workload
 from scripts import goldens
