@@ -26,12 +26,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # for the scripts' own modules
 
+from acceld.errors import RuleRefused
 from acceld.evaluate.selftest.attacks import FOLDER, load_attacks
 from acceld.kernel_files import api_of_text
 from acceld.parsing import parse
 from acceld.proposers.rules import all_rules
 from acceld.proposers.rules.proposer import Dtypes, Shapes, read
-from acceld.proposers.rules.records import Finding, RuleRefused
+from acceld.proposers.rules.records import Finding
 from acceld.workloads.discovery import find_workloads
 from acceld.workloads.loading import load_workload
 from scripts import goldens

@@ -13,7 +13,11 @@ from time import monotonic
 from typing import Any
 
 from acceld import plugins
+from acceld.errors import RuleRefused
 from acceld.model import PROPOSERS, Attempt, Candidate, Insight, Kernel, Plan, Profile
+from acceld.nki.source.branches import decided
+from acceld.nki.source.names import spelled_out
+from acceld.nki.source.reading import kernel_module
 from acceld.proposers.interface import (
     AttemptRequest,
     FirstRequest,
@@ -24,10 +28,7 @@ from acceld.proposers.interface import (
     SummaryRequest,
 )
 from acceld.proposers.rules import all_rules, rule_named
-from acceld.proposers.rules.nki.source.branches import decided
-from acceld.proposers.rules.nki.source.reading import kernel_module
-from acceld.proposers.rules.nki.source.spelling import spelled_out
-from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant, rewrite_name
+from acceld.proposers.rules.records import Rule, Site, Source, Variant, rewrite_name
 from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
 from acceld.targets import ALL_DEVICES
 

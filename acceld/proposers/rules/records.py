@@ -7,16 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from acceld.errors import AcceldError
+from acceld.errors import RuleRefused
 from acceld.model import Plan, Profile
 from acceld.proposers.rules.profiles import busy_share
 
 Source = Any
 """A kernel's parsed source: a ``KernelModule`` for NKI, a ``TritonModule`` for Triton, a ``CModule`` for C."""
-
-
-class RuleRefused(AcceldError):
-    """A rule's precondition does not hold. The message names it and the place."""
 
 
 @dataclass(frozen=True, slots=True)

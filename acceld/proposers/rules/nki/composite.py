@@ -8,9 +8,9 @@ from functools import partial
 from math import sqrt
 
 from acceld.model import Profile
-from acceld.proposers.rules.nki.source.building import operation, prefix, replaced
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Statement
+from acceld.nki.source.building import operation, prefix, replaced
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Access, Statement
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 

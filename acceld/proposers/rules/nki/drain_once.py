@@ -9,17 +9,16 @@ Before, four copies of 128 columns; after, one of 512::
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import libcst as cst
-
+from acceld.editing import Edits, reindent
+from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.editing import Edits, reindent
-from acceld.proposers.rules.nki.column_steps import OPERATIONS
-from acceld.proposers.rules.nki.source.building import (
+from acceld.nki.source.affine import Affine
+from acceld.nki.source.building import (
     STEP,
     emitted,
     header,
@@ -29,12 +28,13 @@ from acceld.proposers.rules.nki.source.building import (
     without_unused_buffers,
     written,
 )
-from acceld.proposers.rules.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining, ranges
-from acceld.proposers.rules.nki.source.nests import accesses, all_accesses, inside, substance, without_element
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.splitting import split_loop
-from acceld.proposers.rules.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, flatten
-from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
+from acceld.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining, ranges
+from acceld.nki.source.nests import accesses, all_accesses, inside, substance, without_element
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.splitting import split_loop
+from acceld.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, flatten
+from acceld.proposers.rules.nki.column_steps import OPERATIONS
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PRODUCTS = ("matmul", "nc_matmul", "nc_transpose")
 _ELEMENTWISE = OPERATIONS - frozenset(TRANSFERS)
@@ -71,7 +71,7 @@ class _Drain:
     """Element-wise work on the results."""
     after: tuple[Item, ...]
     banks: dict[str, _Bank]
-    tiles: dict[cst.CSTNode, Joined]
+    tiles: dict[ast.AST, Joined]
     """Tiles in SBUF of all iterations, by the node of the access."""
     columns: int
 
@@ -154,7 +154,7 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
     columns = {bank.columns for bank in banks.values()}
     if len(columns) != 1 or 2 * max(columns) > _BANK_COLUMNS:
         return None
-    tiles: dict[cst.CSTNode, Joined] = {}
+    tiles: dict[ast.AST, Joined] = {}
     own: set[str] = set()
     for one in work:
         problem = _problem(kernel, loop, one, banks, own, tiles)
@@ -183,7 +183,7 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
     if buffer is None:
         return _bank_of_tile(kernel, loop, name, writers)
     found, shape = all_accesses(kernel, name), buffer.declaration.args.get("shape")
-    if found is None or not isinstance(shape, cst.Tuple | cst.List) or None in buffer.shape:
+    if found is None or not isinstance(shape, ast.Tuple | ast.List) or None in buffer.shape:
         return f"{where} is not understood"
     dtype = kernel.text_of(buffer.declaration, "dtype")
     if not dtype.endswith("float32") or len(buffer.shape) != buffer.partition_axis + 2:
@@ -279,7 +279,7 @@ def _problem(
     one: Statement,
     banks: dict[str, _Bank],
     own: set[str],
-    tiles: dict[cst.CSTNode, Joined],
+    tiles: dict[ast.AST, Joined],
 ) -> str:
     """Note the tiles of a statement. Return the reason why it can not work on all iterations at once; empty if it can."""
     if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
@@ -437,20 +437,20 @@ def _shared(kernel: KernelModule, found: _Drain, bank: _Bank, edits: Edits, inde
     declaration = kernel.buffers[bank.name].declaration
     _widen(kernel, declaration, wide, edits, 0)
     shape_of = declaration.args["shape"]
-    assert isinstance(shape_of, cst.Tuple | cst.List)
+    assert isinstance(shape_of, ast.Tuple | ast.List)
     groups = (kernel.buffers[bank.name].shape[bank.place] or 0) // (loop.trips or 1)
     if groups > 1:
-        edits.replace(*kernel.span(shape_of.elements[bank.place].value), str(groups))
+        edits.replace(*kernel.span(shape_of.elts[bank.place]), str(groups))
     else:
-        edits.replace(*without_element(kernel, shape_of.elements, bank.place), "")
+        edits.replace(*without_element(kernel, shape_of.elts, bank.place), "")
     return ""
 
 
 def _widen(kernel: KernelModule, declaration: Statement, columns: int, edits: Edits, offset: int) -> None:
     """Give a declared tile other columns. ``offset`` is where the edited text begins in the source."""
     shape = declaration.args["shape"]
-    assert isinstance(shape, cst.Tuple | cst.List)
-    start, end = kernel.span(shape.elements[-1].value)
+    assert isinstance(shape, ast.Tuple | ast.List)
+    start, end = kernel.span(shape.elts[-1])
     edits.replace(start - offset, end - offset, str(columns))
 
 

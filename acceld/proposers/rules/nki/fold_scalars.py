@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from acceld.model import Profile
-from acceld.proposers.rules.nki.source.building import operation, prefix, replaced
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Statement
+from acceld.nki.source.building import operation, prefix, replaced
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Statement
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 

@@ -20,10 +20,10 @@ from functools import partial
 from itertools import pairwise
 
 from acceld.model import Profile
-from acceld.proposers.rules.nki.source.building import STEP, emitted, prefix, read, written
-from acceld.proposers.rules.nki.source.nests import inside, substance
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import TRANSFERS, Item, Loop, Statement, flatten, names_in
+from acceld.nki.source.building import STEP, emitted, prefix, read, written
+from acceld.nki.source.nests import inside, substance
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import TRANSFERS, Item, Loop, Statement, flatten, names_in
 from acceld.proposers.rules.profiles import idle_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -110,7 +110,7 @@ def _has(items: Sequence[Item], operations: Sequence[str]) -> bool:
 
 
 def _named(one: Statement, variable: str) -> bool:
-    return any(name.value == variable for name in names_in(one.args["loop_indices"]))
+    return any(name.id == variable for name in names_in(one.args["loop_indices"]))
 
 
 def _apart(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import operation, prefix
-from acceld.proposers.rules.nki.source.nests import accesses
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import UNARY, Access, Statement
+from acceld.nki.source.building import operation, prefix
+from acceld.nki.source.nests import accesses
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import UNARY, Access, Statement
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import STEP, comments, emitted, header, read, written
-from acceld.proposers.rules.nki.source.nests import all_accesses, around, first_line, has_place, inside, substance
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Dim, Item, Loop, Statement, flatten
+from acceld.nki.source.affine import Affine
+from acceld.nki.source.building import STEP, comments, emitted, header, read, written
+from acceld.nki.source.nests import all_accesses, around, first_line, has_place, inside, substance
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Dim, Item, Loop, Statement, flatten
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Finding, Rule, Variant
 

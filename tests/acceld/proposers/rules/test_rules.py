@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from acceld.errors import RuleRefused
+from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules import rule_named
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Variant
+from acceld.proposers.rules.records import Variant
 from tests.acceld.proposers.rules.kernels import (
     applied,
     apply_at,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from acceld.proposers.rules.nki.source.nests import accesses, around, inside, place_of
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import TRANSFERS, Access, Loop, Statement, names_in
+from acceld.nki.source.nests import accesses, around, inside, place_of
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import TRANSFERS, Access, Loop, Statement, names_in
 
 _MOVES = (*TRANSFERS, "memset")
 
@@ -80,18 +80,18 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
         or kernel.space_of(target.name) == "hbm"
     ):
         return ""
-    uses = sum(name.value == loop.variable for name in names_in(statement.node))
+    uses = sum(name.id == loop.variable for name in names_in(statement.node))
     dropped = {id(access.node) for access in accesses(statement) if access.name in places}
     if uses > len(dropped):
         return ""
     defined = {
-        name.value
+        name.id
         for one in loop.statements()
         if one.kind == "alias"
         for name in names_in(one.node)
-        if name.value in kernel.aliases
+        if name.id in kernel.aliases
     }
-    if any(name.value in defined for name in names_in(statement.node)):
+    if any(name.id in defined for name in names_in(statement.node)):
         return f"{where} an index name is defined in the loop"
     if statement.augmented or statement.op == "loop_reduce":
         return ""
@@ -156,8 +156,8 @@ def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
         if opaque or statement.augmented or statement.op in ("loop_reduce", "store"):
             continue
         found = {id(access.node): access for access in accesses(statement)}.values()
-        uses = sum(name.value == loop.variable for name in names_in(statement.node))
-        in_accesses = sum(name.value == loop.variable for access in found for name in names_in(access.node))
+        uses = sum(name.id == loop.variable for name in names_in(statement.node))
+        in_accesses = sum(name.id == loop.variable for access in found for name in names_in(access.node))
         if uses == in_accesses and all(_same(kernel, loop, access, written, same) for access in statement.mentions):
             same.add(statement)
     return same

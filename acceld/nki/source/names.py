@@ -23,9 +23,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from acceld.parsing import parse
-from acceld.proposers.rules.editing import Edits, SourceText
-from acceld.proposers.rules.nki.source.syntax import CURRENT, DECLARATIONS, LEGACY, LOOPS
+from acceld.editing import Edits, SourceText
+from acceld.nki.source.spans import parsed
+from acceld.nki.source.syntax import CURRENT, DECLARATIONS, LEGACY, LOOPS
 
 _SCOPES: tuple[type[ast.AST], ...] = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp),
@@ -45,7 +45,7 @@ def spelled_out(source: str) -> str:
     """Return ``source`` with its names spelled out, or as it is if it does not parse."""
     for _ in range(_ROUNDS):  # each round spells out the names whose values have no such name
         try:
-            tree = parse(source)
+            tree = parsed(source)
         except (SyntaxError, ValueError):
             return source
         edits = Edits(source)

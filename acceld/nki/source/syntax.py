@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from typing import Any
 
-import libcst as cst
-
-from acceld.proposers.rules.affine import Affine
+from acceld.nki.source.affine import Affine
 
 LOOPS = ("affine_range", "sequential_range", "static_range", "range")
 DECLARATIONS = ("ndarray", "zeros", "full", "ones", "shared_constant")
@@ -98,7 +98,7 @@ class Access:
 
     name: str
     dims: tuple[Dim, ...] | None
-    node: cst.BaseExpression
+    node: ast.expr
 
     @property
     def variables(self) -> frozenset[str] | None:
@@ -139,7 +139,7 @@ class Binary:
 class Loop:
     """A ``for`` over a range."""
 
-    node: cst.For
+    node: ast.For
     variable: str
     kind: str
     trips: int | None
@@ -166,7 +166,8 @@ class Loop:
 class Statement:
     """One statement. ``kind``: op, declaration, alias, marker (a string, an import), return, or other (opaque)."""
 
-    node: cst.BaseStatement
+    node: ast.AST
+    """A statement; a module of them if several share a line."""
     kind: str
     line: int
     start: int
@@ -177,7 +178,7 @@ class Statement:
     namespace: str = ""
     target: Access | None = None
     augmented: bool = False
-    args: dict[str, cst.BaseExpression] = field(default_factory=dict)
+    args: dict[str, ast.expr] = field(default_factory=dict)
     reads: dict[str, Access] = field(default_factory=dict)
     """Accesses by argument, if the whole argument is one access."""
     mentions: list[Access] = field(default_factory=list)
@@ -193,18 +194,6 @@ class Statement:
     def result(self, name: str) -> Access | None:
         """Return what the statement writes of the tile or tensor ``name``; None if nothing."""
         return next((access for access in self.results if access.name == name), None)
-
-    @property
-    def small(self) -> cst.BaseSmallStatement | None:
-        """The only small statement of the line; None for a block or several statements."""
-        node = self.node
-        return node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
-
-
-def leading_comments(item: Item) -> list[str | None]:
-    """Return the lines right above an item: comments, and None for blank lines."""
-    lines = getattr(item.node, "leading_lines", ())
-    return [line.comment.value if line.comment is not None else None for line in lines]
 
 
 Item = Loop | Statement
@@ -230,38 +219,66 @@ def flatten(items: Sequence[Item]) -> Iterator[Statement]:
             yield item
 
 
-@lru_cache(maxsize=8192)
-def names_in(node: cst.CSTNode) -> tuple[cst.Name, ...]:
-    """Return every name below ``node``."""
-    # Nodes are compared by identity and never change. Walking one is slow, and rules ask for the same nodes often.
-    found: list[cst.Name] = []
-
-    def walk(one: cst.CSTNode) -> None:
-        if isinstance(one, cst.Name):
-            found.append(one)
-        for child in below(one):
-            walk(child)
-
-    walk(node)
+@lru_cache(maxsize=32768)
+def names_in(node: ast.AST) -> tuple[ast.Name, ...]:
+    """Return every name below ``node``, in the order of the source. Attributes and keywords are no names."""
+    # Nodes are compared by identity and never change. Rules ask for the same nodes often.
+    found: list[ast.Name] = []
+    _collect(node, found)
     return tuple(found)
 
 
-def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yield the children of ``node`` in the order of its fields, without whitespace, commas and brackets."""
-    # ``CSTNode.children`` rebuilds the node, which takes ten times as long.
-    for name in _fields_of(type(node)):
+def _collect(node: ast.AST, found: list[ast.Name]) -> None:
+    if type(node) is ast.Name:
+        found.append(node)
+        return
+    for child in below(node):
+        _collect(child, found)
+
+
+def below(node: ast.AST) -> list[ast.AST]:
+    """Return the children of ``node`` in the order of the source, without contexts and operators."""
+    found: list[ast.AST] = []
+    kind: Any = type(node)
+    for name in _fields_of(kind):
         value = getattr(node, name)
-        for child in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(child, cst.CSTNode):
-                yield child
+        if type(value) is list:
+            found += [child for child in value if isinstance(child, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
 
 
 @cache
-def _fields_of(kind: type[cst.CSTNode]) -> tuple[str, ...]:
-    listed = [one.name for one in fields(kind)]
-    return tuple(name for name in listed if name not in _PUNCTUATION and "whitespace" not in name)
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    return tuple(name for name in kind._fields if name not in _NO_CHILDREN)
 
 
-_PUNCTUATION = frozenset(
-    {"lpar", "rpar", "lbracket", "rbracket", "comma", "semicolon", "leading_lines", "header", "footer"}
-)
+_NO_CHILDREN = frozenset({"ctx", "op", "ops"})
+
+
+def elements(node: ast.expr) -> list[ast.expr]:
+    """Return the indices of an access, or the extents of a shape that is written out."""
+    if isinstance(node, ast.Subscript):
+        return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
+
+
+def assigned(statement: Statement) -> tuple[str, ast.expr] | None:
+    """Return the name and the value of ``name = value``; None for other statements."""
+    match statement.node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name, value
+    return None
+
+
+def value_of(statement: Statement) -> ast.expr | None:
+    """Return the value of an assignment; None for other statements."""
+    node = statement.node
+    return node.value if isinstance(node, ast.Assign) else None
+
+
+def trip_count(loop: Loop) -> ast.expr:
+    """Return the first argument of a loop's range."""
+    assert isinstance(loop.node.iter, ast.Call)
+    return loop.node.iter.args[0]
