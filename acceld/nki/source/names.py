@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import CURRENT, DECLARATIONS, LEGACY, LOOPS
+from acceld.nki.source.syntax import CURRENT, DECLARATIONS, LEGACY, LOOPS, below
 
 _SCOPES: tuple[type[ast.AST], ...] = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp),
@@ -142,7 +142,7 @@ def _names(function: ast.FunctionDef) -> _Function:
             found.bound.setdefault((node.asname or node.name).partition(".")[0], []).append((_start(node), None))
         elif isinstance(node, ast.ExceptHandler):
             found.elsewhere.add(node.name or "")
-        for child in ast.iter_child_nodes(node):
+        for child in below(node):
             walk(child, node, node if isinstance(node, ast.stmt) else statement)
 
     for statement in function.body:

@@ -372,6 +372,9 @@ def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str]]:
     stack = list(body)
     while stack:
         one = stack.pop()
+        stack += below(one)
+        if type(one) not in _BINDING:  # most are names and calls
+            continue
         match one:
             case ast.Assign(targets=targets):
                 for target in targets:
@@ -386,11 +389,13 @@ def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str]]:
                 bound.append(one.name)
             case ast.AugAssign():
                 counted.extend(_plain_names(one.target))
-            case ast.Name() | ast.Constant():
-                continue
-        stack += below(one)
     return bound, counted
 
+
+_BINDING = frozenset(
+    {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.NamedExpr, ast.comprehension, ast.withitem, ast.alias}
+    | {ast.ExceptHandler, ast.FunctionDef, ast.ClassDef}
+)
 
 def _plain_names(target: ast.AST) -> Iterator[str]:
     if isinstance(target, ast.Name):

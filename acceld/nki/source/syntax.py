@@ -238,8 +238,8 @@ def _collect(node: ast.AST, found: list[ast.Name]) -> None:
 
 def below(node: ast.AST) -> list[ast.AST]:
     """Return the children of ``node`` in the order of the source, without contexts and operators."""
-    found: list[ast.AST] = []
     kind: Any = type(node)
+    found: list[ast.AST] = []
     for name in _fields_of(kind):
         value = getattr(node, name)
         if type(value) is list:
@@ -251,10 +251,10 @@ def below(node: ast.AST) -> list[ast.AST]:
 
 @cache
 def _fields_of(kind: Any) -> tuple[str, ...]:
-    return tuple(name for name in kind._fields if name not in _NO_CHILDREN)
+    return () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _NO_CHILDREN)
 
 
-_NO_CHILDREN = frozenset({"ctx", "op", "ops"})
+_NO_CHILDREN = frozenset("ctx op ops id attr arg name asname module level kind type_comment".split())
 
 
 def elements(node: ast.expr) -> list[ast.expr]:
