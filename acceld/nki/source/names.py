@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from acceld.editing import Edits, SourceText
 from acceld.nki.source.spans import parsed
-from acceld.nki.source.syntax import CURRENT, DECLARATIONS, LEGACY, LOOPS, below
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below
 
 _SCOPES: tuple[type[ast.AST], ...] = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp),
@@ -34,7 +34,7 @@ _SCOPES: tuple[type[ast.AST], ...] = (
 _DTYPES = frozenset("dtype float32 bfloat16 float16 tfloat32 int32 uint8 int8 float8_e4m3 float8_e5m2".split())
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 _PLAIN_PLACES = (ast.Subscript, ast.Slice, ast.Tuple, ast.Call, ast.keyword, ast.Assign)
-_MAKES_TILE = frozenset({*LEGACY, *CURRENT, *DECLARATIONS, "reshape"})
+_MAKES_TILE = OPERATIONS["nki"] | OPERATIONS["nki_legacy"] | {*DECLARATIONS, "reshape"}
 _CHANGES_LIST = frozenset("append clear extend insert pop remove reverse sort update".split())
 _ROUNDS = 8
 

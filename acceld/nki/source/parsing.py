@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from acceld.errors import RuleRefused
 from acceld.nki.source.expressions import ExpressionReader
+from acceld.nki.source.signatures import of_call, positional
 from acceld.nki.source.syntax import (
-    CURRENT,
     DECLARATIONS,
-    LEGACY,
     LOOPS,
+    OPERATIONS,
     Access,
     Buffer,
     Item,
@@ -246,8 +246,7 @@ class SourceReader(ExpressionReader):
 
     def _declare(self, statement: Statement, name: str, call: ast.Call) -> None:
         statement.kind, statement.op = "declaration", self.callee(call)
-        positional = ("shape", "fill_value", "dtype") if statement.op == "full" else ("shape", "dtype")
-        statement.args = self._arguments(call, {statement.op: positional})
+        statement.args = self._arguments(call, positional(self.api, "language").get(statement.op, ()))
         statement.target = Access(name, None, call)
         if self._bound[name] > 1:
             self.ambiguous.add(name)
@@ -266,18 +265,17 @@ class SourceReader(ExpressionReader):
             space = "hbm"
         self.buffers[name] = Buffer(name, tuple(shape), space, axis, statement)
 
-    def _arguments(self, call: ast.Call, names: Mapping[str, tuple[str, ...]]) -> dict[str, ast.expr]:
-        positional = names.get(self.callee(call), ())
+    @staticmethod
+    def _arguments(call: ast.Call, names: Sequence[str]) -> dict[str, ast.expr]:
         found: dict[str, ast.expr] = {}
         for position, argument in enumerate(call.args):
-            found[positional[position] if position < len(positional) else f"argument{position}"] = argument
+            found[names[position] if position < len(names) else f"argument{position}"] = argument
         for one in call.keywords:
             found[one.arg or f"argument{len(found)}"] = one.value
         return found
 
     def _operation(self, statement: Statement, target: ast.expr | None, call: ast.Call) -> None:
         op = self.callee(call)
-        names = CURRENT if self.api == "nki" else LEGACY
         tile = self.access(call.func.value) if isinstance(call.func, ast.Attribute) else None
         if op == "broadcast_to" and isinstance(call.func, ast.Attribute) and tile is not None and target is not None:
             statement.kind, statement.op, statement.target = "op", op, self.access(target)
@@ -286,10 +284,14 @@ class SourceReader(ExpressionReader):
             return
         statement.kind, statement.op = "op", op
         statement.namespace = self.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-        statement.args = self._arguments(call, names)
+        statement.args = self._arguments(call, of_call(self.api, op))
         destination = target if target is not None else statement.args.pop("dst", None)
         statement.target = self.access(destination) if destination is not None else None
-        if statement.target is None or op not in names or any(name.startswith("argument") for name in statement.args):
+        if (
+            statement.target is None
+            or op not in OPERATIONS[self.api]
+            or any(name.startswith("argument") for name in statement.args)
+        ):
             statement.kind = "other"
         if "reduce_op" in statement.args or "reduce_cmd" in statement.args:
             self._second_result(statement)
@@ -396,6 +398,7 @@ _BINDING = frozenset(
     {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.NamedExpr, ast.comprehension, ast.withitem, ast.alias}
     | {ast.ExceptHandler, ast.FunctionDef, ast.ClassDef}
 )
+
 
 def _plain_names(target: ast.AST) -> Iterator[str]:
     if isinstance(target, ast.Name):

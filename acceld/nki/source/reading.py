@@ -6,7 +6,7 @@ import ast
 from functools import cached_property, lru_cache
 
 from acceld.nki.source.parsing import SourceReader
-from acceld.nki.source.syntax import BINARY, Access, Binary, Loop, Statement, flatten, value_of
+from acceld.nki.source.syntax import BINARY, OPERATIONS, Access, Binary, Loop, Statement, flatten, value_of
 
 
 class KernelModule(SourceReader):
@@ -165,6 +165,8 @@ class KernelModule(SourceReader):
             return None if found is None or None in found else tuple(extent for extent in found if extent is not None)
         if statement.op in ("tensor_reduce", "sum", "max", "matmul", "nc_matmul", "nc_transpose", "loop_reduce"):
             return self._made(statement)
+        if statement.op not in OPERATIONS[self.api] and statement.op not in ("expression", "accumulate"):
+            return None
         operands = [
             access
             for name, access in statement.reads.items()

@@ -15,54 +15,18 @@ DECLARATIONS = ("ndarray", "zeros", "full", "ones", "shared_constant")
 BINARY = "add subtract multiply divide maximum minimum power".split()
 UNARY = "exp log sqrt rsqrt square tanh sigmoid silu gelu relu erf sin cos reciprocal negative abs".split()
 
-LEGACY: dict[str, tuple[str, ...]] = {
-    "load": ("src",),
-    "load_transpose2d": ("src",),
-    "store": ("dst", "value"),
-    "copy": ("src",),
-    "tensor_copy": ("src",),
-    "activation": ("op", "data"),
-    "activation_reduce": ("op", "data"),
-    "tensor_scalar": ("data", "op0", "operand0", "reverse0", "op1", "operand1", "reverse1"),
-    "tensor_tensor": ("data1", "data2", "op"),
-    "tensor_reduce": ("op", "data", "axis"),
-    "reciprocal": ("data",),
-    "nc_matmul": ("stationary", "moving"),
-    "nc_transpose": ("data",),
-    "matmul": ("x", "y", "transpose_x"),
-    "loop_reduce": ("x", "op", "loop_indices"),
-    "tensor_tensor_scan": ("data0", "data1", "initial", "op0", "op1", "reverse0", "reverse1"),
-    "memset": ("shape", "value", "dtype"),
-    "sum": ("x", "axis"),
-    "max": ("x", "axis"),
-    "scalar_tensor_tensor": ("data", "op0", "operand0", "op1", "operand1", "reverse0", "reverse1"),
-    **dict.fromkeys(BINARY, ("x", "y")),
-    **{name: ("x",) for name in UNARY if name != "reciprocal"},
+_IN_BOTH = frozenset(
+    "memset activation activation_reduce tensor_reduce tensor_copy tensor_scalar tensor_tensor reciprocal nc_matmul "
+    "nc_transpose tensor_tensor_scan scalar_tensor_tensor".split()
+)
+OPERATIONS = {
+    "nki": _IN_BOTH | {"dma_copy"},
+    "nki_legacy": _IN_BOTH
+    | frozenset("load load_transpose2d store copy matmul loop_reduce sum max".split())
+    | frozenset(BINARY)
+    | frozenset(UNARY),
 }
-"""Names of positional parameters."""
-CURRENT: dict[str, tuple[str, ...]] = {
-    "dma_copy": ("dst", "src"),
-    "memset": ("dst", "value", "engine"),
-    "activation": ("dst", "op", "data", "bias", "scale", "reduce_op", "reduce_res", "reduce_cmd", "engine"),
-    "activation_reduce": ("dst", "op", "data", "reduce_op", "reduce_res", "bias", "scale"),
-    "tensor_reduce": ("dst", "op", "data", "axis", "negate", "keepdims"),
-    "tensor_copy": ("dst", "src", "engine"),
-    "tensor_scalar": ("dst", *LEGACY["tensor_scalar"], "engine"),
-    "tensor_tensor": ("dst", *LEGACY["tensor_tensor"], "engine"),
-    "reciprocal": ("dst", "data"),
-    "nc_matmul": (
-        "dst",
-        "stationary",
-        "moving",
-        "is_stationary_onezero",
-        "is_moving_onezero",
-        "is_transpose",
-        "accumulate",
-    ),
-    "nc_transpose": ("dst", "data", "engine"),
-    "tensor_tensor_scan": ("dst", *LEGACY["tensor_tensor_scan"]),
-    "scalar_tensor_tensor": ("dst", *LEGACY["scalar_tensor_tensor"]),
-}
+"""Functions by API whose results and operands are understood. A call of any other is opaque."""
 LOADS = ("load", "load_transpose2d", "dma_copy")
 TRANSFERS = (*LOADS, "store")
 NO_TILES = frozenset("None True False np numpy nl nisa nki nt math".split())

@@ -186,11 +186,11 @@ def is_step_wide(dim: Dim, columns: int) -> bool:
 def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
     """Return the reason why a buffer can not become wider; empty if all can."""
     loop = steps.loop
-    for name in steps.slots | steps.tiles:
+    for name in sorted(steps.slots | steps.tiles):
         shape = kernel.buffers[name].declaration.args.get("shape")
         if not isinstance(shape, ast.Tuple | ast.List):
             return f"the shape of {name} is not written out"
-    for name in steps.slots:
+    for name in sorted(steps.slots):
         if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):
             return f"{name} is also used elsewhere, tile by tile"
         if kernel.buffers[name].shape[-1] != steps.columns:
@@ -200,7 +200,7 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
             return f"{name} has its steps in different places"
         if place is None or kernel.buffers[name].shape[place] != loop.trips:
             return f"{name} has no place for each step"
-    for name in own:
+    for name in sorted(own):
         if any(s.parent is not loop for s in kernel.readers(name)):
             return f"{name} is used after the loop"
         if name in steps.tiles and kernel.buffers[name].shape[-1] not in (steps.columns, 1):

@@ -100,7 +100,7 @@ def _is_identity(kernel: KernelModule, access: Access) -> bool:
     whole = kernel.extents(access) == kernel.extents(constant) == (BLOCK, BLOCK)
     if declared.op != "shared_constant" or not whole or target is None or not target.same_as(access):
         return False
-    return bool(re.fullmatch(rf"np\.(identity|eye)\({BLOCK}(, dtype=[\w.]+)?\)", kernel.text_of(declared, "shape")))
+    return bool(re.fullmatch(rf"np\.(identity|eye)\({BLOCK}(, dtype=[\w.]+)?\)", kernel.text_of(declared, "constant")))
 
 
 def _made_on_chip(kernel: KernelModule, name: str) -> bool:

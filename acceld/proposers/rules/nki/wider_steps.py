@@ -26,7 +26,7 @@ def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
             start = _start(steps, dim, factor, ranges, last=last, slot=access.name in steps.slots)
             if start is not None:
                 edits.replace(*kernel.span(index), _index(kernel, index, start, steps.columns * factor))
-    for name in steps.slots | steps.tiles:
+    for name in sorted(steps.slots | steps.tiles):
         _declare(kernel, steps, name, factor, edits)
     for at, line in ranges.new_lines:
         edits.insert(at, line)
