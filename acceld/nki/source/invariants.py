@@ -92,18 +92,24 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
         if name.id in kernel.aliases
     }
     if any(name.id in defined for name in names_in(statement.node)):
-        return f"{where} an index name is defined in the loop"
+        return f"{where} it uses an index that is named in the loop: define that index before the loop"
     if statement.augmented or statement.op == "loop_reduce":
         return ""
     if kernel.ambiguous & {access.name for access in accesses(statement)}:
-        return f"{where} a tile may have another name"
+        return f"{where} one of its tiles may have another name: use one name, and no function of your own"
     if target.name in kernel.buffers and not inside(kernel.buffers[target.name].declaration, loop):
         if target.name not in places:
-            return f"{where} {target.name} is also used without the index {loop.variable}"
+            return (
+                f"{where} {target.name} is declared before the loop and also used without the index {loop.variable}: "
+                "give it a place for each iteration, or declare it in the loop"
+            )
         names, loops = target.variables, around(statement)
         missing = {one.variable for one in loops[: loops.index(loop)]} - set(names or ())
         if names is None or missing:
-            return f"{where} {target.name} has no place for every iteration of {', '.join(sorted(missing))}"
+            return (
+                f"{where} {target.name} has no place for every iteration of {', '.join(sorted(missing))}: "
+                "index it by that variable"
+            )
     return None
 
 
@@ -117,12 +123,15 @@ def _held(
         return ""
     writers = kernel.writers(name)
     if name in held or any(not inside(writer, loop) for writer in writers):
-        return f"{where} {name} is also written elsewhere"
+        return f"{where} {name} is written by other lines too: give this result a tile of its own"
     readers = [reader for reader in kernel.readers(name) if reader not in writers]
     staying = [reader for reader in readers if reader in stay or reader.kind != "op"]
     local = name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop)
     if local and staying and not _is_made_whole(kernel, loop, statement):
-        return f"{where} {name} is one tile, read in line {staying[0].line}"
+        return (
+            f"line {statement.line} makes {name}, a tile of this loop, for line {staying[0].line}, which stays in it: "
+            f"declare {name} before the loop with a place for each iteration of the loops inside"
+        )
     if statement.op in _MOVES and staying:
         return ""
     return None if readers else ""

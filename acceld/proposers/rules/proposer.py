@@ -194,13 +194,15 @@ class RulesProposer:
             return None
         if self._order_seed is not None:
             random.Random(f"{self._order_seed} {request.iteration} {request.place}").shuffle(open_sites)
-        site, rule = open_sites[request.index].site, open_sites[request.index].rule
+        chosen = open_sites[request.index]
+        site, rule = chosen.site, chosen.rule
+        safe = "" if any(one is chosen for one in refused) else f"\nSafe because {site.precondition}."
         return Plan(
             request.run,
             request.iteration,
             request.parent.id,
             request.index,
-            f"{site.plan}\nWhy: {rule.reason} ({rule.source})\nSafe because {site.precondition}.",
+            f"{site.plan}\nWhy: {rule.reason} ({rule.source}){safe}",
             title=f"{site.rule.replace('_', ' ')}, line {site.line}",
             change_class=rule.change_class,
             rule=site.rule,

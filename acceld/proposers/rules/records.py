@@ -117,8 +117,27 @@ class Rule(ABC):
 
     def refused(self, line: int, reason: str, wish: str, key: str = "") -> Finding:
         """Return a place where the rule refuses; ``wish`` describes the change that it does not make, ``reason`` why."""
-        plan = f"{wish}, if {reason} can be lifted."
+        plan = f"{wish}. What keeps it: {reason}."
         return Finding(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
+
+    def answer(
+        self,
+        line: int,
+        obstacle: str,
+        wish: str,
+        rewrite: Callable[[Variant], str],
+        *variants: Variant,
+        precondition: str,
+        plan: str,
+        benefit: float,
+        gain_percent: tuple[float, float],
+        key: str = "",
+    ) -> Finding:
+        """Return a place where the rule applies; where it refuses, if there is an obstacle to what it wishes to do."""
+        if obstacle:
+            return self.refused(line, obstacle, wish, key)
+        given = {"precondition": precondition, "plan": plan, "benefit": benefit, "gain_percent": gain_percent}
+        return self.found(line, rewrite, *variants, **given, key=key)  # type: ignore[arg-type]
 
     def sites(self, kernel: Source, profile: Profile | None) -> list[Site]:
         """Return the places where the rule applies."""
