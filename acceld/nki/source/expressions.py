@@ -42,6 +42,8 @@ class ExpressionReader(ParsedText):
         self.buffers: dict[str, Buffer] = {}
         self.ambiguous: set[str] = set()
         """Names with more than one possible meaning."""
+        self.doubts: dict[str, int] = {}
+        """The line that first raised the doubt about such a name, if one statement did."""
         self.loop_variables: set[str] = set()
 
     def callee(self, call: ast.Call) -> str:

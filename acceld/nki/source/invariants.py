@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from acceld.nki.source.matching import one_name
 from acceld.nki.source.nests import accesses, around, inside, place_of
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import TRANSFERS, Access, Loop, Statement, names_in
@@ -96,7 +97,7 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
     if statement.augmented or statement.op == "loop_reduce":
         return ""
     if kernel.ambiguous & {access.name for access in accesses(statement)}:
-        return f"{where} one of its tiles may have another name: use one name, and no function of your own"
+        return one_name(kernel, [access.name for access in accesses(statement)])
     if target.name in kernel.buffers and not inside(kernel.buffers[target.name].declaration, loop):
         if target.name not in places:
             return (

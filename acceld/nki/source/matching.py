@@ -52,7 +52,11 @@ def uses(reader: Statement, name: str) -> int:
 def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
     """No tile has a second name, and no opaque statement uses it."""
     doubtful = sorted(kernel.ambiguous & set(names))
-    return f"{doubtful[0]} may have another name: use one name for it, and no function of your own" if doubtful else ""
+    if not doubtful:
+        return ""
+    name = doubtful[0]
+    who = f"line {kernel.doubts[name]}" if name in kernel.doubts else "another assignment"
+    return f"{who} may give {name} another name or change it: use one name, and write out functions of your own"
 
 
 def same_mask(kernel: KernelModule, made: Statement, reader: Statement) -> str:

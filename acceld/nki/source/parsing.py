@@ -65,6 +65,8 @@ class SourceReader(ExpressionReader):
             self._constants((name, defaults[name]) for name in self.parameters[len(shapes) :] if name in defaults)
         self._constants(_module_names(self.module, self.function, bound))
         self._bound.update(self.parameters)
+        self._summed: frozenset[str] = frozenset()
+        """Tiles that a product was written to so far."""
         self.items: list[Item] = self._body(self.function.body, None)
 
     def _find(self, entry: str) -> ast.FunctionDef:
@@ -123,8 +125,14 @@ class SourceReader(ExpressionReader):
         """Return a statement about which nothing is known. It may bind, alias or change every name in it."""
         statement = self._record(node, parent)
         statement.mentions = self._mentioned(node)
-        self.ambiguous |= {access.name for access in statement.mentions}
+        self._doubt(statement, statement.mentions)
         return statement
+
+    def _doubt(self, statement: Statement, accesses: Iterable[Access]) -> None:
+        """Note names that a statement may bind, alias or change, so that nothing is proven about them."""
+        for access in accesses:
+            self.ambiguous.add(access.name)
+            self.doubts.setdefault(access.name, statement.line)
 
     def _record(self, node: ast.AST, parent: Loop | None) -> Statement:
         start, end = self.span(node)
@@ -163,8 +171,7 @@ class SourceReader(ExpressionReader):
         if statement.kind == "other":
             statement.mentions = self._mentioned(node)
             if statement.target is None:
-                # The statement may bind, alias or change any of these names, so nothing is proven about them.
-                self.ambiguous |= {access.name for access in statement.mentions}
+                self._doubt(statement, statement.mentions)
         return statement
 
     def _assignment(self, statement: Statement, target: ast.expr, value: ast.expr) -> None:
@@ -293,12 +300,26 @@ class SourceReader(ExpressionReader):
             or any(name.startswith("argument") for name in statement.args)
         ):
             statement.kind = "other"
+        if self.api == "nki" and op == "nc_matmul" and statement.target is not None:
+            statement.augmented = self._accumulates(statement, statement.target)
         if "reduce_op" in statement.args or "reduce_cmd" in statement.args:
             self._second_result(statement)
         self._reads(statement)
         if not isinstance(call.func, ast.Attribute):
             # A function of the kernel's own may change its arguments, or return one of them.
-            self.ambiguous |= {access.name for access in (*statement.mentions, *statement.results)}
+            self._doubt(statement, (*statement.mentions, *statement.results))
+
+    def _accumulates(self, statement: Statement, target: Access) -> bool:
+        """Return True if a product of the current API may add to what its destination holds.
+
+        Without ``accumulate`` the first product into a tile overwrites what that holds, and later ones add to it.
+        """
+        given = statement.args.get("accumulate")
+        fresh = self.buffers.get(target.name)
+        first, self._summed = target.name not in self._summed, self._summed | {target.name}
+        if isinstance(given, ast.Constant) and given.value is not None:
+            return bool(given.value)
+        return given is not None or not first or fresh is None or fresh.declaration.parent is not statement.parent
 
     def _second_result(self, statement: Statement) -> None:
         """Read ``reduce_res``, which an instruction writes besides its target.
@@ -314,7 +335,7 @@ class SourceReader(ExpressionReader):
             statement.second = self.access(result)
         if statement.second is None and set(given.values()) - {"None"} and not command.endswith("idle"):
             statement.kind = "other"
-            self.ambiguous |= {access.name for access in self._mentioned(result)} if result is not None else set()
+            self._doubt(statement, self._mentioned(result) if result is not None else ())
 
     def _reads(self, statement: Statement) -> None:
         for name, value in statement.args.items():

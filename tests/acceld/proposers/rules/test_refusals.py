@@ -33,7 +33,7 @@ CASES = [
         *("reduce_in_activation", SUM, "    total =", "    power[p, f] = nl.add(power, 1.0)\n    total ="),
         "",
     ),  # what is added up is no activation any more
-    ("reduce_in_activation", SUM, "    total =", "    other = power\n    total =", "power may have another name"),
+    ("reduce_in_activation", SUM, "    total =", "    other = power\n    total =", "may give power another name"),
     ("fold_scalars", QUOTIENT, "nl.multiply(x_tile, inverse)", "nl.multiply(x_tile, inverse, mask=f < 9)", "different"),
     (
         *("fold_scalars", QUOTIENT, "    result =", "    power[p, f] = nl.add(power, 1.0)\n    result ="),
