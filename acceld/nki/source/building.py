@@ -8,49 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from acceld.editing import Edits
 from acceld.errors import RuleRefused
-from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Item, Loop, Statement, flatten, names_in
 from acceld.parsing import parse
 
 STEP = "    "
-
-
-def prefix(kernel: KernelModule, module: str) -> str:
-    """Return the kernel's own name for ``isa`` or ``language``, such as ``nisa`` or ``nl``.
-
-    Raises RuleRefused if the kernel imports neither the module nor ``nki``.
-    """
-    short = {"isa": "nisa", "language": "nl"}[module]
-    if f".{module} as {short}" in kernel.source or f"import {module} as {short}" in kernel.source:
-        return short
-    if "nki as nki" in kernel.source or "import nki" in kernel.source:
-        return f"nki.{module}"
-    if f"{short}." in kernel.source:
-        return short
-    raise RuleRefused(f"the kernel does not import nki.{module}")
-
-
-def operation(
-    kernel: KernelModule, statement: Statement, name: str, arguments: Mapping[str, str], *, module: str = "isa"
-) -> str:
-    """Return a statement for the operation ``name`` that writes the target of ``statement``, with its mask and dtype."""
-    assert statement.target is not None
-    target = kernel.text(statement.target.node)
-    given = {key: value for key, value in arguments.items() if value}
-    callee = f"{prefix(kernel, module)}.{name}"
-    if kernel.api == "nki":
-        given = {"dst": target, **given}
-        return f"{callee}({_listed(given)})"
-    for key in ("mask", "dtype"):
-        node = statement.args.get(key)
-        if node is not None and key not in given:
-            given[key] = kernel.text(node)
-    return f"{target} = {callee}({_listed(given)})"
-
-
-def _listed(arguments: Mapping[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in arguments.items())
 
 
 def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[Statement, str]) -> str:
@@ -86,17 +48,6 @@ def _names_once(source: str) -> set[str]:
         raise RuleRefused(f"the source does not parse: {error}") from error
     counts = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     return {name for name, count in counts.items() if count == 1}
-
-
-def rendered(form: Affine, ranges: Mapping[Symbol, str]) -> str:
-    """Return an index expression for ``form``; ``ranges`` gives the text of its index ranges."""
-    pieces: list[str] = []
-    for symbol, coefficient in sorted(form.terms, key=lambda term: (term[0].is_range, term[0].name)):
-        text = ranges[symbol] if symbol.is_range else symbol.name
-        pieces.append(text if coefficient == 1 else f"{coefficient} * {text}")
-    if form.constant or not pieces:
-        pieces.append(str(form.constant))
-    return " + ".join(pieces).replace("+ -", "- ")
 
 
 def comments(kernel: KernelModule, item: Item, indent: str) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from acceld.editing import Edits
-from acceld.nki.source.affine import Affine, Symbol
-from acceld.nki.source.building import prefix, rendered
+from acceld.nki.source.affine import Affine
 from acceld.nki.source.nests import all_accesses, without_element
 from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix, ranges, rendered
 from acceld.nki.source.syntax import Access, Dim, Loop, Statement, elements
 
 
@@ -60,7 +60,7 @@ class Joined:
         """
         assert self.access.dims is not None and isinstance(self.access.node, ast.Subscript)
         over_rows, language = self.access.dims[self.partition], prefix(kernel, "language")
-        as_slices = (over_rows.extent is not None or over_rows.full) and parts is None
+        as_slices = (over_rows.extent is not None or over_rows.full) and (parts is None or kernel.api == "nki")
         indices = [
             kernel.text(index)
             for at, index in enumerate(elements(self.access.node)[: self.partition])
@@ -82,18 +82,6 @@ class Joined:
                 count = len(axes) if parts is None else 3
                 indices.append(ranges(language, start, (width, axes.index(at), count, 1)))
         return f"{self.name}[{', '.join(indices)}]"
-
-
-def ranges(language: str, start: Affine, *over: tuple[int, int, int, int]) -> str:
-    """Return an index from ``start`` on over ranges, each given by its extent, its axis, the number of axes, and its step."""
-    texts: dict[Symbol, str] = {}
-    form = start
-    for extent, axis, axes, step in over:
-        symbol = Symbol.over(extent, axis, axes)
-        places = ", ".join(":" if one == axis else "None" for one in range(axes))
-        texts[symbol] = f"{language}.arange({extent})[{places}]"
-        form = form + Affine.of(symbol).times(step)
-    return rendered(form, texts)
 
 
 def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joined | str:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from acceld.nki.source.affine import Affine
-from acceld.nki.source.building import prefix
 from acceld.nki.source.nests import accesses
 from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import BINARY, TRANSFERS, UNARY, Access, Dim, Loop, Statement, elements, names_in
 
 OPERATIONS = frozenset(

@@ -9,9 +9,10 @@ from itertools import pairwise
 from math import sqrt
 
 from acceld.model import Profile
-from acceld.nki.source.building import operation, prefix, replaced
+from acceld.nki.source.building import replaced
 from acceld.nki.source.matching import maker, one_name, only_reader, same_mask, unchanged
 from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import operation, prefix
 from acceld.nki.source.syntax import Access, Statement
 from acceld.proposers.rules.records import Finding, Rule, Variant
 

@@ -57,7 +57,7 @@ class FuseNests(Rule):
         "nest; beyond that size the compiler spills it to HBM and reloads it, at the DMA rate."
     )
     source = "AWS NKI architecture guide: SBUF size; neuron-profile spill_save_bytes and spill_reload_bytes"
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "spill"
     relieves = ("dma",)
 

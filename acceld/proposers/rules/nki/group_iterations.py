@@ -54,7 +54,7 @@ class GroupIterations(Rule):
     source = (
         "AWS NKI architecture guide: SBUF size; NKI matrix multiplication tutorial: blocking of the free dimensions"
     )
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "loop_order"
     relieves = ("dma",)
 

@@ -8,9 +8,10 @@ from functools import partial
 from math import prod
 
 from acceld.model import Profile
-from acceld.nki.source.building import filled_before, named_inside, prefix
+from acceld.nki.source.building import filled_before, named_inside
 from acceld.nki.source.nests import around
 from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, names_in, value_of
 from acceld.proposers.rules.records import Finding, Rule, Variant
 

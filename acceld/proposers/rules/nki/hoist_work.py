@@ -25,7 +25,7 @@ class HoistWork(Rule):
         "once and kept in SBUF, or even spilled and loaded again by idle DMA queues, it leaves the engine to products."
     )
     source = "nki.isa.nc_transpose and nc_matmul: cost on the tensor engine; AWS NKI performance guide: operational intensity"
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "loop_order"
     relieves = ("tensor", "vector", "scalar", "dma")
 

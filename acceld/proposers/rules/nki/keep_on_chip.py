@@ -21,9 +21,9 @@ from functools import partial
 
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.nki.source.building import prefix
 from acceld.nki.source.nests import around
 from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import LOADS, Access, Buffer, Statement
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant

@@ -18,9 +18,10 @@ from acceld.editing import Edits
 from acceld.errors import RuleRefused
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine, Symbol
-from acceld.nki.source.building import prefix, rendered, without_unused_buffers
+from acceld.nki.source.building import without_unused_buffers
 from acceld.nki.source.nests import all_accesses, around, inside
 from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix, rendered
 from acceld.nki.source.syntax import Access, Statement
 from acceld.proposers.rules.nki.operand_swaps import BLOCK, is_copy, transposed
 from acceld.proposers.rules.profiles import busy_share

@@ -20,9 +20,10 @@ from acceld.editing import Edits
 from acceld.errors import RuleRefused
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine, Symbol
-from acceld.nki.source.building import prefix, without_unused_buffers
+from acceld.nki.source.building import without_unused_buffers
 from acceld.nki.source.nests import all_accesses, around
 from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import partitions, prefix
 from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, elements, value_of
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
@@ -376,7 +377,7 @@ def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edit
     if stacked:
         assert isinstance(shape, ast.Tuple)
         extents = [kernel.text(extent) for extent in shape.elts]
-        extents[axis] = str(2 * _HALF) if kernel.api == "nki" else f"{language}.par_dim({2 * _HALF})"
+        extents[axis] = partitions(kernel, 2 * _HALF)
         texts[0] = f"({', '.join(extents)})"
     listed = ", ".join(f"{key}={text}" for key, text in given.items())
     for one, text in zip((parts.hi, parts.lo), texts, strict=True):

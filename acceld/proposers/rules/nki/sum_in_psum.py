@@ -20,7 +20,7 @@ from functools import partial
 
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.nki.source.building import STEP, comments, emitted, header, prefix
+from acceld.nki.source.building import STEP, comments, emitted, header
 from acceld.nki.source.nests import (
     all_accesses,
     around,
@@ -31,6 +31,7 @@ from acceld.nki.source.nests import (
     without_element,
 )
 from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import Access, Item, Loop, Statement, elements, flatten, names_in
 from acceld.proposers.rules.nki.hoist_work import hoisted
 from acceld.proposers.rules.profiles import spilled

@@ -21,9 +21,10 @@ from acceld.editing import Edits
 from acceld.errors import RuleRefused
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine, Symbol
-from acceld.nki.source.building import rendered, without_unused_buffers
+from acceld.nki.source.building import without_unused_buffers
 from acceld.nki.source.nests import all_accesses, around, first_line
 from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import rendered
 from acceld.nki.source.syntax import Access, Item, Statement, below, elements, names_in
 from acceld.proposers.rules.nki.operand_swaps import BLOCK, OperandSwap, Product, operand_swap, whole_block
 from acceld.proposers.rules.records import Finding, Rule, Variant

@@ -9,9 +9,10 @@ from functools import partial
 
 from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.nki.source.building import filled_before, named_inside, prefix
+from acceld.nki.source.building import filled_before, named_inside
 from acceld.nki.source.nests import around, inside
 from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import Access, Loop, Statement
 from acceld.proposers.rules.records import Finding, Rule, Variant
 

@@ -6,8 +6,8 @@ import ast
 
 from acceld.editing import Edits, reindent
 from acceld.nki.source.affine import Affine, Symbol
-from acceld.nki.source.building import rendered
 from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import rendered
 from acceld.nki.source.syntax import Dim, Statement, assigned, elements
 from acceld.proposers.rules.nki.column_steps import ColumnSteps
 
