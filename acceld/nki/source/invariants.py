@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from acceld.nki.source.matching import one_name
-from acceld.nki.source.nests import accesses, around, inside, place_of
+from acceld.nki.source.nests import around, inside, place_of
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import TRANSFERS, Access, Loop, Statement, names_in
+from acceld.nki.source.syntax import TRANSFERS, Access, Loop, Statement, accesses, names_in
 
 _MOVES = (*TRANSFERS, "memset")
 

@@ -8,7 +8,7 @@ from math import prod
 
 from acceld.nki.source.affine import Affine
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Access, Item, Loop, Statement, names_in
+from acceld.nki.source.syntax import Access, Item, Loop, Statement
 
 SBUF_BYTES = 168 * 1024
 """Bytes a partition for values: trn1 has 192 KiB, of which the legacy compiler keeps some for rotating buffers."""
@@ -45,21 +45,11 @@ def first_line(kernel: KernelModule, item: Item) -> int:
     return start
 
 
-def accesses(statement: Statement) -> list[Access]:
-    """Return the accesses of a statement, reads and writes."""
-    return [*statement.mentions, *(statement.results if statement.kind != "declaration" else ())]
-
-
 def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Access]] | None:
     """Return every access of ``name`` with its statement; None if the name also occurs in another form."""
-    found: dict[int, tuple[Statement, Access]] = {}
-    for statement in kernel.statements:
-        for access in accesses(statement):
-            if access.name == name:
-                found[id(access.node)] = (statement, access)
+    found = kernel.uses.get(name, [])
     declared = name in kernel.buffers
-    uses = sum(node.id == name for node in names_in(kernel.function))
-    return list(found.values()) if uses == len(found) + declared else None
+    return list(found) if kernel.named[name] == len(found) + declared else None
 
 
 def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:

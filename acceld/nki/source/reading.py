@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from functools import cached_property, lru_cache
 
 from acceld.nki.source.parsing import SourceReader
-from acceld.nki.source.syntax import BINARY, OPERATIONS, Access, Binary, Loop, Statement, flatten, value_of
+from acceld.nki.source.syntax import (
+    BINARY,
+    OPERATIONS,
+    Access,
+    Binary,
+    Loop,
+    Statement,
+    accesses,
+    flatten,
+    names_in,
+    value_of,
+)
 
 
 class KernelModule(SourceReader):
@@ -56,6 +68,20 @@ class KernelModule(SourceReader):
             for name in {access.name for access in statement.mentions}:
                 found.setdefault(name, []).append(statement)
         return found
+
+    @cached_property
+    def uses(self) -> dict[str, list[tuple[Statement, Access]]]:
+        """Every access of each tile and tensor with its statement, in order."""
+        found: dict[str, dict[int, tuple[Statement, Access]]] = {}
+        for statement in self.statements:
+            for access in accesses(statement):
+                found.setdefault(access.name, {})[id(access.node)] = (statement, access)
+        return {name: list(each.values()) for name, each in found.items()}
+
+    @cached_property
+    def named(self) -> Counter[str]:
+        """How often each name occurs in the kernel."""
+        return Counter(node.id for node in names_in(self.function))
 
     def writers(self, name: str) -> list[Statement]:
         """Return statements that write ``name``, declarations aside."""

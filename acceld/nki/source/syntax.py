@@ -113,10 +113,14 @@ class Loop:
     indent: str
     parent: Loop | None
     items: list[Item] = field(default_factory=list)
+    _inside: tuple[Statement, ...] | None = None
+    """Every statement inside, once asked for: rules ask again and again, and a loop that is read does not change."""
 
-    def statements(self) -> Iterator[Statement]:
-        """Yield every statement inside, in order."""
-        yield from flatten(self.items)
+    def statements(self) -> tuple[Statement, ...]:
+        """Return every statement inside, in order."""
+        if self._inside is None:
+            self._inside = tuple(flatten(self.items))
+        return self._inside
 
     def loops(self) -> Iterator[Loop]:
         """Yield every loop inside, outermost first."""
@@ -174,11 +178,16 @@ class Buffer:
     declaration: Statement
 
 
+def accesses(statement: Statement) -> list[Access]:
+    """Return the accesses of a statement, reads and writes."""
+    return [*statement.mentions, *(statement.results if statement.kind != "declaration" else ())]
+
+
 def flatten(items: Sequence[Item]) -> Iterator[Statement]:
     """Yield every statement in ``items``, in order."""
     for item in items:
         if isinstance(item, Loop):
-            yield from flatten(item.items)
+            yield from item.statements()
         else:
             yield item
 

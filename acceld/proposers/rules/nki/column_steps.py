@@ -10,10 +10,20 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from acceld.nki.source.affine import Affine
-from acceld.nki.source.nests import accesses
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
-from acceld.nki.source.syntax import BINARY, TRANSFERS, UNARY, Access, Dim, Loop, Statement, elements, names_in
+from acceld.nki.source.syntax import (
+    BINARY,
+    TRANSFERS,
+    UNARY,
+    Access,
+    Dim,
+    Loop,
+    Statement,
+    accesses,
+    elements,
+    names_in,
+)
 
 OPERATIONS = frozenset(
     "activation tensor_scalar tensor_tensor reciprocal copy tensor_copy load store dma_copy "

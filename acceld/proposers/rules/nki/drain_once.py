@@ -20,11 +20,11 @@ from acceld.model import Profile
 from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import STEP, emitted, header, read, without_unused_buffers, written
 from acceld.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining
-from acceld.nki.source.nests import accesses, all_accesses, inside, substance, without_element
+from acceld.nki.source.nests import all_accesses, inside, substance, without_element
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix, ranges, rendered, span
 from acceld.nki.source.splitting import split_loop
-from acceld.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, flatten
+from acceld.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, accesses, flatten
 from acceld.proposers.rules.nki.column_steps import OPERATIONS
 from acceld.proposers.rules.records import Finding, Rule, Variant
 

@@ -21,9 +21,9 @@ from acceld.errors import RuleRefused
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import renamed
-from acceld.nki.source.nests import accesses, all_accesses
+from acceld.nki.source.nests import all_accesses
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Access, Loop, Statement, elements, names_in
+from acceld.nki.source.syntax import Access, Loop, Statement, accesses, elements, names_in
 from acceld.proposers.rules.nki.stacked_rows import Stacking, fewest_rows
 from acceld.proposers.rules.records import Finding, Rule, Variant
 

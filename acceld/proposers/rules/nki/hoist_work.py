@@ -10,9 +10,9 @@ from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.building import STEP, comments, header, renamed
 from acceld.nki.source.invariants import Invariants, invariants
-from acceld.nki.source.nests import accesses, first_line, inside, without_element
+from acceld.nki.source.nests import first_line, inside, without_element
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Access, Item, Loop, Statement, elements
+from acceld.nki.source.syntax import Access, Item, Loop, Statement, accesses, elements
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 

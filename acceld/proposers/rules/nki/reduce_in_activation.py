@@ -8,10 +8,9 @@ from functools import partial
 from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.matching import maker, one_name, same_mask
-from acceld.nki.source.nests import accesses
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import operation, prefix
-from acceld.nki.source.syntax import UNARY, Access, Statement
+from acceld.nki.source.syntax import UNARY, Access, Statement, accesses
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 

@@ -21,9 +21,9 @@ from acceld.model import Profile
 from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import STEP, comments, emitted, header, read, written
 from acceld.nki.source.matching import one_name
-from acceld.nki.source.nests import accesses, all_accesses, around, first_line, has_place, inside, substance
+from acceld.nki.source.nests import all_accesses, around, first_line, has_place, inside, substance
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Dim, Item, Loop, Statement, flatten
+from acceld.nki.source.syntax import Dim, Item, Loop, Statement, accesses, flatten
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Finding, Rule, Variant
 

@@ -19,10 +19,21 @@ from acceld.editing import Edits
 from acceld.errors import RuleRefused
 from acceld.nki.source.affine import Affine, Symbol
 from acceld.nki.source.building import comments
-from acceld.nki.source.nests import accesses, inside
+from acceld.nki.source.nests import inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
-from acceld.nki.source.syntax import BINARY, UNARY, Access, Loop, Statement, assigned, elements, names_in, value_of
+from acceld.nki.source.syntax import (
+    BINARY,
+    UNARY,
+    Access,
+    Loop,
+    Statement,
+    accesses,
+    assigned,
+    elements,
+    names_in,
+    value_of,
+)
 
 _PARTITIONS = 128
 _ROWS = (32, 64)

@@ -21,10 +21,10 @@ from acceld.editing import Edits, reindent
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import STEP
-from acceld.nki.source.nests import accesses, around
+from acceld.nki.source.nests import around
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
-from acceld.nki.source.syntax import Access, Loop, Statement, below, value_of
+from acceld.nki.source.syntax import Access, Loop, Statement, accesses, below, value_of
 from acceld.proposers.rules.nki.column_steps import OPERATIONS, columns_in, covers, last_index, narrowed
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
