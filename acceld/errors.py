@@ -16,6 +16,7 @@
      ├─ DeviceError              8   an accelerator, its driver or its tools
      ├─ DeadlineError          124   a named deadline passed
      ├─ StoreError                   the database
+     ├─ RuleRefused                  a change of a kernel's source that is not proven
      └─ LLMError                     acceld.llm.errors: a model's answer or its absence
 
 A kernel that fails is a value (:class:`acceld.model.Evaluation`), not an error; these are for a broken harness,
@@ -95,6 +96,10 @@ class DeadlineError(AcceldError):
 
 class StoreError(AcceldError):
     """The database can not be opened, written or trusted."""
+
+
+class RuleRefused(AcceldError):
+    """A change of a kernel's source is not proven to keep its results. The message names the place and the reason."""
 
 
 def refuse_notebook(name: str) -> None:

@@ -557,7 +557,7 @@ def _plain(kernel: Kernel) -> Json:
 
 
 def _suggested(kernel: Kernel, rule: str | None, found: Workload | None) -> list[Json]:
-    from acceld.proposers.rules.records import RuleRefused
+    from acceld.errors import RuleRefused
     from acceld.proposers.rules.suggested import suggested
 
     shapes, dtypes = (found.kernel_shapes, found.kernel_dtypes) if found else ((), ())

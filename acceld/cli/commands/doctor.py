@@ -140,7 +140,7 @@ def _python(_: argparse.Namespace) -> Iterator[Finding]:
     yield Finding(
         "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}, {cores} cores"
     )
-    missing = [name for name in ("numpy", "ml_dtypes", "aiohttp", "libcst", "textual") if not _importable(name)]
+    missing = [name for name in ("numpy", "ml_dtypes", "aiohttp", "tree_sitter", "textual") if not _importable(name)]
     if missing:
         yield Finding("packages", "fail", f"missing: {', '.join(missing)}", "pip install acceld, in this environment")
     else:

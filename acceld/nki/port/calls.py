@@ -1,8 +1,6 @@
-"""List the functions that are rewritten: their legacy parameters, and the new ones."""
+"""List the functions that are rewritten."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from acceld.nki.frontend.core.language import BINARY, UNARY
 from acceld.nki.ir.operations import COMPOSED_FUNCTIONS, NO_ACTIVATION
@@ -23,61 +21,28 @@ OPERATORS = {
 COMPARISONS = {
     "Lt": "less", "LtE": "less_equal", "Gt": "greater", "GtE": "greater_equal", "Eq": "equal", "NotEq": "not_equal",
 }  # fmt: skip
-PARAMETERS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(BINARY, ("x", "y")),
-    **dict.fromkeys(UNARY, ("x",)),
-    **dict.fromkeys(("sum", "prod", "max", "min", "mean", "var", "all"), ("x", "axis")),
-    "load": ("src",), "load_transpose2d": ("src",), "copy": ("src",), "static_cast": ("input_data", "dtype"),
-    "matmul": ("x", "y"), "transpose": ("x",), "loop_reduce": ("x", "op", "loop_indices"), "softmax": ("x", "axis"),
-    "rms_norm": ("x", "w", "axis", "n", "epsilon"), "where": ("condition", "x", "y"),
-    "gather_flattened": ("data", "indices"), "dropout": ("x", "rate"), "full": ("shape", "fill_value", "dtype"),
-    **dict.fromkeys(("ndarray", "zeros", "ones"), ("shape", "dtype")),
-    **dict.fromkeys(("empty_like", "zeros_like"), ("a", "dtype")),
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """The legacy positional parameters of a function of ``nisa``, and how it is rewritten."""
-
-    parameters: tuple[str, ...]
-    writes: bool = False
-    """True if it also has a ``dst`` in the legacy API."""
-    other_shape: bool = False
-    """True if its result has another shape than its operands."""
-
-
-INSTRUCTIONS = {
-    "activation": Instruction(("op", "data")),
-    "activation_reduce": Instruction(("op", "data")),
-    "affine_select": Instruction(("pred", "on_true_tile", "on_false_value")),
-    "bn_aggr": Instruction(("data",), other_shape=True),
-    "bn_stats": Instruction(("data",), other_shape=True),
-    "dma_transpose": Instruction(("src",), other_shape=True),
-    "dropout": Instruction(("data", "prob")),
-    "iota": Instruction(("expr", "dtype"), other_shape=True),
-    "local_gather": Instruction(("src_buffer", "index", "num_elem_per_idx", "num_valid_indices"), other_shape=True),
-    "max8": Instruction((), other_shape=True),
-    "memset": Instruction(("shape", "value", "dtype"), other_shape=True),
-    "nc_find_index8": Instruction((), other_shape=True),
-    "nc_match_replace8": Instruction(()),
-    "nc_matmul": Instruction(("stationary", "moving"), other_shape=True),
-    "nc_stream_shuffle": Instruction(("src", "dst", "shuffle_mask"), writes=True),
-    "nc_transpose": Instruction(("data",), other_shape=True),
-    "range_select": Instruction(()),
-    "reciprocal": Instruction(("data",)),
-    "scalar_tensor_tensor": Instruction(()),
-    "select_reduce": Instruction((), writes=True),
-    "sequence_bounds": Instruction((), other_shape=True),
-    "tensor_copy": Instruction(("src",)),
-    "tensor_copy_predicated": Instruction((), writes=True),
-    "tensor_partition_reduce": Instruction(("op", "data"), other_shape=True),
-    "tensor_reduce": Instruction(("op", "data", "axis"), other_shape=True),
-    "tensor_scalar": Instruction(("data", "op0", "operand0", "reverse0", "op1", "operand1", "reverse1")),
-    "tensor_scalar_reduce": Instruction(()),
-    "tensor_tensor": Instruction(("data1", "data2", "op")),
-    "tensor_tensor_scan": Instruction(("data0", "data1", "initial", "op0", "op1", "reverse0", "reverse1")),
-}
+LANGUAGE = (
+    frozenset(BINARY)
+    | frozenset(UNARY)
+    | frozenset("sum prod max min mean var all load load_transpose2d copy static_cast matmul transpose".split())
+    | frozenset("loop_reduce softmax rms_norm where gather_flattened dropout full ndarray zeros ones".split())
+    | frozenset("empty_like zeros_like".split())
+)
+"""Functions of ``nl`` that are rewritten."""
+INSTRUCTIONS = frozenset(
+    "activation activation_reduce affine_select bn_aggr bn_stats dma_transpose dropout iota local_gather max8 memset "
+    "nc_find_index8 nc_match_replace8 nc_matmul nc_stream_shuffle nc_transpose range_select reciprocal "
+    "scalar_tensor_tensor select_reduce sequence_bounds tensor_copy tensor_copy_predicated tensor_partition_reduce "
+    "tensor_reduce tensor_scalar tensor_scalar_reduce tensor_tensor tensor_tensor_scan".split()
+)
+"""Functions of ``nisa`` that are rewritten."""
+WRITES = frozenset("nc_stream_shuffle select_reduce tensor_copy_predicated".split())
+"""Those that have a ``dst`` in the legacy API too."""
+OTHER_SHAPE = frozenset(
+    "bn_aggr bn_stats dma_transpose iota local_gather max8 memset nc_find_index8 nc_matmul nc_transpose "
+    "sequence_bounds tensor_partition_reduce tensor_reduce".split()
+)
+"""Those whose result has another shape than their operands."""
 GPSIMD = frozenset("affine_select local_gather tensor_partition_reduce".split())
 """Instructions of GpSimd, which does not read PSUM."""
 NUMPY = {

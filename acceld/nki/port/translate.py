@@ -13,16 +13,19 @@ from acceld.nki.port.calls import (
     COMPARISONS,
     GPSIMD,
     INSTRUCTIONS,
+    LANGUAGE,
     OPERATORS,
-    PARAMETERS,
+    OTHER_SHAPE,
     REDUCTIONS,
     SAME,
     TWO_TILES,
+    WRITES,
     operation_name,
 )
 from acceld.nki.port.facts import Fact
 from acceld.nki.port.forms import Atom, Grid, Linear
 from acceld.nki.port.values import Clip, Op, Unportable, Values, call, dtype_word, name
+from acceld.nki.source.signatures import positional
 from acceld.parsing import parse_expression
 
 PRODUCTS = ("nl.matmul", "nisa.nc_matmul")
@@ -87,7 +90,7 @@ class Function(Values):
             if word in ("nisa.dma_copy", "nl.atomic_rmw"):
                 self._transfer(value, word)
                 return
-            if word.startswith("nisa.") and word[5:] in INSTRUCTIONS and INSTRUCTIONS[word[5:]].writes:
+            if word.startswith("nisa.") and word[5:] in WRITES:
                 self._written(value, word[5:])
                 return
             op = self.op(value)
@@ -449,8 +452,7 @@ class Function(Values):
 
     def _written(self, node: ast.Call, word: str) -> None:
         """Translate an instruction that already has a destination."""
-        known = INSTRUCTIONS[word]
-        args = self._bound(node, known.parameters)
+        args = self._bound(node, positional("nki_legacy", "isa")[word])
         clip = self.clip(args.pop("mask", None))
         args.pop("dtype", None)
         target = args.pop("dst")
@@ -567,9 +569,9 @@ class Function(Values):
         space, _, function = word.partition(".")
         if space == "nl" and fact is not None and fact.kind == "tile":
             return self._language(node, function)
-        if space == "nisa" and function in INSTRUCTIONS and not INSTRUCTIONS[function].writes:
+        if space == "nisa" and function in INSTRUCTIONS - WRITES:
             return self._isa(node, function)
-        if space in ("nl", "nisa") and fact is None and (function in PARAMETERS or function in INSTRUCTIONS):
+        if space in ("nl", "nisa") and fact is None and (function in LANGUAGE or function in INSTRUCTIONS):
             raise Unportable(node.lineno, f"{word} is in a branch that these arguments do not take")
         return None
 
@@ -724,9 +726,9 @@ class Function(Values):
 
     def _language(self, node: ast.Call, word: str) -> Op | None:
         """Return a function of ``nl`` that gives a tile."""
-        if word not in PARAMETERS:
+        if word not in LANGUAGE:
             return None
-        args = self._bound(node, PARAMETERS[word])
+        args = self._bound(node, positional("nki_legacy", "language")[word])
         mask, dtype = args.get("mask"), args.get("dtype")
         mask = None if mask is not None and ast.unparse(mask) == "None" else mask
         if dtype is not None:
@@ -869,7 +871,7 @@ class Function(Values):
 
     def declaration(self, node: ast.Call, word: str) -> ast.expr:
         """Return a declaration: ``par_dim``, ``lazy_initialization`` and manual places are left out."""
-        args = self._bound(node, PARAMETERS[word])
+        args = self._bound(node, positional("nki_legacy", "language")[word])
         shape = args.get("shape")
         made: dict[str, ast.expr | None] = {}
         fact = self.facts.of(node)
@@ -910,8 +912,7 @@ class Function(Values):
         return Op(node, emit, list(args.values()), mask, dtype)
 
     def _isa(self, node: ast.Call, word: str) -> Op:
-        known = INSTRUCTIONS[word]
-        args = self._bound(node, known.parameters)
+        args = self._bound(node, positional("nki_legacy", "isa")[word])
         mask = args.pop("mask", None)
         mask = None if mask is not None and ast.unparse(mask) == "None" else mask
         dtype = args.pop("dtype", None)
@@ -939,7 +940,7 @@ class Function(Values):
                 like=args["on_true_tile"],
             )
         like = next((args[key] for key in ("data", "data1", "data0", "src", "on_true_tile") if key in args), None)
-        if known.other_shape:
+        if word in OTHER_SHAPE:
             like = None
         if word == "tensor_tensor" and "data2" in args:
             fact, first = self.facts.of(node), self.facts.of(args["data1"])
@@ -959,7 +960,7 @@ class Function(Values):
         data = next((args[key] for key in ("data", "src", "stationary") if key in args), None)
         return Op(
             node, emit, list(args.values()), mask, dtype, like=like, dma=word == "dma_transpose",
-            data=data if known.other_shape else None,
+            data=data if word in OTHER_SHAPE else None,
         )  # fmt: skip
 
     def _iota(self, dst: ast.expr, value: ast.expr, clip: Clip, node: ast.Call) -> None:

@@ -13,7 +13,11 @@ from time import monotonic
 from typing import Any
 
 from acceld import plugins
+from acceld.errors import RuleRefused
 from acceld.model import PROPOSERS, Attempt, Candidate, Insight, Kernel, Plan, Profile
+from acceld.nki.source.branches import decided
+from acceld.nki.source.names import spelled_out
+from acceld.nki.source.reading import kernel_module
 from acceld.proposers.interface import (
     AttemptRequest,
     FirstRequest,
@@ -24,10 +28,7 @@ from acceld.proposers.interface import (
     SummaryRequest,
 )
 from acceld.proposers.rules import all_rules, rule_named
-from acceld.proposers.rules.nki.source.branches import decided
-from acceld.proposers.rules.nki.source.reading import kernel_module
-from acceld.proposers.rules.nki.source.spelling import spelled_out
-from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant, rewrite_name
+from acceld.proposers.rules.records import Rule, Site, Source, Variant, rewrite_name
 from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
 from acceld.targets import ALL_DEVICES
 
@@ -78,14 +79,14 @@ def rewrite(
     source: str, api: str, site: Site, variant: Variant, shapes: Shapes = (), dtypes: Dtypes = (), entry: str = ""
 ) -> str:
     """Return the kernel's source after ``variant`` of ``site``. Raises RuleRefused with the reason."""
-    return rule_named(site.rule).apply(_read(source, api, shapes, dtypes, entry), site, variant)
+    return rule_named(site.rule).apply(read(source, api, shapes, dtypes, entry), site, variant)
 
 
 def _findings(
     source: str, api: str, shapes: Shapes, dtypes: Dtypes, profile: Profile | None, entry: str
 ) -> tuple[list[Suggestion], list[Suggestion]]:
     """Return the places where the rules of an API apply, best first, and those where they refuse."""
-    kernel = _read(source, api, shapes, dtypes, entry)
+    kernel = read(source, api, shapes, dtypes, entry)
     applicable: list[Suggestion] = []
     refused: list[Suggestion] = []
     for rule in all_rules():
@@ -108,9 +109,9 @@ def moves(
 
     ``profile`` is the kernel's own. Moves are the same without one, but less is known of what they promise.
     """
-    read = partial(_read, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
+    reread = partial(read, api=api, shapes=shapes, dtypes=dtypes, entry=entry)
     try:
-        kernel = read(source)
+        kernel = reread(source)
         found = [(rule, one) for rule in all_rules() if api in rule.apis for one in rule.find(kernel, profile)]
     except RuleRefused:
         return []
@@ -124,17 +125,19 @@ def moves(
                 listed.append(Move(step, site.rule, promise, partial(_moved, finding.rewrite, variant)))
     for rule, each in promises.items():
         if rule.everywhere and len(each) > 1:
-            make = partial(_everywhere, rule, source, read)
+            make = partial(_everywhere, rule, source, reread)
             listed.append(Move(f"{rule.name} everywhere", rule.name, min(sum(each), _MOST_EVERYWHERE), make))
     return sorted(listed, key=lambda move: (-move.benefit, move.step))
 
 
-def _everywhere(rule: Rule, source: str, read: Callable[[str], Source]) -> str | None:
+def _everywhere(rule: Rule, source: str, reread: Callable[[str], Source]) -> str | None:
     """Return the kernel after the first variant of the rule at one place after the other; None if it applies at none."""
     text = source
     for _ in range(_MOST_PLACES):
         made = (
-            _moved(one.rewrite, one.site.variants[0]) for one in rule.find(read(text), None) if one.rewrite is not None
+            _moved(one.rewrite, one.site.variants[0])
+            for one in rule.find(reread(text), None)
+            if one.rewrite is not None
         )
         changed = next((one for one in made if one not in (None, text)), None)
         if changed is None:
@@ -151,7 +154,8 @@ def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _read(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> Source:
+def read(source: str, api: str, shapes: Shapes, dtypes: Dtypes, entry: str) -> Source:
+    """Return a kernel as the rules of its API read it. Raises RuleRefused if that is not possible."""
     for device in ALL_DEVICES:
         if api in device.readers:
             return plugins.named(device.readers[api])(source, api, shapes)
@@ -190,13 +194,15 @@ class RulesProposer:
             return None
         if self._order_seed is not None:
             random.Random(f"{self._order_seed} {request.iteration} {request.place}").shuffle(open_sites)
-        site, rule = open_sites[request.index].site, open_sites[request.index].rule
+        chosen = open_sites[request.index]
+        site, rule = chosen.site, chosen.rule
+        safe = "" if any(one is chosen for one in refused) else f"\nSafe because {site.precondition}."
         return Plan(
             request.run,
             request.iteration,
             request.parent.id,
             request.index,
-            f"{site.plan}\nWhy: {rule.reason} ({rule.source})\nSafe because {site.precondition}.",
+            f"{site.plan}\nWhy: {rule.reason} ({rule.source}){safe}",
             title=f"{site.rule.replace('_', ' ')}, line {site.line}",
             change_class=rule.change_class,
             rule=site.rule,

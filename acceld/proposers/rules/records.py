@@ -7,16 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from acceld.errors import AcceldError
+from acceld.errors import RuleRefused
 from acceld.model import Plan, Profile
 from acceld.proposers.rules.profiles import busy_share
 
 Source = Any
 """A kernel's parsed source: a ``KernelModule`` for NKI, a ``TritonModule`` for Triton, a ``CModule`` for C."""
-
-
-class RuleRefused(AcceldError):
-    """A rule's precondition does not hold. The message names it and the place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +117,27 @@ class Rule(ABC):
 
     def refused(self, line: int, reason: str, wish: str, key: str = "") -> Finding:
         """Return a place where the rule refuses; ``wish`` describes the change that it does not make, ``reason`` why."""
-        plan = f"{wish}, if {reason} can be lifted."
+        plan = f"{wish}. What keeps it: {reason}."
         return Finding(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
+
+    def answer(
+        self,
+        line: int,
+        obstacle: str,
+        wish: str,
+        rewrite: Callable[[Variant], str],
+        *variants: Variant,
+        precondition: str,
+        plan: str,
+        benefit: float,
+        gain_percent: tuple[float, float],
+        key: str = "",
+    ) -> Finding:
+        """Return a place where the rule applies; where it refuses, if there is an obstacle to what it wishes to do."""
+        if obstacle:
+            return self.refused(line, obstacle, wish, key)
+        given = {"precondition": precondition, "plan": plan, "benefit": benefit, "gain_percent": gain_percent}
+        return self.found(line, rewrite, *variants, **given, key=key)  # type: ignore[arg-type]
 
     def sites(self, kernel: Source, profile: Profile | None) -> list[Site]:
         """Return the places where the rule applies."""

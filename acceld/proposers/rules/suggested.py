@@ -5,10 +5,9 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from acceld.errors import UsageError, did_you_mean
+from acceld.errors import RuleRefused, UsageError, did_you_mean
 from acceld.proposers.rules import all_rules
 from acceld.proposers.rules.proposer import Dtypes, Shapes, rewrite, suggestions
-from acceld.proposers.rules.records import RuleRefused
 
 
 def suggested(

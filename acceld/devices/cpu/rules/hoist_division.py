@@ -8,8 +8,8 @@ from functools import partial
 from acceld.devices.cpu.rules.building import braced, replaced
 from acceld.devices.cpu.rules.reading import CModule, loops_in
 from acceld.devices.cpu.rules.syntax import Declaration, Expr, For, assigned_scalars, declared, expressions, statements
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 

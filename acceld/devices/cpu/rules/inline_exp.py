@@ -7,8 +7,8 @@ from functools import partial
 
 from acceld.devices.cpu.rules.reading import CModule
 from acceld.devices.cpu.rules.syntax import expressions
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _EXP = """\

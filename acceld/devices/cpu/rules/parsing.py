@@ -25,7 +25,7 @@ from acceld.devices.cpu.rules.syntax import (
     assigned_scalars,
     declared,
 )
-from acceld.proposers.rules.records import RuleRefused
+from acceld.errors import RuleRefused
 
 Tree = tree_sitter.Node
 _C = tree_sitter.Language(tree_sitter_c.language())

@@ -26,8 +26,8 @@ from acceld.devices.cpu.rules.syntax import (
     expressions,
     statements,
 )
-from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.editing import Edits, SourceText
+from acceld.editing import Edits, SourceText
+from acceld.nki.source.affine import Affine
 
 PURE = frozenset(
     "expf exp logf log sqrtf sqrt fabsf fabs fmaxf fmax fminf fmin tanhf tanh erff erf powf pow sinf cosf floorf "

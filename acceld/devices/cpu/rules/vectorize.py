@@ -9,8 +9,8 @@ from acceld.devices.cpu.rules.building import replaced
 from acceld.devices.cpu.rules.reading import CModule, loops_in
 from acceld.devices.cpu.rules.reductions import Reduction, reductions
 from acceld.devices.cpu.rules.syntax import For
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 

@@ -18,8 +18,8 @@ from acceld.devices.cuda.rules.reading import (
     names,
     walk,
 )
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _TILES = (

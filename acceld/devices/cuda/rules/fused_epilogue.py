@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from acceld.devices.cuda.rules.handover import Handover, bare, handover
 from acceld.devices.cuda.rules.reading import FunctionNode, TritonModule, accesses, constants, names
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _WIDTH = 120

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from acceld.devices.cuda.rules.reading import Launch, TritonModule, accesses, walk, whole
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _WARPS = (8, 2, 16, 1, 4)

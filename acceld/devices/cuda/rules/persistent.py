@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from acceld.devices.cuda.rules.reading import FunctionNode, Launch, TritonModule, program_number, returns_early, walk
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 

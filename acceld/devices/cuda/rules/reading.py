@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from acceld.editing import SourceText, lines_of
+from acceld.errors import RuleRefused
 from acceld.parsing import parse
-from acceld.proposers.rules.editing import SourceText, lines_of
-from acceld.proposers.rules.records import RuleRefused
 
 Shapes = tuple[tuple[int, ...] | None, ...]
 FunctionNode = ast.FunctionDef

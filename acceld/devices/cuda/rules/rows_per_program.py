@@ -20,8 +20,8 @@ from acceld.devices.cuda.rules.reading import (
     walk,
     whole,
 )
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _FOLDS = ("tl.sum", "tl.max", "tl.min")

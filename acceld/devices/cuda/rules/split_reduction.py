@@ -9,8 +9,8 @@ from functools import partial
 
 from acceld.devices.cuda.rules.carried import Carried, carried
 from acceld.devices.cuda.rules.reading import FunctionNode, Launch, TritonModule, called, constants
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _SPLITS = (4, 8, 2, 16, 32)

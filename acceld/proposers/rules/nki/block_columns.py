@@ -16,14 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
+from acceld.nki.source.building import STEP, comments, emitted, header, read, written
+from acceld.nki.source.nests import around, first_line, inside, substance
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Access, Dim, Item, Loop, Statement, accesses, flatten
 from acceld.proposers.rules.nki.column_steps import OPERATIONS, columns_in, covers, last_index, narrowed
 from acceld.proposers.rules.nki.interchange import obstacle_to_exchange
-from acceld.proposers.rules.nki.source.building import STEP, comments, emitted, header, read, written
-from acceld.proposers.rules.nki.source.nests import accesses, around, first_line, inside, substance
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Dim, Item, Loop, Statement, flatten
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Finding, Rule, Variant
 

@@ -4,17 +4,26 @@ of the columns of an access.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-import libcst as cst
-
-from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.nki.source.building import prefix
-from acceld.proposers.rules.nki.source.nests import accesses
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import BINARY, TRANSFERS, UNARY, Access, Dim, Loop, Statement, names_in
+from acceld.nki.source.affine import Affine
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
+from acceld.nki.source.syntax import (
+    BINARY,
+    TRANSFERS,
+    UNARY,
+    Access,
+    Dim,
+    Loop,
+    Statement,
+    accesses,
+    elements,
+    names_in,
+)
 
 OPERATIONS = frozenset(
     "activation tensor_scalar tensor_tensor reciprocal copy tensor_copy load store dma_copy "
@@ -73,7 +82,7 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
     for statement in statements:
         if statement.kind == "other" or (statement in ops and (statement.op not in OPERATIONS or statement.augmented)):
             return f"line {statement.line}: this is not element-wise"
-        if statement.kind == "alias" and any(name.value == loop.variable for name in names_in(statement.node)):
+        if statement.kind == "alias" and any(name.id == loop.variable for name in names_in(statement.node)):
             return f"line {statement.line}: an index name depends on the loop"
     columns = _columns(ops, loop)
     if columns is None:
@@ -137,11 +146,11 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     return ""
 
 
-def _only_rows(kernel: KernelModule, loop: Loop, mask: cst.BaseExpression) -> bool:
+def _only_rows(kernel: KernelModule, loop: Loop, mask: ast.expr) -> bool:
     """Return True if a mask compares only row numbers, so that it is the same for every column."""
-    if not isinstance(mask, cst.Comparison) or len(mask.comparisons) != 1:
+    if not isinstance(mask, ast.Compare) or len(mask.ops) != 1:
         return False
-    sides = [kernel.affine(side) for side in (mask.left, mask.comparisons[0].comparator)]
+    sides = [kernel.affine(side) for side in (mask.left, mask.comparators[0])]
     return all(
         side is not None and loop.variable not in side.variables and all(symbol.axis == 0 for symbol in side.ranges)
         for side in sides
@@ -187,11 +196,11 @@ def is_step_wide(dim: Dim, columns: int) -> bool:
 def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
     """Return the reason why a buffer can not become wider; empty if all can."""
     loop = steps.loop
-    for name in steps.slots | steps.tiles:
+    for name in sorted(steps.slots | steps.tiles):
         shape = kernel.buffers[name].declaration.args.get("shape")
-        if not isinstance(shape, cst.Tuple | cst.List):
+        if not isinstance(shape, ast.Tuple | ast.List):
             return f"the shape of {name} is not written out"
-    for name in steps.slots:
+    for name in sorted(steps.slots):
         if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):
             return f"{name} is also used elsewhere, tile by tile"
         if kernel.buffers[name].shape[-1] != steps.columns:
@@ -201,7 +210,7 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
             return f"{name} has its steps in different places"
         if place is None or kernel.buffers[name].shape[place] != loop.trips:
             return f"{name} has no place for each step"
-    for name in own:
+    for name in sorted(own):
         if any(s.parent is not loop for s in kernel.readers(name)):
             return f"{name} is used after the loop"
         if name in steps.tiles and kernel.buffers[name].shape[-1] not in (steps.columns, 1):
@@ -230,32 +239,28 @@ def covers(access: Access, columns: int) -> bool:
     return len(ranges) == 1 and ranges[0][1] == 1 and ranges[0][0].in_columns and ranges[0][0].extent == columns
 
 
-def columns_in(kernel: KernelModule, access: Access) -> cst.CSTNode | None:
+def columns_in(kernel: KernelModule, access: Access) -> ast.AST | None:
     """Return the slice over the columns, or the term of the index that is the range; None if there is no such term."""
-    assert isinstance(access.node, cst.Subscript)
-    element = access.node.slice[-1].slice
-    if isinstance(element, cst.Slice):
-        return element
-    assert isinstance(element, cst.Index)
-    return _range_in(kernel, element.value)
+    last = elements(access.node)[-1]
+    return last if isinstance(last, ast.Slice) else _range_in(kernel, last)
 
 
-def _range_in(kernel: KernelModule, index: cst.BaseExpression) -> cst.BaseExpression | None:
+def _range_in(kernel: KernelModule, index: ast.expr) -> ast.expr | None:
     form = kernel.affine(index)
     if form is None or not form.ranges:
         return None
     if form == Affine.of(form.ranges[0]):
         return index
-    if not isinstance(index, cst.BinaryOperation) or not isinstance(index.operator, cst.Add | cst.Subtract):
+    if not isinstance(index, ast.BinOp) or not isinstance(index.op, ast.Add | ast.Sub):
         return None
     return _range_in(kernel, index.left) or _range_in(kernel, index.right)
 
 
-def narrowed(kernel: KernelModule, access: Access, first: str, width: int) -> tuple[cst.CSTNode, str]:
+def narrowed(kernel: KernelModule, access: Access, first: str, width: int) -> tuple[ast.AST, str]:
     """Return the part of an access that names its columns, and its text for ``width`` columns from ``first`` on."""
     place, last = columns_in(kernel, access), last_index(access)
     assert place is not None and last is not None and last.form is not None
-    if isinstance(place, cst.Slice):
+    if isinstance(place, ast.Slice):
         lower = kernel.text(place.lower) if place.lower is not None else "0"
         first = first if lower == "0" else f"{lower} + {first}"
         return place, f"{first}:{first} + {width}"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from math import sqrt
 
 from acceld.model import Profile
-from acceld.proposers.rules.nki.source.building import operation, prefix, replaced
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Statement
+from acceld.nki.source.building import replaced
+from acceld.nki.source.matching import maker, one_name, only_reader, same_mask, unchanged
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import operation, prefix
+from acceld.nki.source.syntax import Access, Statement
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
@@ -46,8 +49,10 @@ class CompositeActivation(Rule):
             first, last, function = match.gone[-1].line, match.last.line, match.function
             if function == "sigmoid" and last in before_silu:
                 continue
-            yield self.found(
+            yield self.answer(
                 last,
+                _obstacle(kernel, match),
+                f"Replace lines {first}-{last} by one activation with op={function}",
                 partial(_replaced, kernel, match),
                 Variant(function),
                 precondition=f"the {len(match.gone)} instructions before it have no other reader, and their input does "
@@ -90,15 +95,15 @@ def _silu(kernel: KernelModule, last: Statement) -> _Match | None:
     if pair is None:
         return None
     for x, factor in (pair, pair[::-1]):
-        producer = kernel.producer(last, factor)
-        if producer is None or not kernel.only_reader(producer, last):
+        producer = _made_by(kernel, last, factor)
+        if producer is None:
             continue
         if kernel.opname(producer.args.get("op")) == "sigmoid" and producer.op == "activation":
             data = producer.reads.get("data")
             plain = kernel.number(producer.args.get("scale")) in (None, 1.0) and kernel.is_zero(
                 producer.args.get("bias")
             )
-            if data is not None and plain and data.same_as(x) and _agree(kernel, last, (producer,), x):
+            if data is not None and plain and data.same_as(x):
                 return _Match("silu", x, (producer,), last)
         chain = _inverse_chain(kernel, producer)
         if chain is not None:
@@ -122,11 +127,11 @@ def _rsqrt(kernel: KernelModule, last: Statement) -> _Match | None:
     operand = last.reads.get("data") or last.reads.get("x")
     if last.op != "reciprocal" or operand is None:
         return None
-    root = kernel.producer(last, operand)
-    if root is None or not kernel.only_reader(root, last) or root.op != "activation":
+    root = _made_by(kernel, last, operand)
+    if root is None or root.op != "activation":
         return None
     data = root.reads.get("data")
-    if kernel.opname(root.args.get("op")) != "sqrt" or data is None or not _agree(kernel, last, (root,), data):
+    if kernel.opname(root.args.get("op")) != "sqrt" or data is None:
         return None
     scale, bias = root.args.get("scale"), root.args.get("bias")
     return _Match("rsqrt", data, (root,), last, kernel.text(scale) if scale else "", kernel.text(bias) if bias else "")
@@ -138,8 +143,8 @@ def _square(kernel: KernelModule, last: Statement) -> _Match | None:
     if pair is None:
         return None
     for x, scaled in (pair, pair[::-1]):
-        first = kernel.producer(last, scaled)
-        if first is None or not kernel.only_reader(first, last) or first.augmented:
+        first = _made_by(kernel, last, scaled)
+        if first is None or first.augmented:
             continue
         if (
             first.op == "tensor_scalar"
@@ -151,13 +156,7 @@ def _square(kernel: KernelModule, last: Statement) -> _Match | None:
             data, number = first.reads.get("x"), kernel.number(first.args.get("y"))
         else:
             continue
-        if (
-            data is not None
-            and number is not None
-            and number > 0
-            and data.same_as(x)
-            and _agree(kernel, last, (first,), x)
-        ):
+        if data is not None and number is not None and number > 0 and data.same_as(x):
             return _Match("square", x, (first,), last, repr(sqrt(number)))
     return None
 
@@ -179,8 +178,8 @@ def _inverse_chain(kernel: KernelModule, inverse: Statement) -> tuple[Statement,
 
 
 def _one_plus_exp(kernel: KernelModule, reader: Statement, operand: Access) -> tuple[Statement, ...] | None:
-    total = kernel.producer(reader, operand)
-    if total is None or not kernel.only_reader(total, reader):
+    total = _made_by(kernel, reader, operand)
+    if total is None:
         return None
     if total.op == "tensor_scalar" and kernel.opname(total.args.get("op0")) == "add" and "op1" not in total.args:
         one, inner = kernel.number(total.args.get("operand0")), total.reads.get("data")
@@ -188,8 +187,8 @@ def _one_plus_exp(kernel: KernelModule, reader: Statement, operand: Access) -> t
         one, inner = kernel.number(total.args.get("y")), total.reads.get("x")
     else:
         return None
-    power = kernel.producer(total, inner) if inner is not None and one == 1 else None
-    if power is None or not kernel.only_reader(power, total) or power.op != "activation":
+    power = _made_by(kernel, total, inner) if inner is not None and one == 1 else None
+    if power is None or power.op != "activation":
         return None
     negative = kernel.number(power.args.get("scale")) == -1
     if kernel.opname(power.args.get("op")) != "exp" or not negative or not kernel.is_zero(power.args.get("bias")):
@@ -200,21 +199,33 @@ def _one_plus_exp(kernel: KernelModule, reader: Statement, operand: Access) -> t
 def _close(
     kernel: KernelModule, function: str, last: Statement, chain: tuple[Statement, ...] | None, x: Access
 ) -> _Match | None:
-    if chain is None or not chain[-1].reads["data"].same_as(x) or not _agree(kernel, last, chain, x):
+    if chain is None or not chain[-1].reads["data"].same_as(x):
         return None
     return _Match(function, x, chain, last)
 
 
-def _agree(kernel: KernelModule, last: Statement, chain: Sequence[Statement], x: Access) -> bool:
-    """Return True if all steps have the same mask, and neither ``x`` nor another operand of the steps is written between
-    the first and the last.
-    """
-    first = min(statement.start for statement in chain)
-    made = {access.name for statement in chain for access in statement.results}
-    used = {x.name, *(access.name for statement in chain for access in statement.mentions)} - made
-    if used & kernel.ambiguous or any(kernel.mask(statement) != kernel.mask(last) for statement in chain):
-        return False
-    return not any(first < writer.start < last.start for name in used for writer in kernel.writers(name))
+def _made_by(kernel: KernelModule, reader: Statement, access: Access) -> Statement | None:
+    """Return the last statement of the same loop body that makes a tile before ``reader`` reads it."""
+    before = [one for one in kernel.writers(access.name) if one.start < reader.start]
+    made = before[-1] if before else None
+    return made if made is not None and made.kind == "op" and made.parent is reader.parent else None
+
+
+def _obstacle(kernel: KernelModule, match: _Match) -> str:
+    """Return the reason why the steps can not become one; empty if they can."""
+    steps = [match.last, *match.gone]
+    first = min(match.gone, key=lambda one: one.start)
+    made = {access.name for one in steps for access in one.results}
+    used = {match.data.name, *(access.name for one in steps for access in one.mentions)} - made
+    for reader, step in pairwise(steps):
+        assert step.target is not None
+        reads = [access for access in reader.mentions if access.name == step.target.name]
+        found = maker(kernel, reader, reads[0])
+        problem = found if isinstance(found, str) else only_reader(kernel, step, reader)
+        problem = problem or same_mask(kernel, step, match.last)
+        if problem:
+            return problem
+    return one_name(kernel, used) or unchanged(kernel, used, first, match.last)
 
 
 RULE = CompositeActivation()

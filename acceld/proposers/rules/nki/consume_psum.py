@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import replaced
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import UNARY, Access, Statement
+from acceld.nki.source.building import replaced
+from acceld.nki.source.matching import keeps_float32, one_name, same_body, same_mask, unchanged, uses
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import UNARY, Access, Statement
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _READERS = frozenset(
@@ -34,13 +35,15 @@ class ConsumePsum(Rule):
     everywhere = True
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every such copy."""
+        """Yield every such copy; refused where a reader or the copy itself is in the way."""
         for copy in kernel.statements:
-            readers = _readers(kernel, copy)
+            readers = _element_wise_readers(kernel, copy)
             if readers:
                 lines = ", ".join(str(reader.line) for reader in readers)
-                yield self.found(
+                yield self.answer(
                     copy.line,
+                    _obstacle(kernel, copy, readers),
+                    f"Let line {lines} read the product from PSUM, and drop the copy in line {copy.line}",
                     partial(_without, kernel, copy, readers),
                     Variant("read_psum"),
                     precondition="every reader is element-wise, in the same loop body, and has no other operand in PSUM",
@@ -66,38 +69,43 @@ def _without(kernel: KernelModule, copy: Statement, readers: Sequence[Statement]
     return replaced(kernel, [copy], changed)
 
 
-def _readers(kernel: KernelModule, copy: Statement) -> list[Statement]:
+def _element_wise_readers(kernel: KernelModule, copy: Statement) -> list[Statement]:
+    """Return what reads a copy out of PSUM, if all of it could read PSUM; none for other statements."""
     if copy.op not in ("copy", "tensor_copy") or copy.kind != "op" or copy.target is None or copy.augmented:
         return []
     product = copy.reads.get("src")
     if product is None or kernel.space_of(product.name) != "psum" or kernel.space_of(copy.target.name) != "sbuf":
         return []
-    if kernel.ambiguous & {product.name, copy.target.name}:
-        return []
-    dtype = kernel.text_of(copy, "dtype")
-    if dtype and not dtype.endswith("float32"):
-        return []
     readers = kernel.readers(copy.target.name)
-    if not readers or len(kernel.writers(copy.target.name)) != 1:
-        return []
-    return readers if all(_can_read(kernel, copy, reader, product) for reader in readers) else []
+    return readers if all(one.kind == "op" and one.op in _READERS and not one.augmented for one in readers) else []
 
 
-def _can_read(kernel: KernelModule, copy: Statement, reader: Statement, product: Access) -> bool:
+def _obstacle(kernel: KernelModule, copy: Statement, readers: Sequence[Statement]) -> str:
+    """Return the reason why the readers can not read PSUM; empty if they can."""
     assert copy.target is not None
-    if reader.kind != "op" or reader.augmented or reader.op not in _READERS or reader.start < copy.start:
-        return False
-    if reader.parent is not copy.parent or kernel.mask(reader) != kernel.mask(copy):
-        return False
-    mine = [access for access in reader.mentions if access.name == copy.target.name]
-    plain = [a for name, a in reader.reads.items() if a.name == copy.target.name and name in (*_PAIRS, "src")]
-    if len(mine) != len(plain) or len(plain) != 1 or not all(access.same_as(copy.target) for access in plain):
-        return False
-    others = [a for name, a in reader.reads.items() if name in _PAIRS and a.name != copy.target.name]
-    if any(kernel.space_of(access.name) != "sbuf" for access in others):
-        return False
-    later = [w for w in kernel.writers(product.name) if copy.start < w.start < reader.start]
-    return not later
+    product, tile = copy.reads["src"], copy.target.name
+    reasons = [one_name(kernel, (product.name, tile)), keeps_float32(kernel, copy)]
+    if len(kernel.writers(tile)) != 1:
+        reasons.append(f"{tile} is written in several lines: give the copy a tile of its own")
+    for reader in readers:
+        reasons += [
+            same_body(copy, reader),
+            same_mask(kernel, copy, reader),
+            _operands(kernel, copy.target, reader),
+            unchanged(kernel, [product.name], copy, reader),
+        ]
+    return next(filter(None, reasons), "")
+
+
+def _operands(kernel: KernelModule, copied: Access, reader: Statement) -> str:
+    """Return the reason why a reader can not take the product for the copy: it takes one operand from PSUM, whole."""
+    plain = [a for name, a in reader.reads.items() if a.name == copied.name and name in (*_PAIRS, "src")]
+    if len(plain) != 1 or uses(reader, copied.name) != 1 or not plain[0].same_as(copied):
+        return f"line {reader.line} does not read {copied.name} once, and all that the copy wrote"
+    for name, access in reader.reads.items():
+        if name in _PAIRS and access.name != copied.name and kernel.space_of(access.name) != "sbuf":
+            return f"line {reader.line} reads {access.name}, which is not in SBUF: one operand may be in PSUM"
+    return ""
 
 
 RULE = ConsumePsum()

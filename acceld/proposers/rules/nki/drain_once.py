@@ -9,32 +9,24 @@ Before, four copies of 128 columns; after, one of 512::
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import libcst as cst
-
+from acceld.editing import Edits, reindent
+from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.editing import Edits, reindent
+from acceld.nki.source.affine import Affine
+from acceld.nki.source.building import STEP, emitted, header, read, without_unused_buffers, written
+from acceld.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining
+from acceld.nki.source.nests import all_accesses, inside, substance, without_element
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix, ranges, rendered, span
+from acceld.nki.source.splitting import split_loop
+from acceld.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, accesses, flatten
 from acceld.proposers.rules.nki.column_steps import OPERATIONS
-from acceld.proposers.rules.nki.source.building import (
-    STEP,
-    emitted,
-    header,
-    prefix,
-    read,
-    rendered,
-    without_unused_buffers,
-    written,
-)
-from acceld.proposers.rules.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining, ranges
-from acceld.proposers.rules.nki.source.nests import accesses, all_accesses, inside, substance, without_element
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.splitting import split_loop
-from acceld.proposers.rules.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, flatten
-from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PRODUCTS = ("matmul", "nc_matmul", "nc_transpose")
 _ELEMENTWISE = OPERATIONS - frozenset(TRANSFERS)
@@ -71,7 +63,7 @@ class _Drain:
     """Element-wise work on the results."""
     after: tuple[Item, ...]
     banks: dict[str, _Bank]
-    tiles: dict[cst.CSTNode, Joined]
+    tiles: dict[ast.AST, Joined]
     """Tiles in SBUF of all iterations, by the node of the access."""
     columns: int
 
@@ -98,7 +90,7 @@ class DrainOnce(Rule):
         "columns out of PSUM take nearly as long as two of 512. A bank of PSUM holds 512 columns of float32."
     )
     source = "AWS NKI guides: about 100 cycles static overhead; PSUM banks of 2 KiB a partition"
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "tile_width"
     relieves = ("vector", "scalar")
     everywhere = True
@@ -154,7 +146,7 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
     columns = {bank.columns for bank in banks.values()}
     if len(columns) != 1 or 2 * max(columns) > _BANK_COLUMNS:
         return None
-    tiles: dict[cst.CSTNode, Joined] = {}
+    tiles: dict[ast.AST, Joined] = {}
     own: set[str] = set()
     for one in work:
         problem = _problem(kernel, loop, one, banks, own, tiles)
@@ -164,6 +156,9 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
     if problem:
         return f"line {loop.line}: {problem}"
     found = _Drain(loop, before, tuple(work), after, banks, tiles, columns.pop())
+    mixed = any(tile.axes == 2 for tile in tiles.values()) or any(bank.declaration is None for bank in banks.values())
+    if kernel.api == "nki" and found.parts is not None and mixed:
+        return f"line {work[0].line}: some of its tiles lie side by side, and some have an axis for the iterations"
     return found if found.together > 1 else None
 
 
@@ -183,7 +178,7 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
     if buffer is None:
         return _bank_of_tile(kernel, loop, name, writers)
     found, shape = all_accesses(kernel, name), buffer.declaration.args.get("shape")
-    if found is None or not isinstance(shape, cst.Tuple | cst.List) or None in buffer.shape:
+    if found is None or not isinstance(shape, ast.Tuple | ast.List) or None in buffer.shape:
         return f"{where} is not understood"
     dtype = kernel.text_of(buffer.declaration, "dtype")
     if not dtype.endswith("float32") or len(buffer.shape) != buffer.partition_axis + 2:
@@ -279,7 +274,7 @@ def _problem(
     one: Statement,
     banks: dict[str, _Bank],
     own: set[str],
-    tiles: dict[cst.CSTNode, Joined],
+    tiles: dict[ast.AST, Joined],
 ) -> str:
     """Note the tiles of a statement. Return the reason why it can not work on all iterations at once; empty if it can."""
     if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
@@ -403,17 +398,21 @@ def _whole_bank(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
     """Return the access to the results of all iterations."""
     language, start, trips = prefix(kernel, "language"), Affine(), found.loop.trips or 1
     if found.parts is None:
-        rows, columns = (bank.rows, 0, 2, 1), ranges(language, start, (bank.columns * trips, 1, 2, 1))
+        indices = [span(kernel, start, bank.rows, 0, 2), span(kernel, start, bank.columns * trips, 1, 2)]
+    elif kernel.api == "nki":
+        indices = [f"0:{bank.rows}", f"0:{trips}", f"0:{bank.columns}"]
     else:
-        rows = (bank.rows, 0, 3, 1)
         columns = ranges(language, start, (trips, 1, 3, bank.columns), (bank.columns, 2, 3, 1))
-    return f"{bank.name}[{', '.join((*bank.blocks, ranges(language, start, rows), columns))}]"
+        indices = [span(kernel, start, bank.rows, 0, 3), columns]
+    return f"{bank.name}[{', '.join((*bank.blocks, *indices))}]"
 
 
-def _one_result(kernel: KernelModule, bank: _Bank, loop: Loop) -> str:
+def _one_result(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
     """Return the access to the result of one iteration."""
-    language, step = prefix(kernel, "language"), Affine.of_variable(loop.variable).times(bank.columns)
-    rows, columns = ranges(language, Affine(), (bank.rows, 0, 2, 1)), ranges(language, step, (bank.columns, 1, 2, 1))
+    rows, variable = span(kernel, Affine(), bank.rows, 0, 2), found.loop.variable
+    if kernel.api == "nki" and found.parts is not None:
+        return f"{bank.name}[{rows}, {variable}, 0:{bank.columns}]"
+    columns = span(kernel, Affine.of_variable(variable).times(bank.columns), bank.columns, 1, 2)
     return f"{bank.name}[{', '.join((*bank.blocks, rows, columns))}]"
 
 
@@ -424,34 +423,35 @@ def _shared(kernel: KernelModule, found: _Drain, bank: _Bank, edits: Edits, inde
     loop, wide = found.loop, bank.columns * (found.loop.trips or 1)
     for one in flatten(found.before):
         for access in {id(a.node): a for a in accesses(one) if a.name == bank.name}.values():
-            edits.replace(*kernel.span(access.node), _one_result(kernel, bank, loop))
+            edits.replace(*kernel.span(access.node), _one_result(kernel, bank, found))
     if bank.declaration is not None:
         one = bank.declaration
         own = Edits(kernel.source[one.start : one.end])
-        _widen(kernel, one, wide, own, one.start)
+        in_parts = kernel.api == "nki" and found.parts is not None
+        _widen(kernel, one, f"{loop.trips}, {bank.columns}" if in_parts else str(wide), own, one.start)
         return f"{indent}{own.apply()}\n"
     if bank.place is None:
         language = prefix(kernel, "language")
         shape = f"({language}.par_dim({bank.rows}), {wide})"
         return f"{indent}{bank.name} = {language}.ndarray({shape}, dtype={language}.float32, buffer={language}.psum)\n"
     declaration = kernel.buffers[bank.name].declaration
-    _widen(kernel, declaration, wide, edits, 0)
+    _widen(kernel, declaration, str(wide), edits, 0)
     shape_of = declaration.args["shape"]
-    assert isinstance(shape_of, cst.Tuple | cst.List)
+    assert isinstance(shape_of, ast.Tuple | ast.List)
     groups = (kernel.buffers[bank.name].shape[bank.place] or 0) // (loop.trips or 1)
     if groups > 1:
-        edits.replace(*kernel.span(shape_of.elements[bank.place].value), str(groups))
+        edits.replace(*kernel.span(shape_of.elts[bank.place]), str(groups))
     else:
-        edits.replace(*without_element(kernel, shape_of.elements, bank.place), "")
+        edits.replace(*without_element(kernel, shape_of.elts, bank.place), "")
     return ""
 
 
-def _widen(kernel: KernelModule, declaration: Statement, columns: int, edits: Edits, offset: int) -> None:
+def _widen(kernel: KernelModule, declaration: Statement, columns: str, edits: Edits, offset: int) -> None:
     """Give a declared tile other columns. ``offset`` is where the edited text begins in the source."""
     shape = declaration.args["shape"]
-    assert isinstance(shape, cst.Tuple | cst.List)
-    start, end = kernel.span(shape.elements[-1].value)
-    edits.replace(start - offset, end - offset, str(columns))
+    assert isinstance(shape, ast.Tuple | ast.List)
+    start, end = kernel.span(shape.elts[-1])
+    edits.replace(start - offset, end - offset, columns)
 
 
 RULE = DrainOnce()

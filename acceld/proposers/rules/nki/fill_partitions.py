@@ -11,21 +11,21 @@ Before, and after::
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import libcst as cst
-
+from acceld.editing import Edits
+from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import keywords, renamed
-from acceld.proposers.rules.nki.source.nests import accesses, all_accesses
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement, names_in
+from acceld.nki.source.affine import Affine
+from acceld.nki.source.building import renamed
+from acceld.nki.source.nests import all_accesses
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Access, Loop, Statement, accesses, elements, names_in
 from acceld.proposers.rules.nki.stacked_rows import Stacking, fewest_rows
-from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PARTITIONS = 128
 _BEGINNINGS = (32, 64)
@@ -148,7 +148,7 @@ def _fixed(kernel: KernelModule, loop: Loop, name: str) -> str:
     found = all_accesses(kernel, name)
     if buffer.space != "sbuf" or None in buffer.shape or len(buffer.shape) < 2 or name in kernel.ambiguous:
         return f"{name} is not a tile in SBUF of a known shape"
-    if not isinstance(buffer.declaration.args.get("shape"), cst.Tuple):
+    if not isinstance(buffer.declaration.args.get("shape"), ast.Tuple):
         return f"the shape of {name} is not written out"
     if found is None or any(statement.parent is not loop for statement, _ in found):
         return f"{name} is also used elsewhere, or in another way"
@@ -157,7 +157,7 @@ def _fixed(kernel: KernelModule, loop: Loop, name: str) -> str:
 
 def _unlike(kernel: KernelModule, loop: Loop, statement: Statement, tiles: frozenset[str], rows: int) -> str:
     """Return the reason why a statement can not process several iterations at once, or an empty text."""
-    uses = any(name.value == loop.variable for name in names_in(statement.node))
+    uses = any(name.id == loop.variable for name in names_in(statement.node))
     if statement.kind in ("declaration", "alias", "marker"):
         return "it depends on the iteration" if uses else ""
     if statement.kind != "op" or statement.target is None or len(statement.mentions) != len(statement.reads):
@@ -190,12 +190,12 @@ def _filled(kernel: KernelModule, low: _Low, variant: Variant) -> str:
     """Return the kernel with stacked tiles and one transfer for each original iteration."""
     factor, loop = int(variant.parameters["factor"]), low.loop
     edits = Edits(kernel.source)
-    assert isinstance(loop.node.iter, cst.Call)
-    edits.replace(*kernel.span(loop.node.iter.args[0].value), str((loop.trips or 1) // factor))
+    assert isinstance(loop.node.iter, ast.Call)
+    edits.replace(*kernel.span(loop.node.iter.args[0]), str((loop.trips or 1) // factor))
     for name in low.tiles:
         shape = kernel.buffers[name].declaration.args["shape"]
-        assert isinstance(shape, cst.Tuple)
-        edits.replace(*kernel.span(shape.elements[0].value), str(low.rows * factor))
+        assert isinstance(shape, ast.Tuple)
+        edits.replace(*kernel.span(shape.elts[0]), str(low.rows * factor))
     for statement in loop.statements():
         if statement in low.transfers:
             lines = [_transfer(kernel, low, statement, factor, part) for part in range(factor)]
@@ -218,15 +218,14 @@ def _transfer(kernel: KernelModule, low: _Low, statement: Statement, factor: int
     start, end = _first(kernel, tile)
     edits = Edits(kernel.source)
     edits.replace(start, end, rows)
-    for name in set(names_in(statement.node)) - keywords(statement.node):
-        if name.value == low.loop.variable:
+    for name in names_in(statement.node):
+        if name.id == low.loop.variable:
             edits.replace(*kernel.span(name), iteration)
     return edits.apply_around(statement.start, statement.end)[1]
 
 
 def _first(kernel: KernelModule, access: Access) -> tuple[int, int]:
-    assert isinstance(access.node, cst.Subscript)
-    return kernel.span(access.node.slice[0].slice)
+    return kernel.span(elements(access.node)[0])
 
 
 RULE = FillPartitions()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from acceld.model import Profile
-from acceld.proposers.rules.nki.source.building import operation, prefix, replaced
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Statement
+from acceld.nki.source.building import replaced
+from acceld.nki.source.matching import keeps_float32, maker, one_name, only_reader, same_mask, unchanged
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import operation, prefix
+from acceld.nki.source.syntax import Access, Statement
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -27,6 +29,7 @@ class _Fold:
     arguments: dict[str, str]
     what: str
     benefit: float
+    obstacle: str = ""
 
 
 class FoldScalars(Rule):
@@ -52,8 +55,10 @@ class FoldScalars(Rule):
         for statement in kernel.statements:
             for fold in _folds(kernel, statement):
                 lessened = vector_bound and fold.op == "scalar_tensor_tensor"
-                yield self.found(
+                yield self.answer(
                     fold.second.line,
+                    fold.obstacle,
+                    f"Lines {fold.first.line} and {fold.second.line}: {fold.what}",
                     partial(_folded, kernel, fold),
                     Variant(fold.name),
                     precondition=f"line {fold.first.line} has no other reader, and the masks agree",
@@ -75,37 +80,33 @@ def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:
         return []
     found: list[_Fold] = []
     for name, access in second.reads.items():
-        first = kernel.producer(second, access)
-        if first is None or not kernel.only_reader(first, second) or kernel.mask(first) != kernel.mask(second):
+        before = [one for one in kernel.writers(access.name) if one.start < second.start]
+        first = before[-1] if before else None
+        if first is None or first.kind != "op" or first.parent is not second.parent:
             continue
-        if sum(other.name == access.name for other in second.mentions) != 1 or _changed_between(kernel, first, second):
-            continue
-        if _narrow(kernel, first):
-            continue
-        quotient = _into_quotient(kernel, first, second, name)
-        if quotient is not None:
-            found.append(quotient)
         scalar = _scalar(kernel, first)
-        if scalar is None:
-            continue
-        makers = (_two_scalars, _into_activation, _into_tensor_tensor)
-        folds = [make(kernel, first, second, scalar, name) for make in makers]
-        found += [fold for fold in folds if fold is not None]
+        folds = [_into_quotient(kernel, first, second, name)]
+        if scalar is not None:
+            makers = (_two_scalars, _into_activation, _into_tensor_tensor)
+            folds += [make(kernel, first, second, scalar, name) for make in makers]
+        problem = _obstacle(kernel, first, second, access) if any(folds) else ""
+        found += [replace(fold, obstacle=problem) for fold in folds if fold is not None]
     return found
 
 
-def _changed_between(kernel: KernelModule, first: Statement, second: Statement) -> bool:
-    """Return True if an operand of ``first`` is written between the two."""
-    names = {access.name for access in first.mentions}
-    return bool(names & kernel.ambiguous) or any(
-        first.start < writer.start < second.start for name in names for writer in kernel.writers(name)
+def _obstacle(kernel: KernelModule, first: Statement, second: Statement, access: Access) -> str:
+    """Return the reason why ``first`` can not be part of ``second``; empty if it can. A fold skips a rounding."""
+    made = maker(kernel, second, access)
+    if isinstance(made, str):
+        return made
+    operands = {one.name for one in first.mentions}
+    return (
+        only_reader(kernel, first, second)
+        or same_mask(kernel, first, second)
+        or one_name(kernel, operands)
+        or unchanged(kernel, operands, first, second)
+        or keeps_float32(kernel, first)
     )
-
-
-def _narrow(kernel: KernelModule, statement: Statement) -> bool:
-    """Return True if a result is rounded to a narrower type. A fold would skip that rounding."""
-    dtype = kernel.text_of(statement, "dtype")
-    return bool(dtype) and not dtype.endswith("float32")
 
 
 @dataclass(frozen=True)

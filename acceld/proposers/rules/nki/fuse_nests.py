@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.proposers.rules.nki.source.building import STEP, comments, depends_on, emitted, header, read, written
-from acceld.proposers.rules.nki.source.nests import around, first_line, inside
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.splitting import split_loop
-from acceld.proposers.rules.nki.source.syntax import Access, Dim, Item, Loop, Statement, flatten, names_in
+from acceld.nki.source.building import STEP, comments, depends_on, emitted, header, read, written
+from acceld.nki.source.nests import around, first_line, inside
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.splitting import split_loop
+from acceld.nki.source.syntax import Access, Dim, Item, Loop, Statement, flatten, names_in
 from acceld.proposers.rules.profiles import spilled
-from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _DEEPEST = 4
 
@@ -56,7 +57,7 @@ class FuseNests(Rule):
         "nest; beyond that size the compiler spills it to HBM and reloads it, at the DMA rate."
     )
     source = "AWS NKI architecture guide: SBUF size; neuron-profile spill_save_bytes and spill_reload_bytes"
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "spill"
     relieves = ("dma",)
 
@@ -180,7 +181,7 @@ def _use(statement: Statement, access: Access) -> _Use:
 def _divisible(loop: Loop) -> bool:
     """Return True if a loop can be split into groups, because no reduction names its variable."""
     reductions = [s.args["loop_indices"] for s in loop.statements() if "loop_indices" in s.args]
-    return loop.trips != 1 and not any(n.value == loop.variable for node in reductions for n in names_in(node))
+    return loop.trips != 1 and not any(n.id == loop.variable for node in reductions for n in names_in(node))
 
 
 def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> bool:

@@ -4,27 +4,26 @@ fits SBUF.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import libcst as cst
-
+from acceld.editing import Edits, reindent
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits, reindent
-from acceld.proposers.rules.nki.hoist_work import hoisted
-from acceld.proposers.rules.nki.source.building import STEP
-from acceld.proposers.rules.nki.source.invariants import same_values
-from acceld.proposers.rules.nki.source.nests import (
+from acceld.nki.source.building import STEP
+from acceld.nki.source.invariants import same_values
+from acceld.nki.source.nests import (
     SBUF_BYTES,
     all_accesses,
     inside,
     kept_bytes,
     substance,
 )
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.splitting import Split, substitute
-from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement, flatten, names_in
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.splitting import Split, substitute
+from acceld.nki.source.syntax import Access, Item, Loop, Statement, flatten, names_in
+from acceld.proposers.rules.nki.hoist_work import hoisted
 from acceld.proposers.rules.profiles import reloads
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -55,7 +54,7 @@ class GroupIterations(Rule):
     source = (
         "AWS NKI architecture guide: SBUF size; NKI matrix multiplication tutorial: blocking of the free dimensions"
     )
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "loop_order"
     relieves = ("dma",)
 
@@ -153,7 +152,7 @@ def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop, preparation: Seque
         if loop.kind != "affine_range":
             return f"line {loop.line}: {loop.variable} is a {loop.kind}, whose iterations may depend on each other"
     for loop in outer.loops():
-        used = {name.value for name in names_in(loop.node.iter)}
+        used = {name.id for name in names_in(loop.node.iter)}
         if {outer.variable, inner.variable} & used or (loop is not inner and loop.variable == inner.variable):
             return f"line {loop.line}: the loop over {loop.variable} depends on the nest's variables"
     for statement in outer.statements():
@@ -203,7 +202,7 @@ def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statemen
             else ""
         )
     if statement.op == "loop_reduce" and any(
-        node.value == inner.variable for node in names_in(statement.args.get("loop_indices", statement.node))
+        node.id == inner.variable for node in names_in(statement.args.get("loop_indices", statement.node))
     ):
         return f"{name} is reduced over {inner.variable}"
     declaration = kernel.buffers[name].declaration if name in kernel.buffers else None
@@ -228,8 +227,8 @@ def _grouped(kernel: KernelModule, nest: _Nest, size: int) -> tuple[str, int]:
     edits = Edits(kernel.source)
     count = kernel.text(inner.node.iter).rsplit("(", 1)[0]
     edits.replace(*kernel.span(inner.node.target), member)
-    assert isinstance(inner.node.iter, cst.Call)
-    edits.replace(*kernel.span(inner.node.iter.args[0].value), str(size))
+    assert isinstance(inner.node.iter, ast.Call)
+    edits.replace(*kernel.span(inner.node.iter.args[0]), str(size))
     substitute(kernel, inner, Split(inner.variable, group, member, size), edits)
     made = {s.target.name for s in flatten(nest.preparation) if s.target is not None and s.kind == "op"}
     moved = [

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
-import libcst as cst
-
 from acceld.model import Profile
-from acceld.proposers.rules.nki.source.building import filled_before, named_inside, prefix
-from acceld.proposers.rules.nki.source.nests import around
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import LOADS, Access, Loop, Statement, names_in
+from acceld.nki.source.building import filled_before, named_inside
+from acceld.nki.source.nests import around
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
+from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, names_in, value_of
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _LARGEST_BYTES = 144 * 1024
@@ -125,7 +124,7 @@ def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
 def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
     """Return every read of ``name``, if all of them are plain operands; else nothing."""
     reads = [a for s in kernel.statements for a in s.reads.values() if a.name == name]
-    uses = sum(node.value == name for node in names_in(kernel.function.body))
+    uses = sum(node.id == name for node in names_in(kernel.function))
     plain = all(access.dims is None or len(access.dims) == 2 for access in reads)
     return tuple(reads) if plain and uses == len(reads) + others else ()
 
@@ -165,9 +164,9 @@ def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
 
 
 def _load(kernel: KernelModule, load: Statement, place: str) -> str:
-    small = load.small
-    if isinstance(small, cst.Assign):
-        return f"{place} = {kernel.text(small.value)}"
+    value = value_of(load)
+    if value is not None:
+        return f"{place} = {kernel.text(value)}"
     rest = ", ".join(f"{key}={kernel.text(value)}" for key, value in load.args.items())
     return f"{load.namespace}.{load.op}(dst={place}, {rest})"
 

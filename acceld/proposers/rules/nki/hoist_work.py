@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-import libcst as cst
-
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import STEP, comments, header, renamed
-from acceld.proposers.rules.nki.source.invariants import Invariants, invariants
-from acceld.proposers.rules.nki.source.nests import accesses, first_line, inside, without_element
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement
+from acceld.nki.source.building import STEP, comments, header, renamed
+from acceld.nki.source.invariants import Invariants, invariants
+from acceld.nki.source.nests import first_line, inside, without_element
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Access, Item, Loop, Statement, accesses, elements
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
@@ -26,7 +25,7 @@ class HoistWork(Rule):
         "once and kept in SBUF, or even spilled and loaded again by idle DMA queues, it leaves the engine to products."
     )
     source = "nki.isa.nc_transpose and nc_matmul: cost on the tensor engine; AWS NKI performance guide: operational intensity"
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "loop_order"
     relieves = ("tensor", "vector", "scalar", "dma")
 
@@ -86,14 +85,13 @@ def _hoisted(kernel: KernelModule, repeated: Invariants, _: Variant) -> str:
                 edits.replace(*_index(kernel, access, repeated.dropped[access.name]), "")
     for name, place in repeated.dropped.items():
         shape = kernel.buffers[name].declaration.args["shape"]
-        assert isinstance(shape, cst.Tuple | cst.List)
-        edits.replace(*without_element(kernel, shape.elements, place), "")
+        assert isinstance(shape, ast.Tuple | ast.List)
+        edits.replace(*without_element(kernel, shape.elts, place), "")
     return edits.apply()
 
 
 def _index(kernel: KernelModule, access: Access, place: int) -> tuple[int, int]:
-    assert isinstance(access.node, cst.Subscript)
-    return without_element(kernel, access.node.slice, place)
+    return without_element(kernel, elements(access.node), place)
 
 
 def _moves_whole(item: Item, moving: set[Statement]) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import header
-from acceld.proposers.rules.nki.source.nests import has_place, inside
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import LOADS, Loop, Statement, names_in
+from acceld.nki.source.building import header
+from acceld.nki.source.nests import has_place, inside
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import LOADS, Loop, Statement, names_in
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -83,7 +83,7 @@ def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
         text = kernel.source[loop.start : loop.start + len(header(kernel, loop))]
         if text != header(kernel, loop):
             return f"{where} the loop header is written over several lines"
-    if any(name.value == outer.variable for name in names_in(inner.node.iter)):
+    if any(name.id == outer.variable for name in names_in(inner.node.iter)):
         return f"{where} the range of {inner.variable} depends on {outer.variable}"
     for statement in inner.statements():
         if statement.kind == "other":

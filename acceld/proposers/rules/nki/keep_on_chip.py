@@ -13,19 +13,18 @@ Before, and after::
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import libcst as cst
-
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import prefix
-from acceld.proposers.rules.nki.source.nests import around
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import LOADS, Access, Buffer, Statement
+from acceld.nki.source.nests import around
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
+from acceld.nki.source.syntax import LOADS, Access, Buffer, Statement
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -153,12 +152,12 @@ def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
 def _declare(kernel: KernelModule, scratch: _Scratch, edits: Edits) -> None:
     arguments = scratch.buffer.declaration.args
     shape = arguments["shape"]
-    assert isinstance(shape, cst.Tuple | cst.List)
-    extents = [kernel.text(element.value) for element in shape.elements]
+    assert isinstance(shape, ast.Tuple | ast.List)
+    extents = [kernel.text(extent) for extent in shape.elts]
     nl = prefix(kernel, "language")
     partitions = f"{nl}.par_dim({extents.pop(scratch.axis)})"
-    for element, text in zip(shape.elements, [partitions, *extents], strict=True):
-        edits.replace(*kernel.span(element.value), text)
+    for extent, text in zip(shape.elts, [partitions, *extents], strict=True):
+        edits.replace(*kernel.span(extent), text)
     edits.replace(*kernel.span(arguments["buffer"]), f"{nl}.sbuf")
 
 
@@ -189,7 +188,7 @@ def _part(kernel: KernelModule, access: Access, scratch: _Scratch, reader: Acces
 
 def _is_columns(kernel: KernelModule, name: str) -> bool:
     """Return True if a name is an index range along the columns."""
-    form = kernel.affine(cst.Name(name))
+    form = kernel.affine(ast.Name(name))
     return form is not None and len(form.terms) == 1 and form.terms[0][0].in_columns and form.terms[0][1] == 1
 
 

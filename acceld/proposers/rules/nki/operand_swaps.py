@@ -7,16 +7,15 @@ block ``a`` of place ``b``. Tiles, loops and element-wise work stay as they are.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import libcst as cst
-
-from acceld.proposers.rules.affine import Affine, Symbol
-from acceld.proposers.rules.nki.source.nests import all_accesses, around, inside
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import BINARY, LOADS, UNARY, Access, Dim, Loop, Statement
+from acceld.nki.source.affine import Affine, Symbol
+from acceld.nki.source.nests import all_accesses, around, inside
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import BINARY, LOADS, UNARY, Access, Dim, Loop, Statement
 
 BLOCK = 128
 """Partitions of a tile, and columns of a stationary operand."""
@@ -101,7 +100,7 @@ def _is_identity(kernel: KernelModule, access: Access) -> bool:
     whole = kernel.extents(access) == kernel.extents(constant) == (BLOCK, BLOCK)
     if declared.op != "shared_constant" or not whole or target is None or not target.same_as(access):
         return False
-    return bool(re.fullmatch(rf"np\.(identity|eye)\({BLOCK}(, dtype=[\w.]+)?\)", kernel.text_of(declared, "shape")))
+    return bool(re.fullmatch(rf"np\.(identity|eye)\({BLOCK}(, dtype=[\w.]+)?\)", kernel.text_of(declared, "constant")))
 
 
 def _made_on_chip(kernel: KernelModule, name: str) -> bool:
@@ -287,7 +286,7 @@ class _Origin:
         if place == len(dims) - 1:
             return place if form.coefficient(slot.variable) == BLOCK and slot.trips == blocks else None
         buffer = self._kernel.buffers.get(stationary.name)
-        if buffer is None or buffer.space != "sbuf" or not isinstance(buffer.declaration.args.get("shape"), cst.Tuple):
+        if buffer is None or buffer.space != "sbuf" or not isinstance(buffer.declaration.args.get("shape"), ast.Tuple):
             return None
         found = all_accesses(self._kernel, stationary.name)
         if not found or place >= buffer.partition_axis or buffer.shape[-1] != BLOCK or stationary.name in self._names:
@@ -341,9 +340,9 @@ def _columns(extent: int) -> Affine:
     return Affine.of(Symbol.over(extent, 1, 2))
 
 
-def _is_setting(node: cst.BaseExpression) -> bool:
+def _is_setting(node: ast.expr) -> bool:
     """Return True if an argument is the same for every element: ``nl.exp``, ``np.float32``, ``None``, ``True``."""
-    return isinstance(node, cst.Attribute) or (isinstance(node, cst.Name) and node.value in ("None", "True", "False"))
+    return isinstance(node, ast.Attribute) or (isinstance(node, ast.Constant) and node.value in (None, True, False))
 
 
 def whole_block(access: Access) -> bool:

@@ -19,11 +19,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
+from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.proposers.rules.nki.source.building import STEP, emitted, prefix, read, written
-from acceld.proposers.rules.nki.source.nests import inside, substance
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import TRANSFERS, Item, Loop, Statement, flatten, names_in
+from acceld.nki.source.building import STEP, emitted, read, written
+from acceld.nki.source.matching import one_name
+from acceld.nki.source.moves import expanded
+from acceld.nki.source.nests import inside, substance
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
+from acceld.nki.source.syntax import TRANSFERS, Item, Loop, Statement, flatten, names_in
 from acceld.proposers.rules.profiles import idle_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -42,6 +46,8 @@ class _Cut:
     """The first part: products or loads."""
     products: bool
     """True if the second part begins with a loop over products."""
+    tied: str
+    """The reason why the parts of two iterations can not change places; empty if they can."""
 
 
 class PipelineStages(Rule):
@@ -55,7 +61,7 @@ class PipelineStages(Rule):
     source = (
         "AWS NKI performance guide: overlapping compute of different engines; NKI fused attention: software pipelining"
     )
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "loop_order"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
@@ -63,7 +69,12 @@ class PipelineStages(Rule):
         only reads.
         """
         for loop in kernel.loops:
-            items, cuts = [item for item in loop.items if substance([item])], list(_cuts(kernel, loop))
+            items, tried = _stages_of(kernel, loop), list(_cuts(kernel, loop))
+            cuts = [cut for cut in tried if not cut.tied]
+            if tried and not cuts:
+                names = ", ".join(tried[0].names)
+                wish = f"Make {names} of the next iteration of {loop.variable} before finishing this one"
+                yield self.refused(loop.line, tried[0].tied, wish)
             for number, cut in enumerate(cuts):
                 names, line = ", ".join(cut.names), items[cut.at].line
                 later = [one for one in cuts[number + 1 :] if one.products] if (loop.trips or 0) > 2 else []
@@ -85,7 +96,7 @@ def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Cut]:
     """Yield the places to cut the body: products before work for other engines, or loads before products."""
     if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
         return
-    items = [item for item in loop.items if substance([item])]
+    items = _stages_of(kernel, loop)
     if any(one.kind not in ("op", "marker", "declaration") for one in flatten(items)):
         return
     if any("loop_indices" in one.args and _named(one, loop.variable) for one in flatten(items)):
@@ -96,8 +107,30 @@ def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Cut]:
         loads = _has(first, TRANSFERS) and _has(rest, _PRODUCTS)
         kind = "products" if _has(first, _PRODUCTS) else "loads" if loads else ""
         beside_loop = isinstance(items[at - 1], Loop) or isinstance(items[at], Loop)
-        if kind and beside_loop and shared and _apart(kernel, loop, first, rest):
-            yield _Cut(at, tuple(sorted(shared)), kind, isinstance(items[at], Loop) and _has([items[at]], _PRODUCTS))
+        if kind and beside_loop and shared:
+            products = isinstance(items[at], Loop) and _has([items[at]], _PRODUCTS)
+            yield _Cut(at, tuple(sorted(shared)), kind, products, _tied(kernel, loop, first, rest))
+
+
+def _stages_of(kernel: KernelModule, loop: Loop) -> list[Item]:
+    """Return the items of a loop's body. In the current API each declaration stands right before the tile's first use."""
+    items = [item for item in loop.items if substance([item])]
+    if kernel.api != "nki":
+        return items
+    found: list[Item] = []
+    waiting = {
+        item.target.name: item for item in items if isinstance(item, Statement) and _declares(item) and item.target
+    }
+    for item in items:
+        used = written([item]) | read([item])
+        found += [waiting.pop(name) for name in sorted(used & waiting.keys())]
+        if not _declares(item):
+            found.append(item)
+    return [*found, *waiting.values()]
+
+
+def _declares(item: Item) -> bool:
+    return isinstance(item, Statement) and item.kind == "declaration"
 
 
 def _declared(items: Sequence[Item]) -> set[str]:
@@ -105,38 +138,65 @@ def _declared(items: Sequence[Item]) -> set[str]:
     return {access.name for one in flatten(items) if one.kind == "declaration" for access in one.results}
 
 
+def _handed_on(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> list[str]:
+    """Return the tiles that the body declares for the first stage, and the rest reads."""
+    own = _declared([item for item in first if _declares(item)])
+    return sorted(own & read(rest)) if kernel.api == "nki" else []
+
+
 def _has(items: Sequence[Item], operations: Sequence[str]) -> bool:
     return any(one.op in operations for one in flatten(items))
 
 
 def _named(one: Statement, variable: str) -> bool:
-    return any(name.value == variable for name in names_in(one.args["loop_indices"]))
+    return any(name.id == variable for name in names_in(one.args["loop_indices"]))
 
 
-def _apart(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> bool:
-    """Return True if the first stage of one iteration and the second stage of another touch different data."""
-    if written(rest) & (written(first) | read(first)) or kernel.ambiguous & (written(first) | written(rest)):
-        return False
-    if _declared(first) & (written(rest) | read(rest)):
-        return False
-    for name in written(first) & read(rest):
+def _tied(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> str:
+    """Return the reason why the first stage of an iteration and the second of another touch the same data; empty if not."""
+    back = sorted(written(rest) & (written(first) | read(first)))
+    if back:
+        line = next(one.line for one in flatten(rest) if back[0] in {access.name for access in one.results})
+        return f"line {line} writes {back[0]}, which the first stage of the next iteration uses: give it another tile"
+    problem = one_name(kernel, written(first) | written(rest))
+    if problem:
+        return problem
+    handed = _handed_on(kernel, loop, first, rest)
+    own = sorted(_declared(first) & (written(rest) | read(rest)) - set(handed))
+    if own:
+        line = kernel.buffers[own[0]].declaration.line
+        return f"line {line} declares {own[0]} for each iteration: declare it before the loop, with a place for each"
+    try:
+        expanded(kernel, loop, handed, 2)
+    except RuleRefused as refusal:
+        return refusal.message
+    for name in sorted((written(first) & read(rest)) - set(handed)):
+        users = [*kernel.writers(name), *kernel.readers(name)]
         buffer = kernel.buffers.get(name)
         if buffer is None or inside(buffer.declaration, loop) or buffer.space.endswith("hbm"):
-            return False
-        accesses = [access for one in kernel.writers(name) if (access := one.result(name)) is not None]
-        accesses += [access for one in kernel.readers(name) for access in one.mentions if access.name == name]
-        if any(loop.variable not in (access.variables or ()) for access in accesses):
-            return False
-        if any(not inside(one, loop) for one in (*kernel.writers(name), *kernel.readers(name))):
-            return False
+            return f"line {users[0].line} makes {name} for each iteration: declare it before the loop, with a place for each"
+        for one in users:
+            accesses = [access for access in (*one.mentions, *one.results) if access.name == name]
+            if not inside(one, loop) or any(loop.variable not in (access.variables or ()) for access in accesses):
+                return f"line {one.line} uses {name} without the index {loop.variable}: give each iteration its place"
     local = {result.name for one in flatten(rest) for result in one.results if result.dims is None}
-    return not local & read(first)
+    shared = sorted(local & read(first))
+    return f"line {loop.line}: {shared[0]} is handed from one iteration to the next" if shared else ""
 
 
 def _ahead(kernel: KernelModule, loop: Loop, first: int, variant: Variant) -> str:
     """Return the loop with each stage one iteration ahead of the next."""
-    items = [item for item in loop.items if substance([item])]
-    places = [0, first, *(int(place) for place in variant.parameters.values()), len(items)]
+    cuts = [first, *(int(place) for place in variant.parameters.values())]
+    items = _stages_of(kernel, loop)
+    handed = sorted({name for cut in cuts for name in _handed_on(kernel, loop, items[:cut], items[cut:])})
+    if handed:
+        number = kernel.loops.index(loop)
+        kernel = kernel.reread(expanded(kernel, loop, handed, len(cuts) + 1))
+        gone = [items.index(item) for item in items if _declares(item) and _declared([item]) <= set(handed)]
+        cuts = [cut - sum(at < cut for at in gone) for cut in cuts]
+        loop = kernel.loops[number]
+        items = _stages_of(kernel, loop)
+    places = [0, *cuts, len(items)]
     stages = [items[start:end] for start, end in pairwise(places)]
     ahead, trips = len(stages) - 1, loop.trips or 0
     indent, variable, language = loop.indent, loop.variable, prefix(kernel, "language")

@@ -8,9 +8,10 @@ from functools import partial
 from acceld.chips import CHIPS
 from acceld.model import Profile
 from acceld.nki.ir.operations import SCALAR_ENGINE_ALU
-from acceld.proposers.rules.nki.source.building import operation, prefix, replaced
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Statement
+from acceld.nki.source.building import replaced
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import engine, operation, prefix
+from acceld.nki.source.syntax import Statement
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -65,21 +66,20 @@ class PlaceEngine(Rule):
 
 
 def _placed(kernel: KernelModule, copies: Sequence[Statement], variant: Variant) -> str:
-    isa = prefix(kernel, "isa")
-    engine = f"{isa}.engine.{variant.name}" if kernel.api == "nki" else f"{isa}.{variant.name}_engine"
-    return replaced(kernel, [], {copy: _on(kernel, copy, engine) for copy in copies})
+    on = engine(kernel, variant.name)
+    return replaced(kernel, [], {copy: _on(kernel, copy, on) for copy in copies})
 
 
-def _on(kernel: KernelModule, statement: Statement, engine: str) -> str:
+def _on(kernel: KernelModule, statement: Statement, on: str) -> str:
     """Return the statement on an engine, as the instruction that can name one."""
     given = {key: kernel.text(value) for key, value in statement.args.items() if key not in ("mask", "dtype", "engine")}
     if statement.op in ("copy", "tensor_copy"):
-        return operation(kernel, statement, "tensor_copy", {"src": given["src"], "engine": engine})
+        return operation(kernel, statement, "tensor_copy", {"src": given["src"], "engine": on})
     if statement.op == "tensor_scalar":
-        return operation(kernel, statement, "tensor_scalar", given | {"engine": engine})
+        return operation(kernel, statement, "tensor_scalar", given | {"engine": on})
     pair = kernel.binary(statement)
     assert pair is not None
-    arguments = {"data1": given[pair.left], "data2": given[pair.right], "engine": engine}
+    arguments = {"data1": given[pair.left], "data2": given[pair.right], "engine": on}
     op = given["op"] if statement.op == "tensor_tensor" else f"{prefix(kernel, 'language')}.{pair.op}"
     return operation(kernel, statement, "tensor_tensor", {**arguments, "op": op})
 

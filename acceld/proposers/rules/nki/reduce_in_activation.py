@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import operation, prefix
-from acceld.proposers.rules.nki.source.nests import accesses
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import UNARY, Access, Statement
+from acceld.nki.source.matching import maker, one_name, same_mask
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import operation, prefix
+from acceld.nki.source.syntax import UNARY, Access, Statement, accesses
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -31,10 +31,12 @@ class ReduceInActivation(Rule):
         """Yield every activation whose result is summed over its free axis right after."""
         busy = 0.5 if profile is None or not profile.latency_us else min(1.0, busy_share(profile, "vector"))
         for total in kernel.statements:
-            made = _pair(kernel, total)
+            made = _made_before(kernel, total)
             if made is not None:
-                yield self.found(
+                yield self.answer(
                     total.line,
+                    _obstacle(kernel, made, total),
+                    f"Let line {made.line} add up what it writes, and drop line {total.line}",
                     partial(_joined, kernel, made, total),
                     Variant("activation_reduce"),
                     precondition="the sum covers exactly what the activation writes, over its last axis, and nothing "
@@ -62,41 +64,50 @@ def _joined(kernel: KernelModule, made: Statement, total: Statement, _: Variant)
     return edits.apply()
 
 
-def _pair(kernel: KernelModule, total: Statement) -> Statement | None:
+def _summed(kernel: KernelModule, total: Statement) -> Access | None:
+    """Return the tile whose columns a statement adds up; None for other statements."""
     if total.kind != "op" or total.augmented or total.target is None:
         return None
     if total.op == "tensor_reduce":
-        data = total.reads.get("data")
-        if kernel.opname(total.args.get("op")) != "add" or kernel.text_of(total, "negate") not in ("", "False"):
-            return None
-    elif total.op == "sum":
-        data = total.reads.get("x")
+        plain = kernel.text_of(total, "negate") in ("", "False")
+        data = total.reads.get("data") if kernel.opname(total.args.get("op")) == "add" and plain else None
     else:
-        return None
+        data = total.reads.get("x") if total.op == "sum" else None
     if data is None or kernel.text_of(total, "axis").strip("[](), ") not in ("1", "-1"):
         return None
-    if len(kernel.extents(data) or ()) > 2:
+    return None if len(kernel.extents(data) or ()) > 2 else data
+
+
+def _made_before(kernel: KernelModule, total: Statement) -> Statement | None:
+    """Return the activation whose result a sum adds up."""
+    data = _summed(kernel, total)
+    writers = kernel.writers(data.name) if data is not None else []
+    made = max((one for one in writers if one.start < total.start), key=lambda one: one.start, default=None)
+    if made is None or made.kind != "op" or made.augmented or {"reduce_op", "reduce_res"} & made.args.keys():
         return None
-    made = kernel.producer(total, data)
-    if made is None or "reduce_op" in made.args or "reduce_res" in made.args:
-        return None
-    if _unary(made) and kernel.api != "nki_legacy":
-        return None
-    if total.target.name in kernel.ambiguous:
-        return None
-    if kernel.mask(made) != kernel.mask(total) or not _activation(kernel, made):
-        return None
-    if total.target.name in kernel.buffers:
-        declared = kernel.buffers[total.target.name].declaration
+    return made if _activation(kernel, made) else None
+
+
+def _obstacle(kernel: KernelModule, made: Statement, total: Statement) -> str:
+    """Return the reason why the activation can not compute the sum; empty if it can."""
+    data = _summed(kernel, total)
+    assert data is not None and total.target is not None
+    found = maker(kernel, total, data)
+    if isinstance(found, str):
+        return found
+    name = total.target.name
+    reasons = [one_name(kernel, [name]), same_mask(kernel, made, total)]
+    if name in kernel.buffers:
+        declared = kernel.buffers[name].declaration
         if declared.start > made.start:
-            return None
-    elif _partitions(kernel, made) is None or kernel.api == "nki":
-        return None
-    between = [s for s in kernel.statements if made.start < s.start < total.start]
-    names = {total.target.name}
-    if any(access.name in names for s in between for access in accesses(s)):
-        return None
-    return made
+            reasons.append(f"line {declared.line} declares {name} after line {made.line}: declare it before")
+    elif _partitions(kernel, made) is None:
+        reasons.append(f"the shape of {data.name} is not known")
+    between = [one for one in kernel.statements if made.start < one.start < total.start and one.kind != "declaration"]
+    users = [one for one in between if any(access.name == name for access in accesses(one))]
+    if users:
+        reasons.append(f"line {users[0].line} uses {name} between lines {made.line} and {total.line}")
+    return next(filter(None, reasons), "")
 
 
 def _unary(made: Statement) -> bool:

@@ -10,20 +10,19 @@ Before, eight reductions of 512 columns and one of their results; after, one of 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import libcst as cst
-
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import without_unused_buffers
-from acceld.proposers.rules.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining
-from acceld.proposers.rules.nki.source.nests import all_accesses, around, has_place, inside
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Dim, Loop, Statement, names_in
+from acceld.nki.source.affine import Affine
+from acceld.nki.source.building import without_unused_buffers
+from acceld.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining
+from acceld.nki.source.nests import all_accesses, around, has_place, inside
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Access, Dim, Loop, Statement, elements, names_in
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _REDUCTIONS = {"tensor_reduce": "data", "sum": "x", "max": "x"}
@@ -154,7 +153,7 @@ def _is_float32(kernel: KernelModule, part: Statement, whole: Statement) -> bool
 def _reduced_over(kernel: KernelModule, part: Statement, whole: Statement) -> list[Loop]:
     """Return the loops over which the results are joined, innermost first."""
     if whole.op == "loop_reduce":
-        named = {name.value for name in names_in(whole.args["loop_indices"])}
+        named = {name.id for name in names_in(whole.args["loop_indices"])}
         return [loop for loop in around(part) if loop.variable in named]
     return [loop for loop in around(part) if not inside(whole, loop)]
 
@@ -289,7 +288,7 @@ def _reduction(kernel: KernelModule, part: Statement, one: Joined, result: str) 
     assert part.target is not None
     edits = Edits(kernel.source[part.start : part.end])
 
-    def put(node: cst.CSTNode, text: str) -> None:
+    def put(node: ast.AST, text: str) -> None:
         start, end = kernel.span(node)
         edits.replace(start - part.start, end - part.start, text)
 
@@ -302,11 +301,11 @@ def _reduction(kernel: KernelModule, part: Statement, one: Joined, result: str) 
 
 def _first_place(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> str:
     """Return an access with zero for the indices that are a variable of ``loops``."""
-    assert isinstance(access.node, cst.Subscript) and access.dims is not None
+    assert access.dims is not None
     variables = [Affine.of_variable(loop.variable) for loop in loops]
     indices = [
-        "0" if dim.form in variables else kernel.text(element.slice)
-        for dim, element in zip(access.dims, access.node.slice, strict=True)
+        "0" if dim.form in variables else kernel.text(index)
+        for dim, index in zip(access.dims, elements(access.node), strict=True)
     ]
     return f"{access.name}[{', '.join(indices)}]"
 

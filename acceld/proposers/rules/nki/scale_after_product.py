@@ -14,16 +14,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from acceld.editing import Edits
+from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.proposers.rules.affine import Affine, Symbol
-from acceld.proposers.rules.editing import Edits
+from acceld.nki.source.affine import Affine, Symbol
+from acceld.nki.source.building import without_unused_buffers
+from acceld.nki.source.nests import all_accesses, around, inside
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix, rendered
+from acceld.nki.source.syntax import Access, Statement
 from acceld.proposers.rules.nki.operand_swaps import BLOCK, is_copy, transposed
-from acceld.proposers.rules.nki.source.building import prefix, rendered, without_unused_buffers
-from acceld.proposers.rules.nki.source.nests import all_accesses, around, inside
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Statement
 from acceld.proposers.rules.profiles import busy_share
-from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _ROWS, _COLUMNS = Symbol.over(BLOCK, 0, 2), Symbol.over(BLOCK, 1, 2)
 

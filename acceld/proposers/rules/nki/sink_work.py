@@ -16,13 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import STEP, comments, emitted, header, read, written
-from acceld.proposers.rules.nki.source.nests import all_accesses, around, first_line, has_place, inside, substance
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Dim, Item, Loop, Statement, flatten
+from acceld.nki.source.affine import Affine
+from acceld.nki.source.building import STEP, comments, emitted, header, read, written
+from acceld.nki.source.matching import one_name
+from acceld.nki.source.nests import all_accesses, around, first_line, has_place, inside, substance
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Dim, Item, Loop, Statement, accesses, flatten
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -48,7 +49,7 @@ class SinkWork(Rule):
         "fit is spilled to HBM and loaded again, and other work waits for the space."
     )
     source = "AWS NKI architecture guide: SBUF size; neuron-profile spill_save_bytes and spill_reload_bytes"
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "spill"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
@@ -61,9 +62,14 @@ class SinkWork(Rule):
                     if not names:
                         continue
                     between = body[body.index(producer) + 1 : body.index(consumer)]
-                    if _can_move(kernel, producer, consumer, between, names):
-                        for found in _sinkings(kernel, producer, consumer, names):
-                            yield self._found(kernel, found, profile)
+                    places = list(_sinkings(kernel, producer, consumer, names))
+                    problem = _obstacle(kernel, producer, consumer, between, names) if places else ""
+                    if problem:
+                        wish = f"Make {', '.join(names)} in loop {places[0].into.variable}, where they are used"
+                        yield self.refused(producer.line, problem, wish, key=f"{places[0].into.line}")
+                        continue
+                    for found in places:
+                        yield self._found(kernel, found, profile)
 
     def _found(self, kernel: KernelModule, one: _Sinking, profile: Profile | None) -> Finding:
         names = ", ".join(one.names)
@@ -81,20 +87,30 @@ class SinkWork(Rule):
         )
 
 
-def _can_move(
+def _obstacle(
     kernel: KernelModule, producer: Loop, consumer: Loop, between: Sequence[Item], names: Sequence[str]
-) -> bool:
-    """Return True if a part of the producer may run in the consumer, and gives the same values there."""
+) -> str:
+    """Return the reason why no part of the producer may run in the consumer; empty if it gives the same values there."""
     made, used = written([producer]), read([producer])
-    if any(loop.kind != "affine_range" for loop in (producer, *producer.loops())):
-        return False
-    if any(one.kind not in ("op", "marker", "declaration") for one in flatten([producer, *between, consumer])):
-        return False
-    if (made | used) & written(between) or made & read(between) or (made | used) & written([consumer]):
-        return False
-    return not kernel.ambiguous & (made | used) and all(
-        _is_only_for(kernel, name, (producer, consumer) if name in names else (producer,)) for name in made
-    )
+    for loop in (producer, *producer.loops()):
+        if loop.kind != "affine_range":
+            return f"line {loop.line}: {loop.variable} is a {loop.kind}: if its iterations are independent, say affine_range"
+    for one in flatten([producer, *between, consumer]):
+        if one.kind not in ("op", "marker", "declaration"):
+            return f"line {one.line}: this statement is not understood"
+    for items, where in ((between, "between the nests"), ([consumer], "in the second nest")):
+        changed = sorted((made | used) & written(items)) or sorted(made & read(items) - set(names))
+        changed = changed or (sorted(made & read(items)) if items is between else [])
+        if changed:
+            lines = [one.line for one in flatten(items) if changed[0] in {a.name for a in accesses(one)}]
+            return f"line {lines[0]} uses {changed[0]} {where}: give it a tile of its own"
+    problem = one_name(kernel, made | used)
+    if problem:
+        return problem
+    for name in sorted(made):
+        if not _is_only_for(kernel, name, (producer, consumer) if name in names else (producer,)):
+            return f"line {producer.line}: {name}, which this nest makes, is also used outside of the two nests"
+    return ""
 
 
 def _is_only_for(kernel: KernelModule, name: str, nests: Sequence[Loop]) -> bool:
@@ -110,7 +126,9 @@ def _is_only_for(kernel: KernelModule, name: str, nests: Sequence[Loop]) -> bool
 
 def _sinkings(kernel: KernelModule, producer: Loop, consumer: Loop, names: Sequence[str]) -> Iterator[_Sinking]:
     """Yield the loops of the consumer that the producer can move into, outermost first."""
-    readers = [one for name in names for one in kernel.readers(name)]
+    readers = [one for name in names for one in kernel.readers(name) if not inside(one, producer)]
+    if not readers or any(name not in kernel.buffers or kernel.space_of(name) == "hbm" for name in names):
+        return
     chain = [loop for loop in reversed(_common(readers)) if loop is consumer or inside(loop, consumer)]
     indices = _indices(kernel, producer, names)
     before: dict[str, Dim] = {}

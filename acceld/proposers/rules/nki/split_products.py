@@ -11,21 +11,22 @@ For the current API the first product keeps its ``accumulate``, and the other tw
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import libcst as cst
-
+from acceld.editing import Edits
+from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.proposers.rules.affine import Affine, Symbol
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import prefix, without_unused_buffers
-from acceld.proposers.rules.nki.source.nests import all_accesses, around
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import LOADS, Access, Loop, Statement
+from acceld.nki.source.affine import Affine, Symbol
+from acceld.nki.source.building import without_unused_buffers
+from acceld.nki.source.nests import all_accesses, around
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import partitions, prefix
+from acceld.nki.source.syntax import LOADS, Access, Loop, Statement, elements, value_of
 from acceld.proposers.rules.profiles import busy_share
-from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PARTS = (("hi", "hi"), ("hi", "lo"), ("lo", "hi"))
 """Parts of the stationary and the moving operand in each product. The product of both low parts is below float32's
@@ -191,9 +192,8 @@ def _may_begin_with_zeros(kernel: KernelModule, product: Statement, declaration:
         declaration.op == "ndarray"
         and not product.augmented
         and kernel.text_of(declaration, "dtype").endswith("float32")
-        and isinstance(declaration.small, cst.Assign)
-        and isinstance(declaration.small.value, cst.Call)
-        and isinstance(declaration.small.value.func, cst.Attribute)
+        and isinstance(call := value_of(declaration), ast.Call)
+        and isinstance(call.func, ast.Attribute)
     )
 
 
@@ -234,7 +234,7 @@ def _can_stack(kernel: KernelModule, product: Statement) -> bool:
         for one, place in ((one, buffer.partition_axis) for _, one in found):
             if not _on_all(kernel, one, place, len(buffer.shape)):
                 return False
-        if not isinstance(buffer.declaration.args.get("shape"), cst.Tuple):
+        if not isinstance(buffer.declaration.args.get("shape"), ast.Tuple):
             return False
     stationary, moving = _operands(product)
     return stationary.name != moving.name and not kernel.mask(product)
@@ -327,8 +327,8 @@ def _product(
         if adds:
             _accumulate(kernel, product, edits)
     elif not product.augmented:
-        assert isinstance(product.small, cst.Assign)
-        _, end = kernel.span(product.small.targets[0].target)
+        assert isinstance(product.node, ast.Assign)
+        _, end = kernel.span(product.node.targets[0])
         equals = kernel.source.index("=", end)
         edits.replace(equals - product.start, equals - product.start + 1, "+=")
     return edits.apply()
@@ -340,9 +340,10 @@ def _begin_with_zeros(kernel: KernelModule, product: Statement, edits: Edits) ->
     declaration = kernel.buffers[product.target.name].declaration
     if kernel.api == "nki" or declaration.op != "ndarray":
         return
-    assert isinstance(declaration.small, cst.Assign) and isinstance(declaration.small.value, cst.Call)
-    assert isinstance(declaration.small.value.func, cst.Attribute)
-    edits.replace(*kernel.span(declaration.small.value.func.attr), "zeros")
+    call = value_of(declaration)
+    assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+    _, end = kernel.span(call.func)
+    edits.replace(end - len(call.func.attr), end, "zeros")
 
 
 def _accumulate(kernel: KernelModule, product: Statement, edits: Edits) -> None:
@@ -356,14 +357,13 @@ def _accumulate(kernel: KernelModule, product: Statement, edits: Edits) -> None:
         edits.replace(start - product.start, end - product.start, "True")
 
 
-def _partitions(kernel: KernelModule, access: Access) -> cst.CSTNode:
+def _partitions(kernel: KernelModule, access: Access) -> ast.AST:
     """Return the index over partitions."""
-    assert isinstance(access.node, cst.Subscript)
-    return access.node.slice[kernel.buffers[access.name].partition_axis].slice
+    return elements(access.node)[kernel.buffers[access.name].partition_axis]
 
 
-def _base(access: Access) -> cst.BaseExpression:
-    return access.node.value if isinstance(access.node, cst.Subscript) else access.node
+def _base(access: Access) -> ast.expr:
+    return access.node.value if isinstance(access.node, ast.Subscript) else access.node
 
 
 def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edits: Edits, stacked: str) -> None:
@@ -375,9 +375,9 @@ def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edit
     shape = declaration.args["shape"]
     texts = [kernel.text(shape)] * 2
     if stacked:
-        assert isinstance(shape, cst.Tuple)
-        extents = [kernel.text(element.value) for element in shape.elements]
-        extents[axis] = str(2 * _HALF) if kernel.api == "nki" else f"{language}.par_dim({2 * _HALF})"
+        assert isinstance(shape, ast.Tuple)
+        extents = [kernel.text(extent) for extent in shape.elts]
+        extents[axis] = partitions(kernel, 2 * _HALF)
         texts[0] = f"({', '.join(extents)})"
     listed = ", ".join(f"{key}={text}" for key, text in given.items())
     for one, text in zip((parts.hi, parts.lo), texts, strict=True):

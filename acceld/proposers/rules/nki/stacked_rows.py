@@ -12,17 +12,28 @@ Before, and after. Each half of ``x_tile`` gets a tile of its own::
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, field
 
-import libcst as cst
-
-from acceld.proposers.rules.affine import Affine, Symbol
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import comments, prefix
-from acceld.proposers.rules.nki.source.nests import accesses, inside
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import BINARY, UNARY, Access, Loop, Statement, names_in
-from acceld.proposers.rules.records import RuleRefused
+from acceld.editing import Edits
+from acceld.errors import RuleRefused
+from acceld.nki.source.affine import Affine, Symbol
+from acceld.nki.source.building import comments
+from acceld.nki.source.nests import inside
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
+from acceld.nki.source.syntax import (
+    BINARY,
+    UNARY,
+    Access,
+    Loop,
+    Statement,
+    accesses,
+    assigned,
+    elements,
+    names_in,
+    value_of,
+)
 
 _PARTITIONS = 128
 _ROWS = (32, 64)
@@ -80,15 +91,15 @@ class Stacking:
     def _iterations(self) -> tuple[str, list[str]]:
         """Return the new loop's first line, and the old loop's variable in each stacked iteration."""
         loop, kernel = self.loop, self.kernel
-        assert isinstance(loop.node.iter, cst.Call)
-        given = [argument.value for argument in loop.node.iter.args]
+        assert isinstance(loop.node.iter, ast.Call)
+        given = loop.node.iter.args
         variable, call = loop.variable, kernel.text(loop.node.iter.func)
         if loop.kind == "range" and len(given) == 3:
             first, end, step = (kernel.constant(one) for one in given)
             if first is None or end is None or step is None or step <= 0:
                 raise _refused(loop.line, "the range is not known")
             trips, by = -(-(end - first) // step), kernel.text(given[2])
-            by = by if isinstance(given[2], cst.Name | cst.Integer) else f"({by})"
+            by = by if isinstance(given[2], ast.Name | ast.Constant) else f"({by})"
             header = f"{call}({kernel.text(given[0])}, {kernel.text(given[1])}, {self.factor} * {by})"
             at = [variable, f"({variable} + {by})"]
             at += [f"({variable} + {number} * {by})" for number in range(2, self.factor)]
@@ -113,7 +124,7 @@ class Stacking:
             raise _refused(loop.line, "it loads from what it stores to")
         bound = {name for one in statements if (name := _bound(one))}
         for one in kernel.statements:
-            if not inside(one, loop) and bound & {name.value for name in names_in(one.node)}:
+            if not inside(one, loop) and bound & {name.id for name in names_in(one.node)}:
                 raise _refused(one.line, "a tile of the loop is used elsewhere")
 
     def _statement(self, one: Statement) -> None:
@@ -145,7 +156,7 @@ class Stacking:
     def _view(self, one: Statement) -> None:
         """Note a name for a part of a tile."""
         name = _bound(one)
-        value = one.small.value if isinstance(one.small, cst.Assign) else None
+        value = value_of(one)
         access = self.kernel.access(value) if value is not None else None
         if name is None or access is None or access.name not in self._known:
             raise _refused(one.line, "this statement is not understood")
@@ -186,7 +197,7 @@ class Stacking:
         there = source if one.op == "load" else one.target
         if kernel.space_of(there.name) != "hbm":
             raise _refused(one.line, f"{there.name} is not a tensor in HBM")
-        if there.dims is None or not isinstance(there.node, cst.Subscript):
+        if there.dims is None or not isinstance(there.node, ast.Subscript):
             raise _refused(one.line, f"an index of {there.name} is not understood")
         base, count = self._hbm_rows(one, there)
         if one.op == "load" and one.target.dims is None:
@@ -224,12 +235,11 @@ class Stacking:
 
     def _there(self, there: Access, row: int, variable: str) -> str:
         """Return the place in HBM of one iteration's rows."""
-        assert isinstance(there.node, cst.Subscript)
         places = [self._rows(row)]
-        for element in there.node.slice[1:]:
-            edits, (start, end) = Edits(self.kernel.source), self.kernel.span(element.slice)
-            for name in names_in(element.slice):
-                if name.value == self.loop.variable:
+        for index in elements(there.node)[1:]:
+            edits, (start, end) = Edits(self.kernel.source), self.kernel.span(index)
+            for name in names_in(index):
+                if name.id == self.loop.variable:
                     edits.replace(*self.kernel.span(name), variable)
             places.append(edits.apply_around(start, end)[1])
         return f"{there.name}[{', '.join(places)}]"
@@ -241,7 +251,7 @@ class Stacking:
         variable = self.loop.variable
         if one.second is not None:
             raise _refused(one.line, "it adds up its columns")
-        if one.augmented or kernel.mask(one) or any(name.value == variable for name in names_in(one.node)):
+        if one.augmented or kernel.mask(one) or any(name.id == variable for name in names_in(one.node)):
             raise _refused(one.line, "it depends on the iteration, or has a mask")
         if len(one.mentions) != len(one.reads) or not one.reads:
             raise _refused(one.line, "this statement is not understood")
@@ -313,5 +323,5 @@ def _refused(line: int, reason: str) -> RuleRefused:
 
 def _bound(one: Statement) -> str | None:
     """Return the name that a statement binds."""
-    target = one.small.targets[0].target if isinstance(one.small, cst.Assign) else None
-    return target.value if isinstance(target, cst.Name) else None
+    found = assigned(one)
+    return found[0] if found is not None else None

@@ -13,17 +13,15 @@ The loop moves into the loops that it contains, to the work before the sum::
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import libcst as cst
-
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.hoist_work import hoisted
-from acceld.proposers.rules.nki.source.building import STEP, comments, emitted, header, prefix
-from acceld.proposers.rules.nki.source.nests import (
+from acceld.nki.source.building import STEP, comments, emitted, header
+from acceld.nki.source.nests import (
     all_accesses,
     around,
     has_place,
@@ -32,8 +30,10 @@ from acceld.proposers.rules.nki.source.nests import (
     substance,
     without_element,
 )
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement, flatten, names_in
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
+from acceld.nki.source.syntax import Access, Item, Loop, Statement, elements, flatten, names_in
+from acceld.proposers.rules.nki.hoist_work import hoisted
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -107,7 +107,7 @@ def _running_sum(kernel: KernelModule, addition: Statement) -> _Sum | None:
         return None
     loops = [loop for loop in around(addition) if not inside(kernel.buffers[total.name].declaration, loop)]
     if addition.op == "loop_reduce":
-        named = {name.value for name in names_in(addition.args["loop_indices"])}
+        named = {name.id for name in names_in(addition.args["loop_indices"])}
         loops = [loop for loop in loops if {loop.variable} == named]
     else:
         loops = [loop for loop in loops if loop.variable not in (total.variables or ())]
@@ -142,7 +142,7 @@ def _obstacle(kernel: KernelModule, found: _Sum) -> str:
     for one in between:
         if one.kind != "affine_range":
             return f"line {one.line}: {one.variable} is a {one.kind}, whose iterations may depend on each other"
-        if any(name.value == loop.variable for name in names_in(one.node.iter)):
+        if any(name.id == loop.variable for name in names_in(one.node.iter)):
             return f"line {one.line}: the range of {one.variable} depends on {loop.variable}"
     for statement in loop.statements():
         if statement.kind not in ("op", "declaration", "marker"):
@@ -307,11 +307,10 @@ def _without_place(kernel: KernelModule, found: _Sum) -> str:
     assert found.place is not None
     edits = Edits(kernel.source)
     shape = kernel.buffers[found.part.name].declaration.args["shape"]
-    assert isinstance(shape, cst.Tuple | cst.List)
-    edits.replace(*without_element(kernel, shape.elements, found.place), "")
+    assert isinstance(shape, ast.Tuple | ast.List)
+    edits.replace(*without_element(kernel, shape.elts, found.place), "")
     for _, access in all_accesses(kernel, found.part.name) or ():
-        assert isinstance(access.node, cst.Subscript)
-        edits.replace(*without_element(kernel, access.node.slice, found.place), "")
+        edits.replace(*without_element(kernel, elements(access.node), found.place), "")
     return edits.apply()
 
 
@@ -334,8 +333,8 @@ def _repeated(kernel: KernelModule, loop: Loop, items: Sequence[Item], indent: s
     """Return the lines of a piece in its own loop."""
     if not substance(items):
         return ""
-    assert isinstance(loop.node.iter, cst.Call)
-    count = ", ".join(kernel.text(argument.value) for argument in loop.node.iter.args)
+    assert isinstance(loop.node.iter, ast.Call)
+    count = ", ".join(kernel.text(argument) for argument in loop.node.iter.args)
     head = f"{indent}for {loop.variable} in {prefix(kernel, 'language')}.affine_range({count}):\n"
     return head + emitted(kernel, items, indent + STEP, None, loop.variable)
 

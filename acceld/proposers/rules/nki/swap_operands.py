@@ -13,20 +13,21 @@ Before, ``wide`` is 128 x 512 and its four blocks are transposed for the next pr
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-import libcst as cst
-
+from acceld.editing import Edits
+from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.proposers.rules.affine import Affine, Symbol
-from acceld.proposers.rules.editing import Edits
+from acceld.nki.source.affine import Affine, Symbol
+from acceld.nki.source.building import without_unused_buffers
+from acceld.nki.source.nests import all_accesses, around, first_line
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import rendered
+from acceld.nki.source.syntax import Access, Item, Statement, below, elements, names_in
 from acceld.proposers.rules.nki.operand_swaps import BLOCK, OperandSwap, Product, operand_swap, whole_block
-from acceld.proposers.rules.nki.source.building import rendered, without_unused_buffers
-from acceld.proposers.rules.nki.source.nests import all_accesses, around, first_line
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Item, Statement, below, names_in
-from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class SwapOperands(Rule):
@@ -67,7 +68,7 @@ class SwapOperands(Rule):
             )
 
 
-def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[cst.BaseExpression, str], _: Variant) -> str:
+def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[ast.expr, str], _: Variant) -> str:
     """Return the source with the products' operands exchanged: reads of the transposed result use the product itself."""
     edits = Edits(kernel.source)
     for product in swap.products:
@@ -110,9 +111,9 @@ def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: E
     name, blocks = product.stationary.name, swap.blocks
     declared = kernel.buffers[name]
     shape = declared.declaration.args["shape"]
-    assert isinstance(shape, cst.Tuple)
+    assert isinstance(shape, ast.Tuple)
     for position, extent in ((product.place, (declared.shape[product.place] or 0) // blocks), (-1, BLOCK * blocks)):
-        edits.replace(*kernel.span(shape.elements[position].value), str(extent))
+        edits.replace(*kernel.span(shape.elts[position]), str(extent))
     exchanged = {one.stationary.node for one in swap.products}
     for _, access in all_accesses(kernel, name) or ():
         if access.node not in exchanged:
@@ -122,7 +123,7 @@ def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: E
             edits.replace(*kernel.span(columns), f"{BLOCK} * ({_remainder(text, blocks)}) + {kernel.text(columns)}")
 
 
-def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[cst.BaseExpression, str] | str:
+def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str:
     """Return the text that replaces each read of the transposed blocks, by node; or the reason to keep them."""
     target, source = swap.copy.target, swap.source
     assert target is not None
@@ -133,7 +134,7 @@ def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[cst.BaseExpression, 
     dtypes = {kernel.text_of(kernel.buffers[one].declaration, "dtype") for one in (name, source.name)}
     if len(dtypes | {kernel.text_of(swap.copy, "dtype") or min(dtypes)}) > 1:
         return f"{where} {name} has another dtype than {source.name}"
-    named = frozenset(node.value for node in names_in(source.node)) & kernel.loop_variables
+    named = frozenset(node.id for node in names_in(source.node)) & kernel.loop_variables
     if kernel.buffers[name].shape[-2:] != (BLOCK, BLOCK) or not whole_block(target) or named != source.variables:
         return f"{where} {name} does not hold whole tiles of {BLOCK} x {BLOCK}"
     texts = {}
@@ -180,12 +181,11 @@ def _shares_loops(kernel: KernelModule, swap: OperandSwap, reader: Statement, it
     return all(next((one for one in reading if one.variable == loop.variable), None) is loop for loop in needed)
 
 
-def _renamed(access: Access, values: Mapping[str, str]) -> dict[cst.CSTNode, str]:
+def _renamed(access: Access, values: Mapping[str, str]) -> dict[ast.AST, str]:
     """Return loop variables in the indices of ``access`` with the texts that stand for them."""
-    assert isinstance(access.node, cst.Subscript)
-    whole = {_index(access, i) for i in range(len(access.node.slice))}
-    names = [node for node in names_in(access.node) if node.value in values]
-    return {node: values[node.value] if node in whole else _atom(values[node.value]) for node in names}
+    whole = {_index(access, i) for i in range(len(elements(access.node)))}
+    names = [node for node in names_in(access.node) if node.id in values]
+    return {node: values[node.id] if node in whole else _atom(values[node.id]) for node in names}
 
 
 def _superfluous(swap: OperandSwap) -> list[Item]:
@@ -198,11 +198,9 @@ def _superfluous(swap: OperandSwap) -> list[Item]:
     return gone
 
 
-def _index(access: Access, position: int) -> cst.CSTNode:
+def _index(access: Access, position: int) -> ast.AST:
     """Return one index of an access."""
-    assert isinstance(access.node, cst.Subscript)
-    index = access.node.slice[position].slice
-    return index.value if isinstance(index, cst.Index) else index
+    return elements(access.node)[position]
 
 
 def _range_text(kernel: KernelModule, access: Access, extent: int) -> str:
@@ -211,13 +209,13 @@ def _range_text(kernel: KernelModule, access: Access, extent: int) -> str:
     pending = [_index(access, -1)]
     while pending:
         node = pending.pop()
-        if isinstance(node, cst.BaseExpression) and kernel.affine(node) == wanted:
+        if isinstance(node, ast.expr) and kernel.affine(node) == wanted:
             return kernel.text(node)
         pending += below(node)
     raise RuleRefused(f"{kernel.text(access.node)} has no index range over {extent} columns")
 
 
-def _rewritten(kernel: KernelModule, access: Access, changes: Mapping[cst.CSTNode, str]) -> str:
+def _rewritten(kernel: KernelModule, access: Access, changes: Mapping[ast.AST, str]) -> str:
     """Return the access's text with other indices."""
     start, end = kernel.span(access.node)
     edits = Edits(kernel.source[start:end])

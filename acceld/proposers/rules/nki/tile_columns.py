@@ -12,20 +12,20 @@ Before, one tile of 6144 columns. After, six tiles of 1024; each scan continues 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import libcst as cst
-
+from acceld.editing import Edits, reindent
 from acceld.model import Profile
-from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.editing import Edits, reindent
+from acceld.nki.source.affine import Affine
+from acceld.nki.source.building import STEP
+from acceld.nki.source.nests import around
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
+from acceld.nki.source.syntax import Access, Loop, Statement, accesses, below, value_of
 from acceld.proposers.rules.nki.column_steps import OPERATIONS, columns_in, covers, last_index, narrowed
-from acceld.proposers.rules.nki.source.building import STEP, prefix
-from acceld.proposers.rules.nki.source.nests import accesses, around
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement, below
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _ALLOWED = OPERATIONS | {"tensor_tensor_scan", "broadcast_to", "accumulate"}
@@ -164,26 +164,22 @@ def _shape(kernel: KernelModule, one: Statement) -> tuple[int, ...] | None:
     return kernel.tile_shape(one)
 
 
-def _call(one: Statement) -> cst.BaseExpression | None:
-    return one.small.value if isinstance(one.small, cst.Assign) else None
-
-
-def _broadcast_shape(call: cst.CSTNode | None) -> cst.Tuple | cst.List | None:
+def _broadcast_shape(call: ast.AST | None) -> ast.Tuple | ast.List | None:
     """Return the shape in ``x.broadcast_to(shape)``; None for anything else."""
-    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute) or len(call.args) != 1:
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or len(call.args) != 1:
         return None
-    shape = call.args[0].value
-    return shape if call.func.attr.value == "broadcast_to" and isinstance(shape, cst.Tuple | cst.List) else None
+    shape = call.args[0]
+    return shape if call.func.attr == "broadcast_to" and isinstance(shape, ast.Tuple | ast.List) else None
 
 
-def _calls_in_operands(one: Statement) -> list[cst.Call]:
+def _calls_in_operands(one: Statement) -> list[ast.Call]:
     """Return the outermost calls in a statement's operands, indices aside."""
-    found: list[cst.Call] = []
+    found: list[ast.Call] = []
 
-    def walk(node: cst.CSTNode) -> None:
-        if isinstance(node, cst.Call):
+    def walk(node: ast.AST) -> None:
+        if isinstance(node, ast.Call):
             found.append(node)
-        elif not isinstance(node, cst.Subscript):
+        elif not isinstance(node, ast.Subscript):
             for child in below(node):
                 walk(child)
 
@@ -209,7 +205,7 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
         shape = _broadcast_shape(call)
         if shape is None and kernel.number(call) is None:
             return "an operand is an expression"
-        if shape is not None and (not shape.elements or kernel.constant(shape.elements[-1].value) != columns):
+        if shape is not None and (not shape.elts or kernel.constant(shape.elts[-1]) != columns):
             return "an operand is repeated along its columns"
     for access in accesses(one):
         if access.dims is None:
@@ -285,7 +281,7 @@ def _narrowed(kernel: KernelModule, one: Statement, wide: _Wide, width: int, pie
     """Return the statement on the columns of one piece."""
     edits = Edits(kernel.source[one.start : one.end])
 
-    def put(node: cst.CSTNode, text: str) -> None:
+    def put(node: ast.AST, text: str) -> None:
         first, last = kernel.span(node)
         edits.replace(first - one.start, last - one.start, text)
 
@@ -297,10 +293,10 @@ def _narrowed(kernel: KernelModule, one: Statement, wide: _Wide, width: int, pie
         if not covers(access, wide.columns):
             continue
         put(*narrowed(kernel, access, first, width))
-    for call in [*_calls_in_operands(one), *([_call(one)] if one.op == "broadcast_to" else [])]:
+    for call in [*_calls_in_operands(one), *([value_of(one)] if one.op == "broadcast_to" else [])]:
         shape = _broadcast_shape(call)
         if shape is not None:
-            put(shape.elements[-1].value, str(width))
+            put(shape.elts[-1], str(width))
     if carried:
         put(one.args["initial"], carried)
     return edits.apply()

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import libcst as cst
-
+from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.proposers.rules.nki.source.building import filled_before, named_inside, prefix
-from acceld.proposers.rules.nki.source.nests import around, inside
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement
-from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
+from acceld.nki.source.building import filled_before, named_inside
+from acceld.nki.source.nests import around, inside
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix
+from acceld.nki.source.syntax import Access, Loop, Statement
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 @dataclass(frozen=True)
 class _Hidden:
     statement: Statement
     operand: Access
-    argument: cst.BaseExpression
+    argument: ast.expr
     outermost: Loop
     """The outermost loop that repeats the same transposes."""
     indices: tuple[Loop, ...]
@@ -99,7 +100,7 @@ def _hidden(kernel: KernelModule, statement: Statement) -> _Hidden | None:
     return _Hidden(statement, operand, statement.args["x"], outermost, indices, shape[0], shape[1], repeats)
 
 
-def _operand_names(kernel: KernelModule, node: cst.BaseExpression) -> list[Access]:
+def _operand_names(kernel: KernelModule, node: ast.expr) -> list[Access]:
     access = kernel.access(node)
     return [] if access is None else [access]
 
@@ -127,10 +128,10 @@ def _hoisted(kernel: KernelModule, hidden: _Hidden, _: Variant) -> str:
     return edits.apply()
 
 
-def _call(statement: Statement) -> cst.Call:
-    small = statement.small
-    value = small.value if isinstance(small, cst.Assign | cst.AugAssign | cst.Expr) else None
-    if not isinstance(value, cst.Call):
+def _call(statement: Statement) -> ast.Call:
+    node = statement.node
+    value = node.value if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) else None
+    if not isinstance(value, ast.Call):
         raise RuleRefused(f"line {statement.line}: this is not a call")
     return value
 

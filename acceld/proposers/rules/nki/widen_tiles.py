@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.proposers.rules.editing import Edits
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Statement
 from acceld.proposers.rules.nki.column_steps import OPERATIONS, ColumnSteps, column_steps
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Statement
 from acceld.proposers.rules.nki.tile_widths import TileWidth, tile_widths
 from acceld.proposers.rules.nki.wider_steps import widened
 from acceld.proposers.rules.records import Finding, Rule, Variant

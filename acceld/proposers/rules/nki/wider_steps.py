@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
-from acceld.proposers.rules.affine import Affine, Symbol
-from acceld.proposers.rules.editing import Edits, reindent
+from acceld.editing import Edits, reindent
+from acceld.nki.source.affine import Affine, Symbol
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import rendered
+from acceld.nki.source.syntax import Dim, Statement, assigned, elements
 from acceld.proposers.rules.nki.column_steps import ColumnSteps
-from acceld.proposers.rules.nki.source.building import rendered
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Dim, Statement
 
 
 def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
@@ -20,13 +20,13 @@ def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
     """
     edits, ranges = Edits(kernel.source), _Ranges(kernel, steps.columns, steps.columns * factor)
     for access in steps.accesses:
-        assert isinstance(access.node, cst.Subscript) and access.dims is not None
-        for dim, element in zip(access.dims, access.node.slice, strict=True):
+        assert access.dims is not None
+        for dim, index in zip(access.dims, elements(access.node), strict=True):
             last = dim is access.dims[-1]
             start = _start(steps, dim, factor, ranges, last=last, slot=access.name in steps.slots)
             if start is not None:
-                edits.replace(*kernel.span(element.slice), _index(kernel, element, start, steps.columns * factor))
-    for name in steps.slots | steps.tiles:
+                edits.replace(*kernel.span(index), _index(kernel, index, start, steps.columns * factor))
+    for name in sorted(steps.slots | steps.tiles):
         _declare(kernel, steps, name, factor, edits)
     for at, line in ranges.new_lines:
         edits.insert(at, line)
@@ -54,22 +54,20 @@ def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: 
     return rendered(moved, ranges.wider(dim.form))
 
 
-def _index(kernel: KernelModule, element: cst.SubscriptElement, start: str, columns: int) -> str:
+def _index(kernel: KernelModule, index: ast.expr, start: str, columns: int) -> str:
     """Return the index in its original form: a slice, ``nl.ds(start, size)``, or an expression."""
-    if isinstance(element.slice, cst.Slice):
+    if isinstance(index, ast.Slice):
         return f"{start}:{columns}" if start == "0" else f"{start}:{start} + {columns}"
-    assert isinstance(element.slice, cst.Index)
-    value = element.slice.value
-    if isinstance(value, cst.Call) and len(value.args) == 2:
-        return f"{kernel.text(value.func)}({start}, {columns})"
+    if isinstance(index, ast.Call) and len(index.args) == 2:
+        return f"{kernel.text(index.func)}({start}, {columns})"
     return start
 
 
 def _declare(kernel: KernelModule, steps: ColumnSteps, name: str, factor: int, edits: Edits) -> None:
     """Declare a buffer with wider tiles, and fewer of them."""
     shape = kernel.buffers[name].declaration.args["shape"]
-    assert isinstance(shape, cst.Tuple | cst.List)
-    extents = [element.value for element in shape.elements]
+    assert isinstance(shape, ast.Tuple | ast.List)
+    extents = shape.elts
     if kernel.constant(extents[-1]) == steps.columns:
         edits.replace(*kernel.span(extents[-1]), str(steps.columns * factor))
     if name in steps.slots:
@@ -81,9 +79,9 @@ def _declare(kernel: KernelModule, steps: ColumnSteps, name: str, factor: int, e
 
 def _with_fewer_iterations(kernel: KernelModule, steps: ColumnSteps, factor: int, edits: Edits) -> str:
     loop, trips = steps.loop, steps.trips // factor
-    assert isinstance(loop.node.iter, cst.Call)
+    assert isinstance(loop.node.iter, ast.Call)
     if trips > 1:
-        edits.replace(*kernel.span(loop.node.iter.args[0].value), str(trips))
+        edits.replace(*kernel.span(loop.node.iter.args[0]), str(trips))
         return edits.apply()
     before, text, after = edits.apply_around(kernel.line_start(loop.start), kernel.after_line(loop.end))
     _, body = text.split("\n", 1)
@@ -99,7 +97,7 @@ class _Ranges:
         """Definitions of new names, with their positions."""
         self._names: dict[Symbol, str] = {}
         for name in kernel.aliases:
-            form = kernel.affine(cst.Name(name))
+            form = kernel.affine(ast.Name(name))
             if form is not None and len(form.terms) == 1 and form == Affine.of(form.terms[0][0]):
                 self._names.setdefault(form.terms[0][0], name)
 
@@ -131,5 +129,5 @@ def _text(symbol: Symbol) -> str:
 
 
 def _assigns(statement: Statement, name: str) -> bool:
-    target = statement.small.targets[0].target if isinstance(statement.small, cst.Assign) else None
-    return isinstance(target, cst.Name) and target.value == name
+    found = assigned(statement)
+    return found is not None and found[0] == name

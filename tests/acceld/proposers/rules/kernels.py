@@ -11,9 +11,9 @@ from acceld.model import Profile
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.source.reading import KernelModule
 from acceld.nki.verify.verifier import verify
 from acceld.proposers.rules import rule_named
-from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.records import Site, Variant
 
 Array = npt.NDArray[np.float32]

@@ -15,8 +15,9 @@ import pytest
 
 from acceld.devices.cpu import rules
 from acceld.devices.cpu.rules.reading import CModule
+from acceld.errors import RuleRefused
 from acceld.proposers.rules.proposer import rewrite, suggestions
-from acceld.proposers.rules.records import Rule, RuleRefused
+from acceld.proposers.rules.records import Rule
 from acceld.resources import workloads_folder
 
 RULES: dict[str, Rule] = {

@@ -9,6 +9,7 @@ import pytest
 
 from acceld.model import Profile, Source
 from acceld.proposers.rules.proposer import moves
+from tests.acceld.nki.source import test_moves
 from tests.acceld.proposers.rules import test_drain_once, test_reduce_once, test_sink_work
 from tests.acceld.proposers.rules.kernels import Array, api_of, arrays, current, legacy, run
 
@@ -617,6 +618,70 @@ def bump(tile, p, f):
         ),
         ((512, 128), (512, 512)),
     ),
+    "transposes in the current API, then products that add up": (
+        current(
+            "x, w",
+            """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    w_tile = nl.ndarray((128, 4, 512), dtype=nl.float32, buffer=nl.sbuf)
+    x_t = nl.ndarray((128, 2, 4, 128), dtype=nl.float32, buffer=nl.sbuf)
+    for k in nl.affine_range(4):
+        nisa.dma_copy(dst=w_tile[0:128, k, 0:512], src=w[k, 0:128, 0:512])
+    for row in nl.affine_range(2):
+        x_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:512])
+        for k in nl.affine_range(4):
+            turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_transpose(dst=turned, data=x_tile[0:128, nl.ds(128 * k, 128)])
+            nisa.tensor_copy(dst=x_t[0:128, row, k, 0:128], src=turned)
+    for row in nl.affine_range(2):
+        product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+        out_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        for k in nl.affine_range(4):
+            nisa.nc_matmul(
+                dst=product, stationary=x_t[0:128, row, k, 0:128], moving=w_tile[0:128, k, 0:512], accumulate=k > 0
+            )
+        nisa.tensor_copy(dst=out_tile, src=product)
+        nisa.dma_copy(dst=out[row, 0:128, 0:512], src=out_tile)
+    return out
+""",
+        ),
+        ((2, 128, 512), (4, 128, 512)),
+    ),
+    "sums of products in the current API, side by side, and one that the tensor engine adds up by itself": (
+        current(
+            "x, w",
+            """
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    kept = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    again = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    w_tile = nl.ndarray((128, 2, 128), dtype=nl.float32, buffer=nl.sbuf)
+    x_tile = nl.ndarray((128, 2, 4, 128), dtype=nl.float32, buffer=nl.sbuf)
+    whole = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for k in nl.affine_range(2):
+        nisa.dma_copy(dst=w_tile[0:128, k, 0:128], src=w[k, 0:128, 0:128])
+        nisa.dma_copy(dst=x_tile[0:128, k, 0:4, 0:128], src=x[k, 0:128, 0:4, 0:128])
+    for part in nl.affine_range(4):
+        total = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(2):
+            nisa.nc_matmul(dst=total, stationary=w_tile[0:128, k, 0:128], moving=x_tile[0:128, k, part, 0:128])
+        nisa.tensor_copy(dst=kept[0:128, nl.ds(128 * part, 128)], src=total)
+    for k in nl.affine_range(2):
+        for part in nl.affine_range(4):
+            nisa.nc_matmul(
+                dst=whole[0:128, nl.ds(128 * part, 128)],
+                stationary=w_tile[0:128, k, 0:128],
+                moving=x_tile[0:128, k, part, 0:128],
+                accumulate=k > 0,
+            )
+    nisa.tensor_tensor(dst=again, data1=kept, data2=whole, op=nl.add)
+    nisa.dma_copy(dst=out, src=again)
+    return out
+""",
+        ),
+        ((2, 128, 4, 128), (2, 128, 128)),
+    ),
+    "stages in the current API, each with tiles of its own": (test_moves.STAGES, tuple(test_moves.SHAPES)),
     "products with parts of a wide operand": (
         legacy(
             "x, w",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from acceld.errors import RuleRefused
+from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules import rule_named
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Variant
+from acceld.proposers.rules.records import Variant
 from tests.acceld.proposers.rules.kernels import (
     applied,
     apply_at,
@@ -947,7 +948,9 @@ def test_a_tile_in_one_place_is_a_reason_to_leave_work_where_it_is() -> None:
     changed = REPEATED_WORK.replace("twice[block, row, p, f]", "twice").replace(
         "    twice = nl.ndarray((3, 16, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)\n", ""
     )
-    with pytest.raises(RuleRefused, match=r"line \d+: twice is one tile, read in line \d+"):
+    with pytest.raises(
+        RuleRefused, match=r"line \d+ makes twice, a tile of this loop, for line \d+, .* declare twice before the loop"
+    ):
         apply_at("hoist_work", changed, line_of(changed, "for block in"), Variant("before the loop"), "block")
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules import rule_named
-from acceld.proposers.rules.nki.source.reading import KernelModule
 from tests.acceld.proposers.rules.kernels import applied, arrays, assert_same, legacy, sites
 
 SOFTMAX = legacy(

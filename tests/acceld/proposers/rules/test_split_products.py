@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from acceld.model import Profile, Source
+from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules import rule_named
-from acceld.proposers.rules.nki.source.reading import KernelModule
 from tests.acceld.proposers.rules.kernels import applied, arrays, assert_same, current, legacy, run, sites
 
 PRODUCT = legacy(

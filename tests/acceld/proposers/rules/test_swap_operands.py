@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules import rule_named
-from acceld.proposers.rules.nki.source.reading import KernelModule
 from tests.acceld.proposers.rules.kernels import Array, applied, arrays, assert_same, legacy, run, sites
 
 SHAPES = [(4, 128, 128), (128, 256), (2, 128, 256)]

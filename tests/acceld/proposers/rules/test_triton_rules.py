@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from acceld.devices.cuda.rules import MODULES
+from acceld.errors import RuleRefused
 from acceld.proposers.rules import all_rules
 from acceld.proposers.rules.proposer import rewrite, suggestions
-from acceld.proposers.rules.records import RuleRefused, Site
+from acceld.proposers.rules.records import Site
 from acceld.workloads import find_workloads, workload
 
 HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n@triton.jit\n"

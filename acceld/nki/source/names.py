@@ -23,9 +23,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from acceld.parsing import parse
-from acceld.proposers.rules.editing import Edits, SourceText
-from acceld.proposers.rules.nki.source.syntax import CURRENT, DECLARATIONS, LEGACY, LOOPS
+from acceld.editing import Edits, SourceText
+from acceld.nki.source.spans import parsed
+from acceld.nki.source.syntax import DECLARATIONS, LOOPS, OPERATIONS, below
 
 _SCOPES: tuple[type[ast.AST], ...] = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp),
@@ -34,7 +34,7 @@ _SCOPES: tuple[type[ast.AST], ...] = (
 _DTYPES = frozenset("dtype float32 bfloat16 float16 tfloat32 int32 uint8 int8 float8_e4m3 float8_e5m2".split())
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 _PLAIN_PLACES = (ast.Subscript, ast.Slice, ast.Tuple, ast.Call, ast.keyword, ast.Assign)
-_MAKES_TILE = frozenset({*LEGACY, *CURRENT, *DECLARATIONS, "reshape"})
+_MAKES_TILE = OPERATIONS["nki"] | OPERATIONS["nki_legacy"] | {*DECLARATIONS, "reshape"}
 _CHANGES_LIST = frozenset("append clear extend insert pop remove reverse sort update".split())
 _ROUNDS = 8
 
@@ -45,7 +45,7 @@ def spelled_out(source: str) -> str:
     """Return ``source`` with its names spelled out, or as it is if it does not parse."""
     for _ in range(_ROUNDS):  # each round spells out the names whose values have no such name
         try:
-            tree = parse(source)
+            tree = parsed(source)
         except (SyntaxError, ValueError):
             return source
         edits = Edits(source)
@@ -142,7 +142,7 @@ def _names(function: ast.FunctionDef) -> _Function:
             found.bound.setdefault((node.asname or node.name).partition(".")[0], []).append((_start(node), None))
         elif isinstance(node, ast.ExceptHandler):
             found.elsewhere.add(node.name or "")
-        for child in ast.iter_child_nodes(node):
+        for child in below(node):
             walk(child, node, node if isinstance(node, ast.stmt) else statement)
 
     for statement in function.body:

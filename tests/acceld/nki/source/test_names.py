@@ -6,8 +6,8 @@ import pytest
 
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import program_hash
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.spelling import spelled_out
+from acceld.nki.source.names import spelled_out
+from acceld.nki.source.reading import KernelModule
 from acceld.proposers.rules.proposer import moves, rewrite, suggestions
 from acceld.proposers.rules.suggested import suggested
 from tests.acceld.proposers.rules.kernels import arrays, legacy, run

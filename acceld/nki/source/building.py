@@ -5,55 +5,14 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
-import libcst as cst
-
+from acceld.editing import Edits
+from acceld.errors import RuleRefused
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Item, Loop, Statement, flatten, names_in
 from acceld.parsing import parse
-from acceld.proposers.rules.affine import Affine, Symbol
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Item, Loop, Statement, below, flatten, leading_comments, names_in
-from acceld.proposers.rules.records import RuleRefused
 
 STEP = "    "
-
-
-def prefix(kernel: KernelModule, module: str) -> str:
-    """Return the kernel's own name for ``isa`` or ``language``, such as ``nisa`` or ``nl``.
-
-    Raises RuleRefused if the kernel imports neither the module nor ``nki``.
-    """
-    short = {"isa": "nisa", "language": "nl"}[module]
-    if f".{module} as {short}" in kernel.source or f"import {module} as {short}" in kernel.source:
-        return short
-    if "nki as nki" in kernel.source or "import nki" in kernel.source:
-        return f"nki.{module}"
-    if f"{short}." in kernel.source:
-        return short
-    raise RuleRefused(f"the kernel does not import nki.{module}")
-
-
-def operation(
-    kernel: KernelModule, statement: Statement, name: str, arguments: Mapping[str, str], *, module: str = "isa"
-) -> str:
-    """Return a statement for the operation ``name`` that writes the target of ``statement``, with its mask and dtype."""
-    assert statement.target is not None
-    target = kernel.text(statement.target.node)
-    given = {key: value for key, value in arguments.items() if value}
-    callee = f"{prefix(kernel, module)}.{name}"
-    if kernel.api == "nki":
-        given = {"dst": target, **given}
-        return f"{callee}({_listed(given)})"
-    for key in ("mask", "dtype"):
-        node = statement.args.get(key)
-        if node is not None and key not in given:
-            given[key] = kernel.text(node)
-    return f"{target} = {callee}({_listed(given)})"
-
-
-def _listed(arguments: Mapping[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in arguments.items())
 
 
 def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[Statement, str]) -> str:
@@ -74,11 +33,7 @@ def without_unused_buffers(source: str, kernel: KernelModule) -> str:
     edits = Edits(source)
     for name, buffer in new.buffers.items():
         used_before = kernel.readers(name) or kernel.writers(name)
-        used = any(
-            isinstance(node, cst.Name) and node.value == name
-            for node in names_in(new.function.body)
-            if node is not _declared(buffer.declaration)
-        )
+        used = any(node.id == name for node in names_in(new.function) if not isinstance(node.ctx, ast.Store))
         if used_before and not used and new.space_of(name) != "hbm":
             edits.delete_lines(buffer.declaration.start, buffer.declaration.end)
     return edits.apply()
@@ -86,7 +41,7 @@ def without_unused_buffers(source: str, kernel: KernelModule) -> str:
 
 def _names_once(source: str) -> set[str]:
     """Return the names that occur once in a source. RuleRefused if it does not parse."""
-    # Parsing with libcst takes a hundred times as long, and most rewrites leave no buffer unused.
+    # Reading a kernel takes several times as long, and most rewrites leave no buffer unused.
     try:
         tree = parse(source)
     except SyntaxError as error:
@@ -95,25 +50,9 @@ def _names_once(source: str) -> set[str]:
     return {name for name, count in counts.items() if count == 1}
 
 
-def _declared(statement: Statement) -> cst.CSTNode | None:
-    small = statement.small
-    return small.targets[0].target if isinstance(small, cst.Assign) else None
-
-
-def rendered(form: Affine, ranges: Mapping[Symbol, str]) -> str:
-    """Return an index expression for ``form``; ``ranges`` gives the text of its index ranges."""
-    pieces: list[str] = []
-    for symbol, coefficient in sorted(form.terms, key=lambda term: (term[0].is_range, term[0].name)):
-        text = ranges[symbol] if symbol.is_range else symbol.name
-        pieces.append(text if coefficient == 1 else f"{coefficient} * {text}")
-    if form.constant or not pieces:
-        pieces.append(str(form.constant))
-    return " + ".join(pieces).replace("+ -", "- ")
-
-
 def comments(kernel: KernelModule, item: Item, indent: str) -> str:
     """Return the comment lines above ``item``, at ``indent``."""
-    return "".join(f"{indent}{line}\n" for line in leading_comments(item) if line is not None)
+    return "".join(f"{indent}{line}\n" for line in kernel.comments_above(item) if line is not None)
 
 
 def emitted(
@@ -177,44 +116,25 @@ def renamed(kernel: KernelModule, statement: Statement, renames: Mapping[str, st
     if not renames:
         return text
     edits = Edits(text)
-    known = keywords(statement.node)
     for name in names_in(statement.node):
-        if name.value in renames and name not in known:
+        if name.id in renames:
             start, end = kernel.span(name)
-            edits.replace(start - statement.start, end - statement.start, renames[name.value])
+            edits.replace(start - statement.start, end - statement.start, renames[name.id])
     return edits.apply()
-
-
-@lru_cache(maxsize=8192)
-def keywords(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
-    """Return the names below ``node`` that are keyword arguments or attributes."""
-    found: set[cst.CSTNode] = set()
-
-    def walk(one: cst.CSTNode) -> None:
-        if isinstance(one, cst.Arg) and one.keyword is not None:
-            found.add(one.keyword)
-        if isinstance(one, cst.Attribute):
-            found.add(one.attr)
-        for child in below(one):
-            walk(child)
-
-    walk(node)
-    return frozenset(found)
 
 
 def depends_on(statement: Statement, variables: frozenset[str]) -> bool:
     """Return True if a loop variable in ``variables`` occurs anywhere in the statement."""
-    return any(name.value in variables for name in names_in(statement.node))
+    return any(name.id in variables for name in names_in(statement.node))
 
 
-def named_inside(node: cst.CSTNode, loop: Loop) -> bool:
+def named_inside(node: ast.AST, loop: Loop) -> bool:
     """Return True if an index name in ``node`` is defined inside ``loop``, so that ``node`` is not valid before it."""
     defined = set()
     for statement in loop.statements():
-        small = statement.small
-        if statement.kind == "alias" and isinstance(small, cst.Assign):
-            defined |= {name.value for name in names_in(small.targets[0].target)}
-    return any(name.value in defined for name in names_in(node))
+        if statement.kind == "alias" and isinstance(statement.node, ast.Assign):
+            defined |= {name.id for name in names_in(statement.node.targets[0])}
+    return any(name.id in defined for name in names_in(node))
 
 
 def written(items: Sequence[Item]) -> set[str]:

@@ -7,8 +7,8 @@ import pytest
 from acceld.nki.errors import KernelFailure
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import encode
-from acceld.proposers.rules.nki.source.branches import decided
-from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.nki.source.branches import decided
+from acceld.nki.source.reading import KernelModule
 from tests.acceld.proposers.rules.kernels import legacy
 
 TILE = (300, 512)

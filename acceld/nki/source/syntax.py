@@ -2,67 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from typing import Any
 
-import libcst as cst
-
-from acceld.proposers.rules.affine import Affine
+from acceld.nki.source.affine import Affine
 
 LOOPS = ("affine_range", "sequential_range", "static_range", "range")
 DECLARATIONS = ("ndarray", "zeros", "full", "ones", "shared_constant")
 BINARY = "add subtract multiply divide maximum minimum power".split()
 UNARY = "exp log sqrt rsqrt square tanh sigmoid silu gelu relu erf sin cos reciprocal negative abs".split()
 
-LEGACY: dict[str, tuple[str, ...]] = {
-    "load": ("src",),
-    "load_transpose2d": ("src",),
-    "store": ("dst", "value"),
-    "copy": ("src",),
-    "tensor_copy": ("src",),
-    "activation": ("op", "data"),
-    "activation_reduce": ("op", "data"),
-    "tensor_scalar": ("data", "op0", "operand0", "reverse0", "op1", "operand1", "reverse1"),
-    "tensor_tensor": ("data1", "data2", "op"),
-    "tensor_reduce": ("op", "data", "axis"),
-    "reciprocal": ("data",),
-    "nc_matmul": ("stationary", "moving"),
-    "nc_transpose": ("data",),
-    "matmul": ("x", "y", "transpose_x"),
-    "loop_reduce": ("x", "op", "loop_indices"),
-    "tensor_tensor_scan": ("data0", "data1", "initial", "op0", "op1", "reverse0", "reverse1"),
-    "memset": ("shape", "value", "dtype"),
-    "sum": ("x", "axis"),
-    "max": ("x", "axis"),
-    "scalar_tensor_tensor": ("data", "op0", "operand0", "op1", "operand1", "reverse0", "reverse1"),
-    **dict.fromkeys(BINARY, ("x", "y")),
-    **{name: ("x",) for name in UNARY if name != "reciprocal"},
+_IN_BOTH = frozenset(
+    "memset activation activation_reduce tensor_reduce tensor_copy tensor_scalar tensor_tensor reciprocal nc_matmul "
+    "nc_transpose tensor_tensor_scan scalar_tensor_tensor".split()
+)
+OPERATIONS = {
+    "nki": _IN_BOTH | {"dma_copy"},
+    "nki_legacy": _IN_BOTH
+    | frozenset("load load_transpose2d store copy matmul loop_reduce sum max".split())
+    | frozenset(BINARY)
+    | frozenset(UNARY),
 }
-"""Names of positional parameters."""
-CURRENT: dict[str, tuple[str, ...]] = {
-    "dma_copy": ("dst", "src"),
-    "memset": ("dst", "value", "engine"),
-    "activation": ("dst", "op", "data", "bias", "scale", "reduce_op", "reduce_res", "reduce_cmd", "engine"),
-    "activation_reduce": ("dst", "op", "data", "reduce_op", "reduce_res", "bias", "scale"),
-    "tensor_reduce": ("dst", "op", "data", "axis", "negate", "keepdims"),
-    "tensor_copy": ("dst", "src", "engine"),
-    "tensor_scalar": ("dst", *LEGACY["tensor_scalar"], "engine"),
-    "tensor_tensor": ("dst", *LEGACY["tensor_tensor"], "engine"),
-    "reciprocal": ("dst", "data"),
-    "nc_matmul": (
-        "dst",
-        "stationary",
-        "moving",
-        "is_stationary_onezero",
-        "is_moving_onezero",
-        "is_transpose",
-        "accumulate",
-    ),
-    "nc_transpose": ("dst", "data", "engine"),
-    "tensor_tensor_scan": ("dst", *LEGACY["tensor_tensor_scan"]),
-    "scalar_tensor_tensor": ("dst", *LEGACY["scalar_tensor_tensor"]),
-}
+"""Functions by API whose results and operands are understood. A call of any other is opaque."""
 LOADS = ("load", "load_transpose2d", "dma_copy")
 TRANSFERS = (*LOADS, "store")
 NO_TILES = frozenset("None True False np numpy nl nisa nki nt math".split())
@@ -98,7 +62,7 @@ class Access:
 
     name: str
     dims: tuple[Dim, ...] | None
-    node: cst.BaseExpression
+    node: ast.expr
 
     @property
     def variables(self) -> frozenset[str] | None:
@@ -139,7 +103,7 @@ class Binary:
 class Loop:
     """A ``for`` over a range."""
 
-    node: cst.For
+    node: ast.For
     variable: str
     kind: str
     trips: int | None
@@ -149,10 +113,14 @@ class Loop:
     indent: str
     parent: Loop | None
     items: list[Item] = field(default_factory=list)
+    _inside: tuple[Statement, ...] | None = None
+    """Every statement inside, once asked for: rules ask again and again, and a loop that is read does not change."""
 
-    def statements(self) -> Iterator[Statement]:
-        """Yield every statement inside, in order."""
-        yield from flatten(self.items)
+    def statements(self) -> tuple[Statement, ...]:
+        """Return every statement inside, in order."""
+        if self._inside is None:
+            self._inside = tuple(flatten(self.items))
+        return self._inside
 
     def loops(self) -> Iterator[Loop]:
         """Yield every loop inside, outermost first."""
@@ -166,7 +134,8 @@ class Loop:
 class Statement:
     """One statement. ``kind``: op, declaration, alias, marker (a string, an import), return, or other (opaque)."""
 
-    node: cst.BaseStatement
+    node: ast.AST
+    """A statement; a module of them if several share a line."""
     kind: str
     line: int
     start: int
@@ -177,7 +146,7 @@ class Statement:
     namespace: str = ""
     target: Access | None = None
     augmented: bool = False
-    args: dict[str, cst.BaseExpression] = field(default_factory=dict)
+    args: dict[str, ast.expr] = field(default_factory=dict)
     reads: dict[str, Access] = field(default_factory=dict)
     """Accesses by argument, if the whole argument is one access."""
     mentions: list[Access] = field(default_factory=list)
@@ -194,18 +163,6 @@ class Statement:
         """Return what the statement writes of the tile or tensor ``name``; None if nothing."""
         return next((access for access in self.results if access.name == name), None)
 
-    @property
-    def small(self) -> cst.BaseSmallStatement | None:
-        """The only small statement of the line; None for a block or several statements."""
-        node = self.node
-        return node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
-
-
-def leading_comments(item: Item) -> list[str | None]:
-    """Return the lines right above an item: comments, and None for blank lines."""
-    lines = getattr(item.node, "leading_lines", ())
-    return [line.comment.value if line.comment is not None else None for line in lines]
-
 
 Item = Loop | Statement
 
@@ -221,47 +178,80 @@ class Buffer:
     declaration: Statement
 
 
+def accesses(statement: Statement) -> list[Access]:
+    """Return the accesses of a statement, reads and writes."""
+    return [*statement.mentions, *(statement.results if statement.kind != "declaration" else ())]
+
+
 def flatten(items: Sequence[Item]) -> Iterator[Statement]:
     """Yield every statement in ``items``, in order."""
     for item in items:
         if isinstance(item, Loop):
-            yield from flatten(item.items)
+            yield from item.statements()
         else:
             yield item
 
 
-@lru_cache(maxsize=8192)
-def names_in(node: cst.CSTNode) -> tuple[cst.Name, ...]:
-    """Return every name below ``node``."""
-    # Nodes are compared by identity and never change. Walking one is slow, and rules ask for the same nodes often.
-    found: list[cst.Name] = []
-
-    def walk(one: cst.CSTNode) -> None:
-        if isinstance(one, cst.Name):
-            found.append(one)
-        for child in below(one):
-            walk(child)
-
-    walk(node)
+@lru_cache(maxsize=32768)
+def names_in(node: ast.AST) -> tuple[ast.Name, ...]:
+    """Return every name below ``node``, in the order of the source. Attributes and keywords are no names."""
+    # Nodes are compared by identity and never change. Rules ask for the same nodes often.
+    found: list[ast.Name] = []
+    _collect(node, found)
     return tuple(found)
 
 
-def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yield the children of ``node`` in the order of its fields, without whitespace, commas and brackets."""
-    # ``CSTNode.children`` rebuilds the node, which takes ten times as long.
-    for name in _fields_of(type(node)):
+def _collect(node: ast.AST, found: list[ast.Name]) -> None:
+    if type(node) is ast.Name:
+        found.append(node)
+        return
+    for child in below(node):
+        _collect(child, found)
+
+
+def below(node: ast.AST) -> list[ast.AST]:
+    """Return the children of ``node`` in the order of the source, without contexts and operators."""
+    kind: Any = type(node)
+    found: list[ast.AST] = []
+    for name in _fields_of(kind):
         value = getattr(node, name)
-        for child in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(child, cst.CSTNode):
-                yield child
+        if type(value) is list:
+            found += [child for child in value if isinstance(child, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
 
 
 @cache
-def _fields_of(kind: type[cst.CSTNode]) -> tuple[str, ...]:
-    listed = [one.name for one in fields(kind)]
-    return tuple(name for name in listed if name not in _PUNCTUATION and "whitespace" not in name)
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    return () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _NO_CHILDREN)
 
 
-_PUNCTUATION = frozenset(
-    {"lpar", "rpar", "lbracket", "rbracket", "comma", "semicolon", "leading_lines", "header", "footer"}
-)
+_NO_CHILDREN = frozenset("ctx op ops id attr arg name asname module level kind type_comment".split())
+
+
+def elements(node: ast.expr) -> list[ast.expr]:
+    """Return the indices of an access, or the extents of a shape that is written out."""
+    if isinstance(node, ast.Subscript):
+        return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
+
+
+def assigned(statement: Statement) -> tuple[str, ast.expr] | None:
+    """Return the name and the value of ``name = value``; None for other statements."""
+    match statement.node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name, value
+    return None
+
+
+def value_of(statement: Statement) -> ast.expr | None:
+    """Return the value of an assignment; None for other statements."""
+    node = statement.node
+    return node.value if isinstance(node, ast.Assign) else None
+
+
+def trip_count(loop: Loop) -> ast.expr:
+    """Return the first argument of a loop's range."""
+    assert isinstance(loop.node.iter, ast.Call)
+    return loop.node.iter.args[0]

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+from collections import Counter
 from functools import cached_property, lru_cache
 
-import libcst as cst
-
-from acceld.proposers.rules.nki.source.parsing import SourceReader
-from acceld.proposers.rules.nki.source.syntax import BINARY, Access, Binary, Loop, Statement, flatten
+from acceld.nki.source.parsing import SourceReader
+from acceld.nki.source.syntax import (
+    BINARY,
+    OPERATIONS,
+    Access,
+    Binary,
+    Loop,
+    Statement,
+    accesses,
+    flatten,
+    names_in,
+    value_of,
+)
 
 
 class KernelModule(SourceReader):
@@ -21,7 +32,7 @@ class KernelModule(SourceReader):
         """Read another source of the same kernel, with the same arguments."""
         shapes = tuple(self.shapes[name] for name in self.parameters if name in self.shapes)
         dtypes = tuple(self.dtypes[name] for name in self.parameters if name in self.dtypes)
-        return kernel_module(source, self.api, shapes, dtypes, self.function.name.value)
+        return kernel_module(source, self.api, shapes, dtypes, self.function.name)
 
     @cached_property
     def _asked(self) -> set[str]:
@@ -57,6 +68,20 @@ class KernelModule(SourceReader):
             for name in {access.name for access in statement.mentions}:
                 found.setdefault(name, []).append(statement)
         return found
+
+    @cached_property
+    def uses(self) -> dict[str, list[tuple[Statement, Access]]]:
+        """Every access of each tile and tensor with its statement, in order."""
+        found: dict[str, dict[int, tuple[Statement, Access]]] = {}
+        for statement in self.statements:
+            for access in accesses(statement):
+                found.setdefault(access.name, {})[id(access.node)] = (statement, access)
+        return {name: list(each.values()) for name, each in found.items()}
+
+    @cached_property
+    def named(self) -> Counter[str]:
+        """How often each name occurs in the kernel."""
+        return Counter(node.id for node in names_in(self.function))
 
     def writers(self, name: str) -> list[Statement]:
         """Return statements that write ``name``, declarations aside."""
@@ -98,9 +123,9 @@ class KernelModule(SourceReader):
         }
         return spaces.pop() if len(spaces) == 1 else ""
 
-    def is_zero(self, node: cst.BaseExpression | None) -> bool:
+    def is_zero(self, node: ast.expr | None) -> bool:
         """Return True if an operand is missing, a zero, or a tile filled with zeros."""
-        if node is None or (isinstance(node, cst.Name) and node.value == "None") or self.number(node) == 0:
+        if node is None or (isinstance(node, ast.Constant) and node.value is None) or self.number(node) == 0:
             return True
         access = self.access(node)
         if access is None:
@@ -161,12 +186,13 @@ class KernelModule(SourceReader):
             shape = self.extents(statement.reads["src"]) if "src" in statement.reads else None
             return shape[::-1] if shape is not None and statement.op == "load_transpose2d" else shape
         if statement.op == "broadcast_to":
-            small = statement.small
-            given = small.value.args if isinstance(small, cst.Assign) and isinstance(small.value, cst.Call) else ()
-            found = self.known_shape(given[0].value) if len(given) == 1 else None
+            call = value_of(statement)
+            found = self.known_shape(call.args[0]) if isinstance(call, ast.Call) and len(call.args) == 1 else None
             return None if found is None or None in found else tuple(extent for extent in found if extent is not None)
         if statement.op in ("tensor_reduce", "sum", "max", "matmul", "nc_matmul", "nc_transpose", "loop_reduce"):
             return self._made(statement)
+        if statement.op not in OPERATIONS[self.api] and statement.op not in ("expression", "accumulate"):
+            return None
         operands = [
             access
             for name, access in statement.reads.items()
@@ -201,7 +227,7 @@ class KernelModule(SourceReader):
         node = statement.args.get("mask")
         return "" if node is None or self.text(node) == "None" else self.text(node)
 
-    def opname(self, node: cst.BaseExpression | None) -> str:
+    def opname(self, node: ast.expr | None) -> str:
         """Return an operator's own name: ``multiply`` for ``nl.multiply`` or ``np.multiply``; empty if there is none."""
         return "" if node is None else self.text(node).rsplit(".", 1)[-1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from bisect import bisect_right
 from collections.abc import Collection
 from functools import cached_property
 
@@ -36,6 +37,10 @@ class SourceText:
             number += 1
             name = f"{wish}{number}"
         return name
+
+    def line(self, position: int) -> int:
+        """Return the number of the line that ``position`` stands on, from 1."""
+        return bisect_right(self.line_starts, position)
 
     def line_start(self, position: int) -> int:
         """Return the offset of the line that ``position`` stands on."""

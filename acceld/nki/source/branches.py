@@ -16,11 +16,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-import libcst as cst
-
-from acceld.parsing import parse
-from acceld.proposers.rules.editing import lines_of
-from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.editing import lines_of
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spans import parsed
 
 _ROUNDS = 16
 _ELSE = re.compile(r"\s*else\s*:")
@@ -32,8 +30,8 @@ def decided(kernel: KernelModule) -> KernelModule:
         if not re.search(r"^\s*if\b", kernel.source, re.MULTILINE):
             break
         lines = lines_of(kernel.source)
-        name = kernel.function.name.value
-        functions = [one for one in parse(kernel.source).body if isinstance(one, ast.FunctionDef) and one.name == name]
+        name = kernel.function.name
+        functions = [one for one in parsed(kernel.source).body if isinstance(one, ast.FunctionDef) and one.name == name]
         done = [_decide(kernel, branch, lines) for function in functions for branch in _branches(function.body)]
         if not any(done):
             break
@@ -54,7 +52,7 @@ def _branches(body: list[ast.stmt]) -> Iterator[ast.If]:
 def _decide(kernel: KernelModule, node: ast.If, lines: list[str]) -> bool:
     """Write out the taken one of two branches; if it is not known, those inside of both. Return True if any was written."""
     header = lines[node.lineno - 1]
-    truth = kernel.truth(cst.parse_expression(ast.unparse(node.test)))
+    truth = kernel.truth(node.test)
     if truth is None or not _has_plain_lines(node, lines):
         written = [_decide(kernel, one, lines) for one in _branches([*node.body, *node.orelse])]
         return any(written)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-import libcst as cst
-
-from acceld.proposers.rules.affine import Affine, Symbol
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import prefix, rendered
-from acceld.proposers.rules.nki.source.nests import all_accesses, without_element
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Dim, Loop, Statement
+from acceld.editing import Edits
+from acceld.nki.source.affine import Affine
+from acceld.nki.source.nests import all_accesses, without_element
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.spelling import prefix, ranges, rendered
+from acceld.nki.source.syntax import Access, Dim, Loop, Statement, elements
 
 
 @dataclass(frozen=True)
@@ -59,12 +58,12 @@ class Joined:
 
         With ``parts`` it has three axes: partitions, the number of tiles, and the columns of each.
         """
-        assert self.access.dims is not None and isinstance(self.access.node, cst.Subscript)
+        assert self.access.dims is not None and isinstance(self.access.node, ast.Subscript)
         over_rows, language = self.access.dims[self.partition], prefix(kernel, "language")
-        as_slices = (over_rows.extent is not None or over_rows.full) and parts is None
+        as_slices = (over_rows.extent is not None or over_rows.full) and (parts is None or kernel.api == "nki")
         indices = [
-            kernel.text(element.slice)
-            for at, element in enumerate(self.access.node.slice[: self.partition])
+            kernel.text(index)
+            for at, index in enumerate(elements(self.access.node)[: self.partition])
             if at not in self.folded
         ]
         assert over_rows.form is not None
@@ -83,18 +82,6 @@ class Joined:
                 count = len(axes) if parts is None else 3
                 indices.append(ranges(language, start, (width, axes.index(at), count, 1)))
         return f"{self.name}[{', '.join(indices)}]"
-
-
-def ranges(language: str, start: Affine, *over: tuple[int, int, int, int]) -> str:
-    """Return an index from ``start`` on over ranges, each given by its extent, its axis, the number of axes, and its step."""
-    texts: dict[Symbol, str] = {}
-    form = start
-    for extent, axis, axes, step in over:
-        symbol = Symbol.over(extent, axis, axes)
-        places = ", ".join(":" if one == axis else "None" for one in range(axes))
-        texts[symbol] = f"{language}.arange({extent})[{places}]"
-        form = form + Affine.of(symbol).times(step)
-    return rendered(form, texts)
 
 
 def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joined | str:
@@ -169,7 +156,7 @@ def obstacle_to_joining(kernel: KernelModule, one: Joined) -> str:
         return ""
     declaration = kernel.buffers[one.name].declaration
     found = all_accesses(kernel, one.name)
-    if found is None or not isinstance(declaration.args.get("shape"), cst.Tuple | cst.List):
+    if found is None or not isinstance(declaration.args.get("shape"), ast.Tuple | ast.List):
         return f"{one.name} may have another name, or its shape is not written out"
     for statement, access in found:
         where = f"line {statement.line}:"
@@ -188,44 +175,39 @@ def laid_beside(kernel: KernelModule, one: Joined, edits: Edits, without: Sequen
         return
     buffer = kernel.buffers[one.name]
     shape = buffer.declaration.args["shape"]
-    assert isinstance(shape, cst.Tuple | cst.List)
+    assert isinstance(shape, ast.Tuple | ast.List)
     columns = buffer.shape[-1] or 1
-    edits.replace(
-        *kernel.span(shape.elements[-1].value), str(columns * prod(buffer.shape[at] or 1 for at in one.folded))
-    )
+    edits.replace(*kernel.span(shape.elts[-1]), str(columns * prod(buffer.shape[at] or 1 for at in one.folded)))
     for at in one.folded:
-        edits.replace(*without_element(kernel, shape.elements, at), "")
+        edits.replace(*without_element(kernel, shape.elts, at), "")
     for statement, access in all_accesses(kernel, one.name) or ():
         if statement in without:
             continue
-        assert isinstance(access.node, cst.Subscript) and access.dims is not None
-        elements, step = access.node.slice, columns
+        assert isinstance(access.node, ast.Subscript) and access.dims is not None
+        indices, step = elements(access.node), columns
         pieces: list[str] = []
         for at in reversed(one.folded):
-            edits.replace(*without_element(kernel, elements, at), "")
-            pieces.insert(0, _term(kernel, elements[at], step))
+            edits.replace(*without_element(kernel, indices, at), "")
+            pieces.insert(0, _term(kernel, indices[at], step))
             step *= buffer.shape[at] or 1
         first = " + ".join(filter(None, pieces))
         if first:
-            begin_at(kernel, elements[-1], access.dims[-1], first, columns, edits)
+            begin_at(kernel, indices[-1], access.dims[-1], first, columns, edits)
 
 
-def _term(kernel: KernelModule, element: cst.SubscriptElement, step: int) -> str:
+def _term(kernel: KernelModule, index: ast.expr, step: int) -> str:
     """Return an index times the distance of its tiles, as text; empty if that is zero."""
-    assert isinstance(element.slice, cst.Index)
-    value, text = element.slice.value, kernel.text(element.slice)
-    known = kernel.constant(value)
+    text, known = kernel.text(index), kernel.constant(index)
     if known is not None:
         return str(known * step) if known else ""
-    return f"{step} * {text}" if isinstance(value, cst.Name) or value.lpar else f"{step} * ({text})"
+    return (
+        f"{step} * {text}" if isinstance(index, ast.Name) or kernel.is_in_parentheses(index) else f"{step} * ({text})"
+    )
 
 
-def begin_at(
-    kernel: KernelModule, element: cst.SubscriptElement, dim: Dim, first: str, columns: int, edits: Edits
-) -> None:
+def begin_at(kernel: KernelModule, index: ast.expr, dim: Dim, first: str, columns: int, edits: Edits) -> None:
     """Let an index over columns begin at ``first``."""
-    index = element.slice
-    if isinstance(index, cst.Slice):
+    if isinstance(index, ast.Slice):
         if dim.full:
             edits.replace(*kernel.span(index), f"{first}:{first} + {columns}")
             return
@@ -237,8 +219,7 @@ def begin_at(
             start, _ = kernel.span(index)
             edits.insert(start, first)
         return
-    assert isinstance(index, cst.Index)
-    at = index.value.args[0].value if dim.extent is not None and isinstance(index.value, cst.Call) else index.value
+    at = index.args[0] if dim.extent is not None and isinstance(index, ast.Call) else index
     start, end = kernel.span(at)
     if kernel.constant(at) == 0:
         edits.replace(start, end, first)

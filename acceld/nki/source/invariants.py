@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from acceld.proposers.rules.nki.source.nests import accesses, around, inside, place_of
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import TRANSFERS, Access, Loop, Statement, names_in
+from acceld.nki.source.matching import one_name
+from acceld.nki.source.nests import around, inside, place_of
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import TRANSFERS, Access, Loop, Statement, accesses, names_in
 
 _MOVES = (*TRANSFERS, "memset")
 
@@ -80,30 +81,36 @@ def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[
         or kernel.space_of(target.name) == "hbm"
     ):
         return ""
-    uses = sum(name.value == loop.variable for name in names_in(statement.node))
+    uses = sum(name.id == loop.variable for name in names_in(statement.node))
     dropped = {id(access.node) for access in accesses(statement) if access.name in places}
     if uses > len(dropped):
         return ""
     defined = {
-        name.value
+        name.id
         for one in loop.statements()
         if one.kind == "alias"
         for name in names_in(one.node)
-        if name.value in kernel.aliases
+        if name.id in kernel.aliases
     }
-    if any(name.value in defined for name in names_in(statement.node)):
-        return f"{where} an index name is defined in the loop"
+    if any(name.id in defined for name in names_in(statement.node)):
+        return f"{where} it uses an index that is named in the loop: define that index before the loop"
     if statement.augmented or statement.op == "loop_reduce":
         return ""
     if kernel.ambiguous & {access.name for access in accesses(statement)}:
-        return f"{where} a tile may have another name"
+        return one_name(kernel, [access.name for access in accesses(statement)])
     if target.name in kernel.buffers and not inside(kernel.buffers[target.name].declaration, loop):
         if target.name not in places:
-            return f"{where} {target.name} is also used without the index {loop.variable}"
+            return (
+                f"{where} {target.name} is declared before the loop and also used without the index {loop.variable}: "
+                "give it a place for each iteration, or declare it in the loop"
+            )
         names, loops = target.variables, around(statement)
         missing = {one.variable for one in loops[: loops.index(loop)]} - set(names or ())
         if names is None or missing:
-            return f"{where} {target.name} has no place for every iteration of {', '.join(sorted(missing))}"
+            return (
+                f"{where} {target.name} has no place for every iteration of {', '.join(sorted(missing))}: "
+                "index it by that variable"
+            )
     return None
 
 
@@ -117,12 +124,15 @@ def _held(
         return ""
     writers = kernel.writers(name)
     if name in held or any(not inside(writer, loop) for writer in writers):
-        return f"{where} {name} is also written elsewhere"
+        return f"{where} {name} is written by other lines too: give this result a tile of its own"
     readers = [reader for reader in kernel.readers(name) if reader not in writers]
     staying = [reader for reader in readers if reader in stay or reader.kind != "op"]
     local = name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop)
     if local and staying and not _is_made_whole(kernel, loop, statement):
-        return f"{where} {name} is one tile, read in line {staying[0].line}"
+        return (
+            f"line {statement.line} makes {name}, a tile of this loop, for line {staying[0].line}, which stays in it: "
+            f"declare {name} before the loop with a place for each iteration of the loops inside"
+        )
     if statement.op in _MOVES and staying:
         return ""
     return None if readers else ""
@@ -156,8 +166,8 @@ def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
         if opaque or statement.augmented or statement.op in ("loop_reduce", "store"):
             continue
         found = {id(access.node): access for access in accesses(statement)}.values()
-        uses = sum(name.value == loop.variable for name in names_in(statement.node))
-        in_accesses = sum(name.value == loop.variable for access in found for name in names_in(access.node))
+        uses = sum(name.id == loop.variable for name in names_in(statement.node))
+        in_accesses = sum(name.id == loop.variable for access in found for name in names_in(access.node))
         if uses == in_accesses and all(_same(kernel, loop, access, written, same) for access in statement.mentions):
             same.add(statement)
     return same

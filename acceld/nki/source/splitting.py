@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 
-import libcst as cst
-
-from acceld.proposers.rules.editing import Edits, reindent
-from acceld.proposers.rules.nki.source.building import STEP, header
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Loop, below, names_in
-from acceld.proposers.rules.records import RuleRefused
+from acceld.editing import Edits, reindent
+from acceld.errors import RuleRefused
+from acceld.nki.source.building import STEP, header
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Loop, below, names_in
 
 
 @dataclass(frozen=True)
@@ -48,35 +47,33 @@ class Split:
 def substitute(kernel: KernelModule, inner: Loop, split: Split, edits: Edits) -> None:
     """Replace the inner variable by group and member in the inner loop's body."""
 
-    def walk(node: cst.CSTNode, parent: cst.CSTNode | None) -> None:
-        if isinstance(node, cst.BinaryOperation) and isinstance(node.left, cst.Name):
+    def walk(node: ast.AST, parent: ast.AST | None) -> None:
+        if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Name):
             divisor = kernel.constant(node.right)
             text = None
-            if node.left.value == split.variable and divisor:
-                if isinstance(node.operator, cst.FloorDivide):
+            if node.left.id == split.variable and divisor:
+                if isinstance(node.op, ast.FloorDiv):
                     text = split.quotient(divisor)
-                elif isinstance(node.operator, cst.Modulo):
+                elif isinstance(node.op, ast.Mod):
                     text = split.remainder(divisor)
             if text is not None:
                 _put(kernel, node, parent, text, edits)
                 return
-        if isinstance(node, cst.Name):
-            if node.value == split.variable:
+        if isinstance(node, ast.Name):
+            if node.id == split.variable:
                 _put(kernel, node, parent, split.whole, edits)
             return
         for child in below(node):
-            if not (isinstance(node, cst.Arg) and child is node.keyword) and not (
-                isinstance(node, cst.Attribute) and child is node.attr
-            ):
-                walk(child, node)
+            walk(child, node)
 
-    walk(inner.node.body, None)
+    for statement in inner.node.body:
+        walk(statement, None)
 
 
-def _put(kernel: KernelModule, node: cst.BaseExpression, parent: cst.CSTNode | None, text: str, edits: Edits) -> None:
+def _put(kernel: KernelModule, node: ast.expr, parent: ast.AST | None, text: str, edits: Edits) -> None:
     """Replace a node. The new text gets parentheses unless it is part of a sum."""
-    sum_of = isinstance(parent, cst.BinaryOperation) and isinstance(parent.operator, cst.Add)
-    alone = not isinstance(parent, cst.BinaryOperation | cst.UnaryOperation | cst.Attribute | cst.Subscript)
+    sum_of = isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Add)
+    alone = not isinstance(parent, ast.BinOp | ast.UnaryOp | ast.Attribute | ast.Subscript)
     plain = text.isidentifier() or sum_of or alone
     edits.replace(*kernel.span(node), text if plain else f"({text})")
 
@@ -91,17 +88,17 @@ def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
         loop.kind != "affine_range"
         or loop.trips is None
         or loop.trips % size
-        or not isinstance(loop.node.iter, cst.Call)
+        or not isinstance(loop.node.iter, ast.Call)
     ):
         raise RuleRefused(f"line {loop.line}: {loop.variable} can not advance by {size} at a time")
     for statement in loop.statements():
         indices = statement.args.get("loop_indices")
-        if indices is not None and any(name.value == loop.variable for name in names_in(indices)):
+        if indices is not None and any(name.id == loop.variable for name in names_in(indices)):
             raise RuleRefused(f"line {statement.line}: it is reduced over {loop.variable}")
     member = kernel.fresh(f"{loop.variable}_part")
     count = kernel.text(loop.node.iter.func)
     edits = Edits(kernel.source)
-    edits.replace(*kernel.span(loop.node.iter.args[0].value), str(loop.trips // size))
+    edits.replace(*kernel.span(loop.node.iter.args[0]), str(loop.trips // size))
     substitute(kernel, loop, Split(loop.variable, loop.variable, member, size), edits)
     first = kernel.source.find("\n", loop.start + len(header(kernel, loop)) - 1) + 1
     before, body, after = edits.apply_around(first, kernel.after_line(loop.end))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Sequence
 from math import prod
 
-import libcst as cst
-
-from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement, leading_comments, names_in
+from acceld.nki.source.affine import Affine
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Access, Item, Loop, Statement
 
 SBUF_BYTES = 168 * 1024
 """Bytes a partition for values: trn1 has 192 KiB, of which the legacy compiler keeps some for rotating buffers."""
@@ -39,28 +38,18 @@ def substance(items: Sequence[Item]) -> bool:
 def first_line(kernel: KernelModule, item: Item) -> int:
     """Return the offset of an item's first line, or of the comment lines right above it, which belong to it."""
     start = kernel.line_start(item.start)
-    for line in reversed(leading_comments(item)):
+    for line in reversed(kernel.comments_above(item)):
         if line is None:
             break
         start = kernel.line_start(start - 1)
     return start
 
 
-def accesses(statement: Statement) -> list[Access]:
-    """Return the accesses of a statement, reads and writes."""
-    return [*statement.mentions, *(statement.results if statement.kind != "declaration" else ())]
-
-
 def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Access]] | None:
     """Return every access of ``name`` with its statement; None if the name also occurs in another form."""
-    found: dict[int, tuple[Statement, Access]] = {}
-    for statement in kernel.statements:
-        for access in accesses(statement):
-            if access.name == name:
-                found[id(access.node)] = (statement, access)
+    found = kernel.uses.get(name, [])
     declared = name in kernel.buffers
-    uses = sum(node.value == name for node in names_in(kernel.function.body))
-    return list(found.values()) if uses == len(found) + declared else None
+    return list(found) if kernel.named[name] == len(found) + declared else None
 
 
 def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
@@ -72,7 +61,7 @@ def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
     buffer = kernel.buffers.get(name)
     if buffer is None or name in kernel.ambiguous or kernel.space_of(name) == "hbm":
         return None
-    if not isinstance(buffer.declaration.args.get("shape"), cst.Tuple | cst.List):
+    if not isinstance(buffer.declaration.args.get("shape"), ast.Tuple | ast.List):
         return None
     found = all_accesses(kernel, name)
     if not found or inside(buffer.declaration, loop) or not all(inside(statement, loop) for statement, _ in found):
@@ -99,17 +88,11 @@ def has_place(access: Access, loop: Loop) -> bool:
     return False
 
 
-def without_element(
-    kernel: KernelModule, elements: Sequence[cst.SubscriptElement | cst.BaseElement], place: int
-) -> tuple[int, int]:
+def without_element(kernel: KernelModule, elements: Sequence[ast.expr], place: int) -> tuple[int, int]:
     """Return the span to delete so that element ``place``, which is not the last, disappears with its comma."""
-    start, _ = kernel.span(_content(elements[place]))
-    end, _ = kernel.span(_content(elements[place + 1]))
+    start, _ = kernel.span(elements[place])
+    end, _ = kernel.span(elements[place + 1])
     return start, end
-
-
-def _content(element: cst.SubscriptElement | cst.BaseElement) -> cst.CSTNode:
-    return element.slice if isinstance(element, cst.SubscriptElement) else element.value
 
 
 def tile_bytes(kernel: KernelModule, access: Access) -> int | None:

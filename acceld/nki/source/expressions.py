@@ -1,0 +1,266 @@
+"""Read a kernel's expressions: whole numbers, index forms, accesses of tiles and tensors."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+
+from acceld.nki.source.affine import Affine, Symbol
+from acceld.nki.source.spans import ParsedText
+from acceld.nki.source.syntax import NO_TILES, TILE_SIZES, Access, Buffer, Dim, elements
+
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+class ExpressionReader(ParsedText):
+    """Read expressions with the names known so far.
+
+    After ``f = nl.arange(512)[None, :]``, and in a loop over ``c``, the index ``512 * c + f`` is the affine form of
+    ``c`` and of a range of 512 along the columns.
+    """
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.shapes: dict[str, tuple[int, ...] | None] = {}
+        """Shapes of the kernel's parameters; None for scalars."""
+        self.aliases: dict[str, ast.expr] = {}
+        """Names of index expressions, by name."""
+        self.settings: dict[str, bool | None] = {}
+        """Names that stand for True, False or None."""
+        self.constants: dict[str, int] = {}
+        """Extents that a shape was unpacked to."""
+        self.other_shapes: set[str] = set()
+        """Names of arguments, or of tensors in HBM, in another shape."""
+        self.buffers: dict[str, Buffer] = {}
+        self.ambiguous: set[str] = set()
+        """Names with more than one possible meaning."""
+        self.doubts: dict[str, int] = {}
+        """The line that first raised the doubt about such a name, if one statement did."""
+        self.loop_variables: set[str] = set()
+
+    def callee(self, call: ast.Call) -> str:
+        """Return the function's own name: ``exp`` for ``nl.exp(...)``."""
+        function = call.func
+        if isinstance(function, ast.Attribute):
+            return function.attr
+        return function.id if isinstance(function, ast.Name) else self.text(function).rsplit(".", 1)[-1]
+
+    def known_shape(self, value: ast.expr) -> tuple[int | None, ...] | None:
+        """Return the shape of an expression such as ``(128, n)`` or ``x.shape``; None for unknown extents, or an
+        unknown shape.
+        """
+        if isinstance(value, ast.Tuple | ast.List):
+            return tuple(self.constant(element) for element in value.elts)
+        if isinstance(value, ast.Attribute) and value.attr == "shape" and isinstance(value.value, ast.Name):
+            name = value.value.id
+            if name in self.buffers:
+                return self.buffers[name].shape
+            return self.shapes.get(name)
+        return None
+
+    def constant(self, node: ast.expr) -> int | None:
+        """Return the value of ``node`` if it is a whole number; None otherwise."""
+        form = self.affine(node)
+        return form.constant if form is not None and not form.terms else None
+
+    def truth(self, node: ast.expr) -> bool | None:
+        """Return the value of a condition; None if it is not known."""
+        match node:
+            case ast.Constant(value=bool(value)):
+                return value
+            case ast.Name(id=name) if name in self.settings:
+                return bool(self.settings[name])
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                known = self.truth(inner)
+                return None if known is None else not known
+            case ast.BoolOp(op=joined, values=given):
+                values = [self.truth(one) for one in given]
+                decisive = isinstance(joined, ast.Or)
+                return decisive if decisive in values else None if None in values else not decisive
+            case ast.Compare(left=left, ops=[sign], comparators=[right]):
+                return self._compared(left, sign, right)
+        number = self.constant(node)
+        return None if number is None else bool(number)
+
+    def _compared(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> bool | None:
+        if isinstance(sign, ast.Is | ast.IsNot):
+            same = self._is_none(left) if _is_constant(right, None) else None
+            return None if same is None else same == isinstance(sign, ast.Is)
+        one, other, compare = self.constant(left), self.constant(right), _COMPARISONS.get(type(sign))
+        return None if compare is None or one is None or other is None else compare(one, other)
+
+    def _is_none(self, node: ast.expr) -> bool | None:
+        """Return whether an argument is None; None if that is not known."""
+        if not isinstance(node, ast.Name):
+            return None
+        if node.id in self.settings:
+            return self.settings[node.id] is None
+        return False if self.shapes.get(node.id) is not None else None
+
+    def number(self, node: ast.expr | None) -> float | None:
+        """Return the value of ``node`` if it is a number, also through arithmetic and casts such as ``np.float32``;
+        None otherwise.
+        """
+        match node:
+            case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+                return float(value)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                inner = self.number(operand)
+                return None if inner is None else -inner
+            case ast.Name(id=name):
+                if name in self.ambiguous:
+                    return None
+                if name in self.constants:
+                    return float(self.constants[name])
+                return self.number(self.aliases[name]) if name in self.aliases else None
+            case ast.BinOp(left=left, op=ast.Div() | ast.Mult() as sign, right=right):
+                one, other = self.number(left), self.number(right)
+                if one is None or other is None:
+                    return None
+                if isinstance(sign, ast.Mult):
+                    return one * other
+                return one / other if other else None
+            case ast.Call(args=[argument], keywords=[]):
+                return self._cast(node, argument)
+        return None
+
+    def _cast(self, call: ast.Call, argument: ast.expr) -> float | None:
+        """Return the value of a cast of a number, or of its square root."""
+        callee = self.text(call.func)
+        if (callee.endswith(".type") and "dtype" in callee) or callee.startswith("np.float"):
+            return self.number(argument)
+        if callee in ("np.sqrt", "math.sqrt"):
+            inner = self.number(argument)
+            return inner**0.5 if inner is not None and inner >= 0 else None
+        return None
+
+    def affine(self, node: ast.expr) -> Affine | None:
+        """Return ``node`` as an affine form over loop variables and index ranges, or None."""
+        match node:
+            case ast.Constant(value=value):
+                return Affine(value) if type(value) is int else None
+            case ast.Name(id=name):
+                return self._named(name)
+            case ast.BinOp():
+                return self._combined(node)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                inner = self.affine(operand)
+                return None if inner is None else inner.times(-1)
+            case ast.Subscript():
+                return self._extent(node) or self._range(node)
+            case ast.Call(func=ast.Name(id="min" | "max")):
+                return self._least(node)
+            case ast.Attribute(value=ast.Attribute(attr="tile_size") | ast.Name(id="tile_size")):
+                limit = TILE_SIZES.get(node.attr)
+                return None if limit is None else Affine(limit)
+        return None
+
+    def _combined(self, node: ast.BinOp) -> Affine | None:
+        left = self.affine(node.left)
+        right = None if left is None else self.affine(node.right)
+        if left is None or right is None:
+            return None
+        match node.op:
+            case ast.Add():
+                return left + right
+            case ast.Sub():
+                return left - right
+            case ast.Mult():
+                return left.product(right)
+            case ast.FloorDiv() | ast.Mod() if not right.terms and right.constant > 0:
+                return self._quotient(node, left, right.constant)
+        return None
+
+    def _named(self, name: str) -> Affine | None:
+        if name in self.loop_variables:
+            return Affine.of_variable(name)
+        if name in self.ambiguous:
+            return None
+        if name in self.constants:
+            return Affine(self.constants[name])
+        if name in self.aliases:
+            return self.affine(self.aliases[name])
+        return None
+
+    def _quotient(self, node: ast.BinOp, left: Affine, divisor: int) -> Affine | None:
+        whole = isinstance(node.op, ast.FloorDiv)
+        if not left.terms:
+            return Affine(left.constant // divisor if whole else left.constant % divisor)
+        if len(left.variables) != 1 or left.ranges:
+            return None
+        (variable,) = left.variables
+        sign = "//" if whole else "%"
+        return Affine.of(Symbol(f"({left.constant}+{left.terms}){sign}{divisor}", variable))
+
+    def _least(self, node: ast.Call) -> Affine | None:
+        """Return the least or greatest of whole numbers."""
+        numbers = [one for argument in node.args if (one := self.constant(argument)) is not None]
+        if len(numbers) != len(node.args) or len(numbers) < 2 or node.keywords:
+            return None
+        return Affine(min(numbers) if self.callee(node) == "min" else max(numbers))
+
+    def _extent(self, node: ast.Subscript) -> Affine | None:
+        """Return the extent of ``x.shape[1]`` for a tensor with a known shape; None otherwise."""
+        shape = self.known_shape(node.value)
+        if shape is None or isinstance(node.slice, ast.Slice | ast.Tuple):
+            return None
+        place = self.constant(node.slice)
+        extent = shape[place] if place is not None and -len(shape) <= place < len(shape) else None
+        return None if extent is None else Affine(extent)
+
+    def _range(self, node: ast.Subscript) -> Affine | None:
+        call = node.value
+        if not isinstance(call, ast.Call) or self.callee(call) != "arange" or len(call.args) + len(call.keywords) != 1:
+            return None
+        extent = self.constant(call.args[0] if call.args else call.keywords[0].value)
+        indices = elements(node)
+        places = [at for at, index in enumerate(indices) if isinstance(index, ast.Slice)]
+        if extent is None or len(places) != 1:
+            return None
+        return Affine.of(Symbol.over(extent, places[0], len(indices)))
+
+    def access(self, node: ast.expr) -> Access | None:
+        """Return ``node`` as an access if it is a tile or a tensor, with or without an index; None for numbers and
+        indices.
+        """
+        if isinstance(node, ast.Name):
+            name = node.id
+            known = name in self.aliases or name in self.constants or name in self.loop_variables
+            return None if known or name in NO_TILES else Access(name, None, node)
+        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
+            return None
+        name = node.value.id
+        if name in self.aliases or name in NO_TILES:
+            return None
+        if _is_constant(node.slice, ...):
+            return Access(name, None, node)
+        return Access(name, tuple(self._dim(index) for index in elements(node)), node)
+
+    def _dim(self, index: ast.expr) -> Dim:
+        text = self.text(index)
+        if not isinstance(index, ast.Slice):
+            if isinstance(index, ast.Call) and self.callee(index) == "ds" and len(index.args) == 2:
+                return Dim(self.affine(index.args[0]), self.constant(index.args[1]), text)
+            return Dim(self.affine(index), None, text)
+        if index.step is not None:
+            return Dim(None, None, text)
+        if index.lower is None and index.upper is None:
+            return Dim(Affine(), None, text, True)
+        lower = self.affine(index.lower) if index.lower is not None else Affine()
+        upper = self.affine(index.upper) if index.upper is not None else None
+        if lower is None or upper is None:
+            return Dim(None, None, text)
+        extent = upper - lower
+        return Dim(lower, extent.constant, text) if not extent.terms else Dim(None, None, text)
+
+
+def _is_constant(node: ast.expr, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is value

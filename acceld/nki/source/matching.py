@@ -1,0 +1,88 @@
+"""State what must hold between an instruction and those that read its result. Each condition gives the reason why it does
+not hold, with the line that is in the way and what would lift it; an empty text if it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Access, Statement
+
+
+def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement | str:
+    """Return the one statement that made exactly the elements that ``access`` reads, and nothing else, earlier in the same
+    loop body; or the reason why there is none.
+    """
+    name = access.name
+    problem = one_name(kernel, [name])
+    if problem:
+        return problem
+    writers = kernel.writers(name)
+    if len(writers) != 1:
+        lines = ", ".join(str(one.line) for one in writers) or "no"
+        return f"{name} is written in {'lines' if len(writers) > 1 else 'line'} {lines}: give each result a tile of its own"
+    (writer,) = writers
+    if writer.kind != "op" or writer.augmented:
+        return f"line {writer.line} adds to {name}, or is not understood"
+    if writer.parent is not reader.parent or writer.start > reader.start:
+        return f"line {writer.line} makes {name} in another loop than line {reader.line} reads it"
+    if writer.second is not None:
+        return f"line {writer.line} has a second result, {writer.second.name}"
+    if writer.target is None or not writer.target.same_as(access):
+        return f"line {reader.line} does not read exactly the elements of {name} that line {writer.line} writes"
+    return writer
+
+
+def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str:
+    """``reader`` alone reads the result of ``made``, and once."""
+    assert made.target is not None
+    name = made.target.name
+    others = [one for one in kernel.readers(name) if one is not reader]
+    if others:
+        return f"line {others[0].line} reads {name} too"
+    return "" if uses(reader, name) == 1 else f"line {reader.line} reads {name} in several places"
+
+
+def uses(reader: Statement, name: str) -> int:
+    """Return how often a statement reads a tile."""
+    return sum(access.name == name for access in reader.mentions)
+
+
+def one_name(kernel: KernelModule, names: Iterable[str]) -> str:
+    """No tile has a second name, and no opaque statement uses it."""
+    doubtful = sorted(kernel.ambiguous & set(names))
+    if not doubtful:
+        return ""
+    name = doubtful[0]
+    who = f"line {kernel.doubts[name]}" if name in kernel.doubts else "another assignment"
+    return f"{who} may give {name} another name or change it: use one name, and write out functions of your own"
+
+
+def same_mask(kernel: KernelModule, made: Statement, reader: Statement) -> str:
+    """Both statements have the same mask."""
+    if kernel.mask(made) == kernel.mask(reader):
+        return ""
+    return f"lines {made.line} and {reader.line} have different masks: give both the same"
+
+
+def keeps_float32(kernel: KernelModule, made: Statement) -> str:
+    """The statement does not round its result to a narrower type."""
+    dtype = kernel.text_of(made, "dtype")
+    return f"line {made.line} rounds to {dtype}" if dtype and not dtype.endswith("float32") else ""
+
+
+def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last: Statement) -> str:
+    """Nothing writes these tiles between two statements."""
+    for name in sorted(set(names)):
+        for writer in kernel.writers(name):
+            if first.start < writer.start < last.start:
+                return f"line {writer.line} changes {name} before line {last.line} would read it"
+    return ""
+
+
+def same_body(made: Statement, reader: Statement) -> str:
+    """The reader follows in the same loop body."""
+    if reader.parent is made.parent and reader.start > made.start:
+        return ""
+    return f"line {reader.line} is not in the loop body of line {made.line}, after it"

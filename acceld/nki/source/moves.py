@@ -1,0 +1,66 @@
+"""Change a kernel's source by moves that keep its results. A move that is not proven raises RuleRefused: which line keeps it,
+and the change that would let it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from acceld.editing import Edits
+from acceld.errors import RuleRefused
+from acceld.nki.source.nests import ELEMENT_BYTES, SBUF_BYTES, all_accesses, first_line, inside
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Access, Loop, elements
+
+_PSUM_BYTES = 16 * 1024
+"""Bytes of PSUM a partition."""
+
+
+def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int) -> str:
+    """Return the source with tiles that every iteration of ``loop`` declares anew declared once before it, with ``places``
+    places. Iterations take them in turn, so that a tile holds until ``places`` - 1 iterations later.
+    """
+    needed = {"sbuf": 0, "psum": 0}
+    edits = Edits(kernel.source)
+    for name in names:
+        buffer, found = kernel.buffers[name], all_accesses(kernel, name)
+        line, shape = buffer.declaration.line, [extent for extent in buffer.shape if extent is not None]
+        if found is None or name in kernel.ambiguous or not all(inside(one, loop) for one, _ in found):
+            raise RuleRefused(
+                f"line {line}: {name} is used in a way that is not understood: index it, or use all of it"
+            )
+        if buffer.space not in needed or buffer.declaration.parent is not loop or len(shape) != len(buffer.shape):
+            raise RuleRefused(
+                f"line {line}: {name} is no tile of a known shape that {loop.variable}'s own body declares"
+            )
+        for one in kernel.writers(name):
+            if one.op == "nc_matmul" and "accumulate" not in one.args:
+                raise RuleRefused(
+                    f"line {one.line}: without accumulate it depends on what {name} held whether this product adds: "
+                    "give it accumulate"
+                )
+        needed[buffer.space] += places * prod(shape[1:]) * ELEMENT_BYTES
+        written = buffer.declaration.args["shape"]
+        start, end = buffer.declaration.start, buffer.declaration.end
+        own = Edits(kernel.source[start:end])
+        at = kernel.span(elements(written)[0])[1] - start
+        own.insert(at, f", {places}")
+        edits.delete_lines(start, end)
+        edits.insert(first_line(kernel, loop), f"{loop.indent}{own.apply()}\n")
+        for access in {id(one.node): one for _, one in found}.values():
+            edits.replace(*kernel.span(access.node), _at_place(kernel, access, shape, f"{loop.variable} % {places}"))
+    if needed["sbuf"] > SBUF_BYTES // 2 or needed["psum"] > _PSUM_BYTES // 2:
+        kept = ", ".join(f"{size >> 10} KiB of {space.upper()}" for space, size in needed.items() if size)
+        raise RuleRefused(
+            f"line {loop.line}: {places} places for {', '.join(names)} take {kept}: make the tiles smaller"
+        )
+    return edits.apply()
+
+
+def _at_place(kernel: KernelModule, access: Access, shape: Sequence[int], place: str) -> str:
+    if access.dims is None:
+        first, rest = f"0:{shape[0]}", [f"0:{extent}" for extent in shape[1:]]
+    else:
+        first, *rest = (kernel.text(index) for index in elements(access.node))
+    return f"{access.name}[{', '.join((first, place, *rest))}]"

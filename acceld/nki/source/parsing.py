@@ -1,0 +1,451 @@
+"""Parse a kernel's source into loops, statements and buffers.
+
+Every record knows its exact span of the source. For example ::
+
+    for c in nl.affine_range(2):
+        y[p, 512 * c + f] = nl.exp(x[p, 512 * c + f], mask=p < rows)
+
+gives a :class:`Loop` over ``c`` with two trips. It holds a :class:`Statement` of kind ``op`` with ``op`` = ``exp``,
+``target`` = the access of ``y``, ``reads`` = ``{"x": the access of x}`` and ``args`` with ``x`` and ``mask``. A statement
+that is not understood has kind ``other``; rules refuse to change code that it could affect.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from acceld.errors import RuleRefused
+from acceld.nki.source.expressions import ExpressionReader
+from acceld.nki.source.signatures import of_call, positional
+from acceld.nki.source.syntax import (
+    DECLARATIONS,
+    LOOPS,
+    OPERATIONS,
+    Access,
+    Buffer,
+    Item,
+    Loop,
+    Statement,
+    below,
+)
+
+
+class SourceReader(ExpressionReader):
+    """A parsed kernel. Raises RuleRefused if there is no kernel function or the source does not parse.
+
+    ``shapes`` gives shapes of tensor arguments by parameter position, so that ``x.shape`` can be understood; ``dtypes``
+    gives their dtypes.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        api: str,
+        shapes: Sequence[tuple[int, ...] | None] = (),
+        dtypes: Sequence[str] = (),
+        *,
+        entry: str = "",
+    ) -> None:
+        self.api = api
+        try:
+            super().__init__(source)
+        except (SyntaxError, ValueError) as error:
+            raise RuleRefused(f"the source does not parse: {error}") from error
+        self.function = self._find(entry)
+        given = self.function.args
+        self.parameters = [one.arg for one in given.args]
+        self.shapes = dict(zip(self.parameters, shapes, strict=False))
+        self.dtypes = dict(zip(self.parameters, dtypes, strict=False))
+        bound, counted = _bound_names(self.function.body)
+        self._bound, self._counted = Counter(bound), frozenset(counted)
+        if shapes:  # all arguments are known, so that the other parameters have their defaults
+            defaults = dict(zip(self.parameters[::-1], given.defaults[::-1], strict=False))
+            self._constants((name, defaults[name]) for name in self.parameters[len(shapes) :] if name in defaults)
+        self._constants(_module_names(self.module, self.function, bound))
+        self._bound.update(self.parameters)
+        self._summed: frozenset[str] = frozenset()
+        """Tiles that a product was written to so far."""
+        self.items: list[Item] = self._body(self.function.body, None)
+
+    def _find(self, entry: str) -> ast.FunctionDef:
+        functions = [node for node in self.module.body if isinstance(node, ast.FunctionDef)]
+        jitted = [one for one in functions if any("jit" in self.text(decorator) for decorator in one.decorator_list)]
+        for wanted in (entry, "kernel", "optimized_kernel"):
+            for function in functions:
+                if wanted and function.name == wanted:
+                    return function
+        if len(jitted) == 1:
+            return jitted[0]
+        raise RuleRefused("there is no kernel function")
+
+    def _constants(self, given: Iterable[tuple[str, ast.expr]]) -> None:
+        """Keep the numbers and settings that names stand for throughout the function."""
+        for name, value in given:
+            if name in self._bound or name in self._counted:
+                continue
+            match value:
+                case ast.Constant(value=bool() | None as setting):
+                    self.settings[name] = setting
+                case _ if self.affine(value) is not None or self.number(value) is not None:
+                    self.aliases[name] = value
+
+    def comments_above(self, item: Item) -> list[str | None]:
+        """Return the lines right above an item: comments, and None for blank lines. Comments that stand deeper belong to
+        the block before.
+        """
+        found: list[str | None] = []
+        start = self.line_start(item.start)
+        while start > 0:
+            above = self.line_start(start - 1)
+            line = self.source[above:start].strip()
+            indent = len(self.indentation(above + len(self.source[above:start].rstrip())))
+            if line and (not line.startswith("#") or indent > len(item.indent)):
+                break
+            found.insert(0, line or None)
+            start = above
+        return found
+
+    def _body(self, body: Sequence[ast.stmt], parent: Loop | None) -> list[Item]:
+        items: list[Item] = []
+        for group in _by_lines(body):
+            node = group[0]
+            if len(group) > 1:
+                items.append(self._opaque(ast.Module(list(group), []), parent))
+            elif isinstance(node, ast.For) and (loop := self._loop(node, parent)) is not None:
+                items.append(loop)
+            elif isinstance(node, _COMPOUND):
+                items.append(self._opaque(node, parent))
+            else:
+                items.append(self._statement(node, parent))
+        return items
+
+    def _opaque(self, node: ast.AST, parent: Loop | None) -> Statement:
+        """Return a statement about which nothing is known. It may bind, alias or change every name in it."""
+        statement = self._record(node, parent)
+        statement.mentions = self._mentioned(node)
+        self._doubt(statement, statement.mentions)
+        return statement
+
+    def _doubt(self, statement: Statement, accesses: Iterable[Access]) -> None:
+        """Note names that a statement may bind, alias or change, so that nothing is proven about them."""
+        for access in accesses:
+            self.ambiguous.add(access.name)
+            self.doubts.setdefault(access.name, statement.line)
+
+    def _record(self, node: ast.AST, parent: Loop | None) -> Statement:
+        start, end = self.span(node)
+        return Statement(node, "other", self.line(start), start, end, self.indentation(start), parent)
+
+    def _loop(self, node: ast.For, parent: Loop | None) -> Loop | None:
+        call = node.iter
+        if not isinstance(node.target, ast.Name) or not isinstance(call, ast.Call) or node.orelse:
+            return None
+        kind = self.callee(call)
+        if kind not in LOOPS:
+            return None
+        trips = self.constant(call.args[0]) if len(call.args) == 1 and not call.keywords else None
+        start, end = self.span(node)
+        name = node.target.id
+        loop = Loop(node, name, kind, trips, node.lineno, start, end, self.indentation(start), parent)
+        self.loop_variables.add(name)
+        loop.items = self._body(node.body, loop)
+        return loop
+
+    def _statement(self, node: ast.stmt, parent: Loop | None) -> Statement:
+        statement = self._record(node, parent)
+        match node:
+            case ast.Expr(value=ast.Constant(value=str()) | ast.JoinedStr()):
+                statement.kind = "marker"
+            case ast.Expr(value=ast.Call() as call):
+                self._operation(statement, None, call)
+            case ast.Assign(targets=[target], value=value):
+                self._assignment(statement, target, value)
+            case ast.AugAssign(op=ast.Add(), target=target, value=value):
+                self._addition(statement, target, value)
+            case ast.Import() | ast.ImportFrom() | ast.Pass() | ast.Assert():
+                statement.kind = "marker"
+            case ast.Return():
+                statement.kind, statement.mentions = "return", self._mentioned(node)
+        if statement.kind == "other":
+            statement.mentions = self._mentioned(node)
+            if statement.target is None:
+                self._doubt(statement, statement.mentions)
+        return statement
+
+    def _assignment(self, statement: Statement, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Tuple):
+            if isinstance(value, ast.Attribute | ast.Tuple):
+                self._shape(target, value)
+                statement.kind = "alias"
+            return
+        if isinstance(target, ast.Name):
+            name = target.id
+            if isinstance(value, ast.Call) and self.callee(value) in DECLARATIONS:
+                self._declare(statement, name, value)
+                return
+            if self.affine(value) is not None or self.number(value) is not None:
+                statement.kind = "alias"
+                if self._bound[name] > 1 or name in self._counted:
+                    self.ambiguous.add(name)
+                self.aliases[name] = value
+                return
+            if isinstance(value, ast.Call) and self._is_other_shape(name, value):
+                statement.kind = "alias"
+                return
+        if isinstance(value, ast.Call):
+            self._operation(statement, target, value)
+        elif isinstance(value, ast.BinOp) if isinstance(target, ast.Name) else self._copies(target, value):
+            statement.kind, statement.op, statement.target = "op", "expression", self.access(target)
+            statement.args = {"x": value}
+            self._reads(statement)
+
+    def _copies(self, target: ast.expr, value: ast.expr) -> bool:
+        """Return True if ``target = value`` writes into a declared tile the value of tiles."""
+        into = self.access(target)
+        if into is None or into.name not in self.buffers:
+            return False
+        return isinstance(value, ast.BinOp) or self.access(value) is not None
+
+    def _addition(self, statement: Statement, target: ast.expr, value: ast.expr) -> None:
+        """Read ``target += value``."""
+        statement.augmented = True
+        statement.target = self.access(target)
+        if isinstance(value, ast.Call):
+            self._operation(statement, target, value)
+        elif statement.target is not None:
+            statement.kind, statement.op, statement.args = "op", "accumulate", {"x": value}
+            self._reads(statement)
+
+    def _shape(self, target: ast.Tuple, value: ast.expr) -> None:
+        shape = self.known_shape(value)
+        for position, element in enumerate(target.elts):
+            if isinstance(element, ast.Name) and shape and position < len(shape) and shape[position] is not None:
+                name = element.id
+                if self._bound[name] > 1 or name in self._counted:
+                    self.ambiguous.add(name)
+                self.constants[name] = int(shape[position] or 0)
+
+    def _is_other_shape(self, name: str, call: ast.Call) -> bool:
+        """Return True if ``name`` is an argument or a tensor in HBM in another shape, such as ``x.reshape((128, 8, 64))``.
+
+        The tensor must have no other name: apart from its shape, it is only returned.
+        """
+        match call:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=tensor), attr="reshape"), args=[given], keywords=[]):
+                shape = self.known_shape(given)
+            case _:
+                return False
+        if shape is None or None in shape or self._bound[name] > 1 or self._bound[tensor] > 1:
+            return False
+        if tensor not in self.parameters and not self._is_in_hbm(tensor):
+            return False
+        if sum(_uses(one, tensor) for one in self.function.body) != 1:
+            return False
+        self.shapes[name] = tuple(extent for extent in shape if extent is not None)
+        self.dtypes[name] = self.dtypes.get(tensor, "")
+        self.other_shapes.add(name)
+        return True
+
+    def _is_in_hbm(self, name: str) -> bool:
+        return name in self.buffers and self.buffers[name].space.endswith("hbm")
+
+    def _declare(self, statement: Statement, name: str, call: ast.Call) -> None:
+        statement.kind, statement.op = "declaration", self.callee(call)
+        statement.args = self._arguments(call, positional(self.api, "language").get(statement.op, ()))
+        statement.target = Access(name, None, call)
+        if self._bound[name] > 1:
+            self.ambiguous.add(name)
+        shape: list[int | None] = []
+        axis = 0
+        given = statement.args.get("shape")
+        if isinstance(given, ast.Tuple | ast.List):
+            for position, value in enumerate(given.elts):
+                if isinstance(value, ast.Call) and self.callee(value) == "par_dim" and value.args:
+                    axis, value = position, value.args[0]
+                shape.append(self.constant(value))
+        elif given is not None:
+            shape = list(self.known_shape(given) or ())
+        space = self.text(statement.args["buffer"]).rsplit(".", 1)[-1] if "buffer" in statement.args else "sbuf"
+        if statement.op == "shared_constant":
+            space = "hbm"
+        self.buffers[name] = Buffer(name, tuple(shape), space, axis, statement)
+
+    @staticmethod
+    def _arguments(call: ast.Call, names: Sequence[str]) -> dict[str, ast.expr]:
+        found: dict[str, ast.expr] = {}
+        for position, argument in enumerate(call.args):
+            found[names[position] if position < len(names) else f"argument{position}"] = argument
+        for one in call.keywords:
+            found[one.arg or f"argument{len(found)}"] = one.value
+        return found
+
+    def _operation(self, statement: Statement, target: ast.expr | None, call: ast.Call) -> None:
+        op = self.callee(call)
+        tile = self.access(call.func.value) if isinstance(call.func, ast.Attribute) else None
+        if op == "broadcast_to" and isinstance(call.func, ast.Attribute) and tile is not None and target is not None:
+            statement.kind, statement.op, statement.target = "op", op, self.access(target)
+            statement.args = {"x": call.func.value}
+            self._reads(statement)
+            return
+        statement.kind, statement.op = "op", op
+        statement.namespace = self.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        statement.args = self._arguments(call, of_call(self.api, op))
+        destination = target if target is not None else statement.args.pop("dst", None)
+        statement.target = self.access(destination) if destination is not None else None
+        if (
+            statement.target is None
+            or op not in OPERATIONS[self.api]
+            or any(name.startswith("argument") for name in statement.args)
+        ):
+            statement.kind = "other"
+        if self.api == "nki" and op == "nc_matmul" and statement.target is not None:
+            statement.augmented = self._accumulates(statement, statement.target)
+        if "reduce_op" in statement.args or "reduce_cmd" in statement.args:
+            self._second_result(statement)
+        self._reads(statement)
+        if not isinstance(call.func, ast.Attribute):
+            # A function of the kernel's own may change its arguments, or return one of them.
+            self._doubt(statement, (*statement.mentions, *statement.results))
+
+    def _accumulates(self, statement: Statement, target: Access) -> bool:
+        """Return True if a product of the current API may add to what its destination holds.
+
+        Without ``accumulate`` the first product into a tile overwrites what that holds, and later ones add to it.
+        """
+        given = statement.args.get("accumulate")
+        fresh = self.buffers.get(target.name)
+        first, self._summed = target.name not in self._summed, self._summed | {target.name}
+        if isinstance(given, ast.Constant) and given.value is not None:
+            return bool(given.value)
+        return given is not None or not first or fresh is None or fresh.declaration.parent is not statement.parent
+
+    def _second_result(self, statement: Statement) -> None:
+        """Read ``reduce_res``, which an instruction writes besides its target.
+
+        The statement is opaque if the engine's registers keep a sum from one instruction to the next.
+        """
+        given = {
+            name: self.text(statement.args[name]) for name in ("reduce_op", "reduce_cmd") if name in statement.args
+        }
+        command = given.get("reduce_cmd", "reset_reduce" if statement.op == "activation_reduce" else "")
+        result = statement.args.get("reduce_res")
+        if command.endswith("reset_reduce") and result is not None:
+            statement.second = self.access(result)
+        if statement.second is None and set(given.values()) - {"None"} and not command.endswith("idle"):
+            statement.kind = "other"
+            self._doubt(statement, self._mentioned(result) if result is not None else ())
+
+    def _reads(self, statement: Statement) -> None:
+        for name, value in statement.args.items():
+            if name == "reduce_res" and statement.second is not None:
+                continue
+            access = self.access(value)
+            if access is not None:
+                statement.reads[name] = access
+            statement.mentions += self._mentioned(value)
+        if statement.augmented and statement.target is not None:
+            statement.mentions.append(statement.target)
+
+    def _mentioned(self, node: ast.AST) -> list[Access]:
+        found: list[Access] = []
+
+        self._walk(node, found)
+        return found
+
+    def _walk(self, node: ast.AST, found: list[Access]) -> None:
+        if isinstance(node, ast.Attribute):
+            self._walk(node.value, found)
+            return
+        if isinstance(node, ast.Subscript | ast.Name):
+            access = self.access(node)
+            if access is not None:
+                found.append(access)
+                return
+        for child in below(node):
+            self._walk(child, found)
+
+
+_COMPOUND = (
+    *(ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.Match),
+    *(ast.AsyncFor, ast.AsyncWith, ast.AsyncFunctionDef, ast.TryStar),
+)
+
+
+def _by_lines(body: Sequence[ast.stmt]) -> Iterator[list[ast.stmt]]:
+    """Yield statements, those together that share a line."""
+    group: list[ast.stmt] = []
+    for one in body:
+        if group and one.lineno > (group[-1].end_lineno or 0):
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group
+
+
+def _bound_names(body: Sequence[ast.AST]) -> tuple[list[str], list[str]]:
+    """Return the names that statements bind, each time they do, and those of augmented assignments such as ``n += 1``.
+
+    ``tile += x`` binds nothing new.
+    """
+    bound: list[str] = []
+    counted: list[str] = []
+    stack = list(body)
+    while stack:
+        one = stack.pop()
+        stack += below(one)
+        if type(one) not in _BINDING:  # most are names and calls
+            continue
+        match one:
+            case ast.Assign(targets=targets):
+                for target in targets:
+                    bound.extend(_plain_names(target))
+            case ast.AnnAssign() | ast.For() | ast.NamedExpr() | ast.comprehension():
+                bound.extend(_plain_names(one.target))
+            case ast.withitem(optional_vars=ast.expr() as target):
+                bound.extend(_plain_names(target))
+            case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)):
+                bound.append(name)
+            case ast.FunctionDef() | ast.ClassDef():
+                bound.append(one.name)
+            case ast.AugAssign():
+                counted.extend(_plain_names(one.target))
+    return bound, counted
+
+
+_BINDING = frozenset(
+    {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.NamedExpr, ast.comprehension, ast.withitem, ast.alias}
+    | {ast.ExceptHandler, ast.FunctionDef, ast.ClassDef}
+)
+
+
+def _plain_names(target: ast.AST) -> Iterator[str]:
+    if isinstance(target, ast.Name):
+        yield target.id
+    elif isinstance(target, ast.Tuple | ast.List | ast.Starred):
+        for child in below(target):
+            yield from _plain_names(child)
+
+
+def _module_names(
+    module: ast.Module, function: ast.FunctionDef, bound: Sequence[str]
+) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that a module's own statements bind once, with their values. ``bound`` are those of the function."""
+    others = [one for one in module.body if one is not function]
+    count = Counter([*bound, function.name, *_bound_names(others)[0]])
+    for one in module.body:
+        match one:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if count[name] == 1:
+                yield name, value
+
+
+def _uses(node: ast.AST, name: str) -> int:
+    """Return how often a name is used for anything but its ``shape`` or ``dtype``, or to be returned."""
+    match node:
+        case ast.Name(id=found):
+            return found == name and not isinstance(node.ctx, ast.Store)
+        case ast.Attribute(value=ast.Name(), attr="shape" | "dtype") | ast.Return(value=ast.Name() | ast.Tuple()):
+            return 0
+    return sum(_uses(child, name) for child in below(node))

@@ -1,0 +1,48 @@
+"""Look up the parameters of NKI's functions: those of the functions that the front ends run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+Signatures = Mapping[str, tuple[str, ...]]
+"""Positional parameters by the name of a function."""
+
+
+@cache
+def positional(api: str, module: str) -> Signatures:
+    """Return the positional parameters of every function of ``isa`` or ``language`` in an API."""
+    from acceld.nki.frontend.core import language as shared  # the front ends take .2 s to import
+
+    if api == "nki":
+        from acceld.nki.frontend.current import declarations, isa
+
+        own = [
+            getattr(declarations, name) for name in (*shared.DECLARING, "shared_identity_matrix") if name != "arange"
+        ]
+        return _listed(isa.FUNCTIONS if module == "isa" else [*shared.functions().values(), *own])
+    from acceld.nki.frontend.legacy import isa as legacy_isa
+    from acceld.nki.frontend.legacy import language
+
+    return _listed(legacy_isa.FUNCTIONS if module == "isa" else [*shared.functions().values(), *language.FUNCTIONS])
+
+
+@cache
+def of_call(api: str, function: str) -> tuple[str, ...]:
+    """Return the positional parameters of a function by its own name; of the instruction if ``language`` has that name
+    too. There are none if it is not known.
+    """
+    found = positional(api, "isa").get(function)
+    return positional(api, "language").get(function, ()) if found is None else found
+
+
+def _listed(functions: Iterable[Callable[..., Any]]) -> Signatures:
+    """Return positional parameters by name."""
+    found = {}
+    for function in functions:
+        parameters = inspect.signature(function).parameters.values()
+        found[function.__name__] = tuple(one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD)
+    return MappingProxyType(found)

@@ -1,0 +1,96 @@
+"""Parse a kernel's text, and find the text behind each node of its tree.
+
+``ast`` counts columns in bytes, and leaves out the parentheses around an operand. Spans here are offsets of characters, and
+the text of a node has its parentheses, so that it stands for the same value wherever an operand may stand.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from functools import lru_cache
+
+from acceld.editing import SourceText
+from acceld.parsing import parse
+
+_CODE = re.compile(r"""(?:[^#'"]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")*""")
+"""A line up to its comment."""
+_LAST_WORD = re.compile(r"\w+\Z")
+_SPACE = " \t\f\r\n\\"
+
+
+@lru_cache(maxsize=64)
+def parsed(source: str) -> ast.Module:
+    """Return the tree of a source, which nobody may change. Raises SyntaxError and ValueError as :func:`ast.parse` does."""
+    return parse(source)
+
+
+class ParsedText(SourceText):
+    """A kernel's text and its tree."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.module = parsed(source)
+        self._is_ascii = source.isascii()
+        self._texts: dict[ast.AST, str] = {}
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Return the offsets of the text behind ``node``, without parentheses around it."""
+        first, last = (node.body[0], node.body[-1]) if isinstance(node, ast.Module) else (node, node)
+        start = self._offset(first.lineno, first.col_offset)  # type: ignore[attr-defined]
+        return start, self._offset(last.end_lineno, last.end_col_offset)  # type: ignore[attr-defined]
+
+    def _offset(self, line: int, column: int) -> int:
+        start = self.line_starts[line - 1]
+        if self._is_ascii:
+            return start + column
+        return start + len(self.source[start : self.line_starts[line]].encode()[:column].decode())
+
+    def text(self, node: ast.AST) -> str:
+        """Return the source of ``node`` with the parentheses around it. A node that was made has the text of its value."""
+        known = self._texts.get(node)
+        if known is None:
+            known = self._texts[node] = self._text(node)
+        return known
+
+    def _text(self, node: ast.AST) -> str:
+        if not hasattr(node, "lineno"):
+            return ast.unparse(node)
+        start, end = self.span(node)
+        while isinstance(node, ast.expr):
+            before, after = self._before(start), self._after(end)
+            enclosed = before >= 0 and self.source[before] == "(" and self.source.startswith(")", after)
+            if not enclosed or self._calls(before):
+                break
+            start, end = before, after + 1
+        return self.source[start:end]
+
+    def is_in_parentheses(self, node: ast.expr) -> bool:
+        """Return True if the source has parentheses around ``node``."""
+        start, end = self.span(node)
+        return len(self.text(node)) > end - start
+
+    def _before(self, at: int) -> int:
+        """Return the offset of the last character before ``at`` that is no white space and no comment; -1 without one."""
+        at -= 1
+        while at >= 0 and self.source[at] in _SPACE:
+            if self.source[at] == "\n":
+                code = _CODE.match(self.source, self.line_start(at), at)
+                at = code.end() if code is not None else at
+            at -= 1
+        return at
+
+    def _after(self, at: int) -> int:
+        """Return the offset of the first character from ``at`` on that is no white space and no comment."""
+        while at < len(self.source) and (self.source[at] in _SPACE or self.source[at] == "#"):
+            at = self.after_line(at) if self.source[at] == "#" else at + 1
+        return at
+
+    def _calls(self, at: int) -> bool:
+        """Return True if the parenthesis at ``at`` follows an operand, so that it is a call's."""
+        before = self.source[self.line_start(at) : at].rstrip(_SPACE)
+        word = _LAST_WORD.search(before)
+        if word is not None:
+            return not keyword.iskeyword(word[0]) or word[0] in ("None", "True", "False")
+        return before.endswith((")", "]", "}", '"', "'"))

@@ -1,0 +1,94 @@
+"""Spell parts of a kernel in the API that it is written for: names of modules, instructions, engines, indices.
+
+What a rule or a move writes is the same in both APIs, but for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from acceld.errors import RuleRefused
+from acceld.nki.source.affine import Affine, Symbol
+from acceld.nki.source.reading import KernelModule
+from acceld.nki.source.syntax import Statement
+
+
+def prefix(kernel: KernelModule, module: str) -> str:
+    """Return the kernel's own name for ``isa`` or ``language``, such as ``nisa`` or ``nl``.
+
+    Raises RuleRefused if the kernel imports neither the module nor ``nki``.
+    """
+    short = {"isa": "nisa", "language": "nl"}[module]
+    if f".{module} as {short}" in kernel.source or f"import {module} as {short}" in kernel.source:
+        return short
+    if "nki as nki" in kernel.source or "import nki" in kernel.source:
+        return f"nki.{module}"
+    if f"{short}." in kernel.source:
+        return short
+    raise RuleRefused(f"the kernel does not import nki.{module}")
+
+
+def operation(
+    kernel: KernelModule, statement: Statement, name: str, arguments: Mapping[str, str], *, module: str = "isa"
+) -> str:
+    """Return a statement for the operation ``name`` that writes the target of ``statement``, with its mask and dtype."""
+    assert statement.target is not None
+    target = kernel.text(statement.target.node)
+    given = {key: value for key, value in arguments.items() if value}
+    callee = f"{prefix(kernel, module)}.{name}"
+    if kernel.api == "nki":
+        given = {"dst": target, **given}
+        return f"{callee}({_listed(given)})"
+    for key in ("mask", "dtype"):
+        node = statement.args.get(key)
+        if node is not None and key not in given:
+            given[key] = kernel.text(node)
+    return f"{target} = {callee}({_listed(given)})"
+
+
+def _listed(arguments: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in arguments.items())
+
+
+def engine(kernel: KernelModule, name: str) -> str:
+    """Return the kernel's name for an engine, such as ``nisa.engine.vector``."""
+    isa = prefix(kernel, "isa")
+    return f"{isa}.engine.{name}" if kernel.api == "nki" else f"{isa}.{name}_engine"
+
+
+def partitions(kernel: KernelModule, rows: int) -> str:
+    """Return the extent of the axis over partitions in a tile's shape."""
+    return str(rows) if kernel.api == "nki" else f"{prefix(kernel, 'language')}.par_dim({rows})"
+
+
+def span(kernel: KernelModule, start: Affine, extent: int, axis: int, axes: int) -> str:
+    """Return an index over ``extent`` neighboring elements from ``start`` on, along ``axis`` of ``axes``: a slice, or a range
+    in the legacy API.
+    """
+    if kernel.api != "nki":
+        return ranges(prefix(kernel, "language"), start, (extent, axis, axes, 1))
+    first = rendered(start, {})
+    return f"{start.constant}:{start.constant + extent}" if not start.terms else f"{first}:{first} + {extent}"
+
+
+def ranges(language: str, start: Affine, *over: tuple[int, int, int, int]) -> str:
+    """Return an index from ``start`` on over ranges, each given by its extent, its axis, the number of axes, and its step."""
+    texts: dict[Symbol, str] = {}
+    form = start
+    for extent, axis, axes, step in over:
+        symbol = Symbol.over(extent, axis, axes)
+        places = ", ".join(":" if one == axis else "None" for one in range(axes))
+        texts[symbol] = f"{language}.arange({extent})[{places}]"
+        form = form + Affine.of(symbol).times(step)
+    return rendered(form, texts)
+
+
+def rendered(form: Affine, ranges: Mapping[Symbol, str]) -> str:
+    """Return an index expression for ``form``; ``ranges`` gives the text of its index ranges."""
+    pieces: list[str] = []
+    for symbol, coefficient in sorted(form.terms, key=lambda term: (term[0].is_range, term[0].name)):
+        text = ranges[symbol] if symbol.is_range else symbol.name
+        pieces.append(text if coefficient == 1 else f"{coefficient} * {text}")
+    if form.constant or not pieces:
+        pieces.append(str(form.constant))
+    return " + ".join(pieces).replace("+ -", "- ")

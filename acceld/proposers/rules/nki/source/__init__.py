@@ -1,1 +1,0 @@
-"""Read and edit the source of an NKI kernel for rules."""
