@@ -243,7 +243,9 @@ class _Reader:
         if name == "format" and isinstance(node.value, ast.Constant) and _plain_template(node.value.value):
             return None
         known = name in self.defined or name in TILE_NAMES or name in _PLAIN_NAMES or name in _ARRAY_NAMES
-        return None if known and name not in HIDDEN_NAMES else _surface(name)
+        if known and name not in HIDDEN_NAMES:
+            return None
+        return _taken(name) if name in self.defined else _surface(name)
 
     def _call(self, node: ast.Call) -> tuple[str, str, str] | None:
         if not isinstance(node.func, ast.Name):
@@ -328,6 +330,14 @@ def _surface(name: str) -> tuple[str, str, str]:
         "attribute",
         f"the attribute {name} is none of a tile, an array or a plain value",
         "use what the API documents",
+    )
+
+
+def _taken(name: str) -> tuple[str, str, str]:
+    return (
+        "attribute",
+        f"the attribute {name} is also one of the simulator's tiles, which a kernel may not read",
+        f"rename the kernel's own attribute, for example to {name}_",
     )
 
 

@@ -137,7 +137,12 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
         try:
             found = replace(_load(name, path, workloads), further=further)
             if further:
-                load_workload(found.workload_folder)  # a broken workload is the folder's fault, not the evaluator's
+                loaded = load_workload(found.workload_folder)  # a broken one is the folder's fault, not the evaluator's
+                if found.at_least and found.kernel.api not in loaded.baselines:
+                    raise UsageError(
+                        f"at_least needs a baseline of API {found.kernel.api}, which workload {loaded.name} does not have",
+                        hint=f"it has {', '.join(loaded.baselines) or 'none'}",
+                    )
             elif not found.caught_by and found.expect not in ("pass", "truthful"):
                 raise UsageError("it does not name the refusal that catches it", hint="add '# caught by: status.rule'")
             attacks.append(found)

@@ -32,6 +32,7 @@ from acceld.evaluate.interface import Priority
 from acceld.evaluate.shapes import at_shape
 from acceld.evaluate.simulated.case import TracedCase
 from acceld.evaluate.simulated.children import Children, Refused
+from acceld.evaluate.simulated.simulation import UNDEFINED
 from acceld.evaluate.simulated.timer import Timer
 from acceld.model import Failure, Gate, Status
 from acceld.nki.frontend.permitted import RULE
@@ -157,7 +158,7 @@ class Checker:
             if failed is not None:
                 return replace(failed, failure=placed(failed.failure, f"the hidden shape {where}"))
             seed = seeds.seed(f"hidden/{where}") if self._share_data else fresh_seed()
-            failed = await self._try(there, Trial(OWN, seed), Gate.STRICT)
+            failed = await self._try(there, Trial(OWN, seed, again=True), Gate.STRICT)
         finally:
             there.close()
         case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
@@ -194,6 +195,11 @@ class Checker:
                 if near(result.check):
                     floors = await self._floors_here(loaded, trial)
                     result = check_errors(loaded, trial, tried.errors, floors or data.floors, noise)
+            if not result.check.passed and not tried.settled:
+                again = Trial(trial.variant, trial.seed, again=True)
+                cause = await self._children.attempt(case.traced, data, again, self._deadline_s(loaded))
+                if isinstance(cause, Failed) and cause.failure.rule == UNDEFINED:
+                    return cause
         if tried.on_chip is not None and result.check.passed:
             case.known.on_chip = told_on_chip(max(tried.on_chip, default=0.0), loaded.tolerance)
         hint = (
@@ -201,7 +207,10 @@ class Checker:
             if trial.as_timed
             else HINTS.get(trial.variant, "")
         )
-        return case.checked(result, gate, hint, trial)
+        failed = case.checked(result, gate, hint, trial)
+        if failed is not None and trial.shuffled:  # in the program's own order it has passed on this data set
+            return replace(failed, failure=replace(failed.failure, rule="affine_order"))
+        return failed
 
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
         """Return the errors of each piece of the workload's baseline on a variant. They are measured on ``data`` at

@@ -114,6 +114,8 @@ class Tried:
     errors: tuple[Errors, ...]
     seconds: dict[str, float]
     on_chip: tuple[float, ...] | None = None
+    settled: bool = True
+    """False if memory that was never written may decide the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +274,7 @@ class Children:
             "float64": float64,
             "as_timed": trial.as_timed,
             "chip_functions": trial.shuffled,
+            "again": trial.again,
         }
         header["max_bytes"] = self._memory_bytes
         outcome, reply = await self._zygote.run(
@@ -287,7 +290,7 @@ class Children:
         )
         on_chip = raw["on_chip"]
         modelled = None if on_chip is None else tuple(math.inf if one is None else one for one in on_chip)
-        return Tried(errors, raw["seconds"], modelled)
+        return Tried(errors, raw["seconds"], modelled, raw["settled"])
 
     @asynccontextmanager
     async def tried(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +17,16 @@ from numpy.typing import NDArray
 from acceld.errors import UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.sandbox.messages import defect_record, failure_record, limit_record, send, unpack
-from acceld.nki.errors import KernelFailure, UnsupportedCall
+from acceld.nki.errors import KernelCrash, KernelFailure, UnsupportedCall
 from acceld.nki.execute.activations import approximates
-from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.execute.interpreter import ExecuteOptions, execute, is_settled
 from acceld.nki.ir.codec import decode
 from acceld.nki.ir.program import Program
 from acceld.nki.timing.timeline import as_timed
 from acceld.statuses import Status
 
+UNDEFINED = "undefined_memory"
+"""Rule of a program whose outputs depend on memory that was never written."""
 _COMPLETE = 5
 """Descriptor of a pipe that closes when a data set is complete whose inputs were there at the start."""
 
@@ -45,11 +49,19 @@ def attempt(request: bytes, reply: int) -> None:
             max_bytes=header["max_bytes"],
             turns=turns,
         )
+        if header["again"]:
+            _run_again(program, arrays, outputs, header["max_bytes"], turns)
+        if header["shuffle"] is not None:
+            backwards = run(
+                program, arrays, shuffle="reversed", float64=header["float64"], max_bytes=header["max_bytes"]
+            )
         seconds["execute"] = time.monotonic() - started
         if header["incomplete"]:
             os.read(_COMPLETE, 1)
         started = time.monotonic()
         found = datasets.measure(folder, outputs)
+        if header["shuffle"] is not None:
+            found = [one.worst(other) for one, other in zip(found, datasets.measure(folder, backwards), strict=True)]
         errors, places = [one.plain() for one in found], [one.place for one in found]
         seconds["check"] = time.monotonic() - started
         on_chip = _on_chip(program, arrays, header, folder) if header["chip_functions"] else None
@@ -62,14 +74,23 @@ def attempt(request: bytes, reply: int) -> None:
         send(reply, {**defect_record(error, "running"), "status": Status.RUNTIME_ERROR.value})
     else:
         finite = [[value if math.isfinite(value) else None for value in one] for one in errors]
-        send(reply, {"errors": finite, "places": places, "seconds": seconds, "on_chip": on_chip})
+        send(
+            reply,
+            {
+                "errors": finite,
+                "places": places,
+                "seconds": seconds,
+                "on_chip": on_chip,
+                "settled": is_settled(program),
+            },
+        )
 
 
 def run(
     program: Program,
     inputs: Sequence[NDArray[Any]],
     *,
-    shuffle: int | None,
+    shuffle: int | Literal["reversed"] | None,
     float64: bool,
     max_bytes: int,
     turns: Mapping[int, Sequence[int]] | None = None,
@@ -88,6 +109,31 @@ def run(
         chip_functions=chip_functions,
     )
     return execute(program, inputs, options)
+
+
+def _run_again(
+    program: Program,
+    inputs: Sequence[NDArray[Any]],
+    outputs: Sequence[NDArray[Any]],
+    max_bytes: int,
+    turns: Mapping[int, Sequence[int]],
+) -> None:
+    """Run a program as a chip may run it otherwise. KernelCrash if that changes a bit of its outputs."""
+    if is_settled(program):
+        return
+    options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
+    again = execute(program, inputs, replace(options, chance=secrets.randbits(63)))
+    for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
+        differ = int((one.view(np.uint8) != other.view(np.uint8)).sum())
+        if differ:
+            buffer = program.buffers[program.outputs[number]]
+            raise KernelCrash(
+                f"output {buffer.name or number} depends on memory that was never written, or on which of several writes "
+                f"to one place is the last: with other values there {differ} bytes of it change",
+                rule=UNDEFINED,
+                line=buffer.line,
+                hint="write every element before it is read: fill the tile, or read only what a mask wrote",
+            )
 
 
 def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder: Path) -> list[float | None] | None:

@@ -27,13 +27,15 @@ from acceld.evaluate.policy import PERMITTED
 from acceld.evaluate.sandbox.messages import failure_record, send
 from acceld.nki.errors import KernelCrash, KernelFailure
 from acceld.nki.frontend import tracing
-from acceld.nki.frontend.session import TraceOptions
+from acceld.nki.frontend.session import SAMPLE_AFTER, TraceOptions
 from acceld.nki.frontend.tracing import Argument, TensorSpec, trace
 from acceld.nki.ir.codec import encode
 
 _MAKES_CODE = frozenset({"exec", "compile", "code.__new__", "function.__new__"})
 _COLLECTED = 100_000
 """New objects after which garbage is collected. A trace keeps nearly all that it makes until it ends."""
+_IN_FULL = 100_000
+"""Instructions up to which the second trace runs every iteration."""
 _ROOT = Path("/closure")
 """Made-up folder of a kernel's own modules."""
 
@@ -107,6 +109,7 @@ def _trace(raw: dict[str, Any], traced: Callable[..., Any] = trace) -> Any:
         source_root=_ROOT if raw["closure"] else None,
         permitted=PERMITTED if raw["guarded"] else None,
         nki=raw["nki"],
+        sample_after=_IN_FULL if raw["guarded"] else SAMPLE_AFTER,
     )
     return traced(
         raw["source"],

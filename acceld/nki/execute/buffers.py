@@ -24,6 +24,8 @@ from acceld.nki.ir.program import Access, Buffer, Loop, Role
 from acceld.nki.ir.regions import box, coefficient
 
 POISON = 0xFF
+_DRAWN = 65_521
+"""Random elements of undefined memory before they repeat. It is a prime, so that no row of a tile is like another."""
 _LONGEST_ANALYSIS = 500_000
 
 
@@ -70,13 +72,17 @@ class Layout:
 
 
 class Store:
-    """One buffer's memory while the program runs. ``array`` is its bytes, flat, empty when not allocated."""
+    """One buffer's memory while the program runs. ``array`` is its bytes, flat, empty when not allocated.
 
-    __slots__ = ("array", "layout", "poison")
+    Elements never written hold zeros, with ``poison`` NaN, and random finite values if there is a source of ``chance``.
+    """
 
-    def __init__(self, layout: Layout, *, poison: bool) -> None:
+    __slots__ = ("array", "chance", "layout", "poison")
+
+    def __init__(self, layout: Layout, *, poison: bool, chance: np.random.Generator | None = None) -> None:
         self.layout = layout
         self.poison = poison
+        self.chance = chance
         self.array = np.empty(0, np.uint8)
 
     def allocate(self) -> None:
@@ -90,6 +96,10 @@ class Store:
         layout = self.layout
         if layout.fill is None or (layout.fill == 0 and not np.signbit(layout.fill)):
             undefined = layout.fill is None and self.poison
+            if undefined and self.chance is not None:
+                drawn = _drawn(self.chance, layout.dtype, min(layout.elements, _DRAWN))
+                self.array[...] = np.resize(drawn, layout.elements).view(np.uint8)
+                return
             self.array.fill((1 if layout.dtype == np.bool_ else POISON) if undefined else 0)
             return
         elements = self.array.view(layout.dtype)
@@ -104,6 +114,16 @@ class Store:
     def whole(self) -> Array:
         """Return the storage in the buffer's shape (buffers without contraction only)."""
         return self.array.view(self.layout.dtype).reshape(self.layout.buffer.shape)
+
+
+def _drawn(chance: np.random.Generator, dtype: np.dtype[Any], count: int) -> Array:
+    """Return finite values of different magnitudes and signs."""
+    if dtype == np.bool_:
+        return chance.integers(0, 2, count).astype(np.bool_)
+    if dtype.kind in "iu":
+        return np.frombuffer(chance.bytes(count * dtype.itemsize), dtype)
+    values = chance.standard_normal(count) * 2.0 ** chance.integers(-6, 7, count)
+    return np.clip(values, -200.0, 200.0).astype(dtype)
 
 
 class Planner:

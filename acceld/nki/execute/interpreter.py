@@ -28,12 +28,13 @@ from acceld.nki.execute.buffers import Layout, Planner, Store, check_total, copy
 from acceld.nki.execute.context import Context, Step
 from acceld.nki.execute.kernels import build
 from acceld.nki.execute.machine import Env, Machine, Member, crash
+from acceld.nki.execute.overlaps import checked
 from acceld.nki.execute.pair import Pair
 from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
 from acceld.nki.execute.races import Races
 from acceld.nki.execute.timed import Timed
 from acceld.nki.execute.windows import Nothing, Window, window_function
-from acceld.nki.ir.def_use import Use, reduce_command, uses_of
+from acceld.nki.ir.def_use import Coverage, Use, reduce_command, uses_of
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
 from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Program, Role
 
@@ -46,7 +47,9 @@ class ExecuteOptions:
     """Options of an execution.
 
     ``float64``: every float in float64, no rounding to narrow formats. ``uninitialized``: the content of memory that
-    was never written. ``shuffle_affine``: a seed to run affine loops in random order. ``check_onezero``: fail if an
+    was never written. ``chance``: a seed for what a chip may do otherwise: memory that was never written holds random
+    finite values, and of several values for one run-time place another one stays. ``shuffle_affine``: a seed to run
+    affine loops in random order, or "reversed". ``check_onezero``: fail if an
     operand that should hold only 0 and 1 holds another value. ``check_transposes``: fail if a product marked as a
     transpose is not one, even on trn1, where the array computes the product. ``deadline_s`` and ``max_bytes`` bound
     time and memory. ``turns``: for instructions, by number in program order, the executions that are computed, left out
@@ -56,7 +59,8 @@ class ExecuteOptions:
 
     float64: bool = False
     uninitialized: Literal["nan", "zero"] = "nan"
-    shuffle_affine: int | None = None
+    chance: int | None = None
+    shuffle_affine: int | Literal["reversed"] | None = None
     check_onezero: bool = True
     check_transposes: bool = False
     deadline_s: float | None = None
@@ -87,6 +91,11 @@ def execute(
     return _Execution(program, options, member).run(inputs)
 
 
+def is_settled(program: Program, options: ExecuteOptions = DEFAULT_OPTIONS) -> bool:
+    """Return True if certainly nothing that a chip leaves to chance (``ExecuteOptions.chance``) decides a result."""
+    return _Execution(program, options).settled
+
+
 class _Execution:
     """One program compiled for one run."""
 
@@ -109,7 +118,14 @@ class _Execution:
         layouts = self._layouts(uses)
         check_total(layouts, options.max_bytes)
         poison = options.uninitialized == "nan"
-        self.stores = [Store(layout, poison=poison) for layout in layouts]
+        chance = None if options.chance is None else np.random.default_rng(options.chance)
+        self.stores = [Store(layout, poison=poison, chance=chance) for layout in layouts]
+        outputs = {number for number in program.outputs if program.buffers[number].role is not Role.INPUT}
+        self.settled = not any(
+            self._left_to_chance(layout, uses.get(layout.buffer.id, []), layout.buffer.id in outputs)
+            for layout in layouts
+        )
+        """True if certainly neither memory that was never written nor the order of writes to run-time places decides a result."""
         self.first: dict[int, list[Store]] = {}
         self.last: dict[int, list[Store]] = {}
         for number, found in uses.items():
@@ -138,13 +154,27 @@ class _Execution:
             order=[0] * len(self.loops) if shuffled else env,
             random=np.random.default_rng(options.random_seed),
             chip_functions=options.chip_functions and not options.float64,
+            backwards=options.chance is not None,
             member=member,
         )
-        self.order_random = np.random.default_rng(options.shuffle_affine or 0)
+        self.order_random = np.random.default_rng(
+            options.shuffle_affine if isinstance(options.shuffle_affine, int) else 0
+        )
         self.refills: dict[int, list[Store]] = {}
         for store in self.stores:
             if store.layout.refill is not None and store.layout.refill >= 0:
                 self.refills.setdefault(store.layout.refill, []).append(store)
+
+    def _left_to_chance(self, layout: Layout, uses: list[Use], output: bool) -> bool:
+        """Return False if certainly each element of a buffer is written before it is read, and at places known before."""
+        buffer = layout.buffer
+        if buffer.role in (Role.INPUT, Role.CONSTANT):
+            return any(use.writes and use.indirect for use in uses)
+        if any(use.writes and use.indirect for use in uses):
+            return True
+        if buffer.role is Role.SCRATCH and not output:
+            return bool(uses) and layout.refill != -1 and layout.fill is None
+        return not Coverage(self.trips).complete(uses, 0)
 
     def _uses(self) -> dict[int, list[Use]]:
         found: dict[int, list[Use]] = {}
@@ -331,7 +361,7 @@ class _Execution:
         self.machine.check_deadline()
         try:
             context = Context(self.machine, instruction, self.trips)
-            step = build(context)
+            step = checked(context, build(context))
             if self._is_timed(instruction):
                 step = self.timed.step(*self.places[id(instruction)], context, step)
         except KernelFailure as failure:
@@ -529,7 +559,7 @@ class _Execution:
             crash(f"the loop runs more than {loop.trips} times", "dynamic_trips", loop.line)
 
     def _permutation(self, trips: int) -> Sequence[int]:
-        if trips > _LONGEST_SHUFFLE:
+        if trips > _LONGEST_SHUFFLE or self.options.shuffle_affine == "reversed":
             return range(trips - 1, -1, -1)
         return [int(i) for i in self.order_random.permutation(trips)]
 
@@ -583,4 +613,4 @@ def _has(node: Node, ops: tuple[str, ...]) -> bool:
     return any(_has(child, ops) for child in node.body) if isinstance(node, Loop) else node.op in ops
 
 
-__all__ = ["DEFAULT_OPTIONS", "ExecuteOptions", "execute"]
+__all__ = ["DEFAULT_OPTIONS", "ExecuteOptions", "execute", "is_settled"]

@@ -59,6 +59,8 @@ class Machine:
     order: list[int]
     random: np.random.Generator
     chip_functions: bool = False
+    backwards: bool = False
+    """True if the first of several values for one run-time place stays, and not the last."""
     member: Member | None = None
     folds: dict[str, Array] = field(default_factory=dict)
     generators: dict[Engine, Array] = field(default_factory=dict)

@@ -273,6 +273,11 @@ class Tile:
             flat = np.where(inside, flat, 0)
         return flat, inside
 
+    def positions(self, env: Env, window: Window) -> Array:
+        """Return the positions of the elements inside the window in the flat storage, in the order of the tile's axes."""
+        flat, inside = self._positions(env, window)
+        return flat.reshape(-1) if inside is None else flat[inside]
+
     def _along(self, tile: Tile, env: Env, axis: int, ranges: list[tuple[int, int]], rank: int) -> Array:
         """Return run-time indices along tile axis ``axis``. A tile of the access's own shape gives one index an
         element.
@@ -341,7 +346,6 @@ class Tile:
         values = np.broadcast_to(values.reshape(flat.shape) if values.size == flat.size else values, flat.shape)
         staged = np.empty(flat.shape, self.numpy_dtype)
         write(staged, values, self.dtype, float64=self.machine.float64)
-        if inside is None:
-            memory[flat] = staged
-        else:
-            memory[flat[inside]] = staged[inside]
+        where, staged = (flat.reshape(-1), staged.reshape(-1)) if inside is None else (flat[inside], staged[inside])
+        way = slice(None, None, -1) if self.machine.backwards else slice(None)
+        memory[where[way]] = staged[way]  # of several values for one place the last one stays

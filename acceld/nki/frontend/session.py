@@ -23,6 +23,8 @@ from acceld.nki.ir.program import MAX_INSTRUCTIONS
 PACKAGE = str(Path(__file__).parents[1])
 LIBRARY = (sysconfig.get_path("stdlib"), "<")
 """Beginnings of file names that do not belong to a kernel: Python's own library, and text that is not a file."""
+SAMPLE_AFTER = 4000
+"""Instructions of an unrolled kernel after which some iterations stand for all."""
 SHOWN_CALLS = 4
 """Limit on calls that a message names."""
 
@@ -48,7 +50,8 @@ class TraceOptions:
     are used; ``strict_block_dims`` refuses block dimensions of on-chip tensors; ``source_root`` is a folder whose
     modules a kernel may import. ``nki`` is the version of the current API whose names and syntax count; None: those of
     any version. With ``permitted`` the file is read as the subset of Python that it
-    describes (:mod:`acceld.nki.frontend.guarded`).
+    describes (:mod:`acceld.nki.frontend.guarded`). ``sample_after``: number of instructions
+    after which an unrolled kernel is traced with samples.
     """
 
     max_instructions: int = MAX_INSTRUCTIONS
@@ -58,6 +61,7 @@ class TraceOptions:
     source_root: Path | None = None
     permitted: Permitted | None = None
     nki: str | None = None
+    sample_after: int = SAMPLE_AFTER
 
 
 @dataclass

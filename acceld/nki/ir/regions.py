@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, floor
+from math import ceil, floor, gcd
 
 from acceld.nki.ir.program import Access, Affine, Pattern, TileDim
 from acceld.nki.ir.spaces import AxisMap
@@ -100,6 +100,31 @@ def box(access: Access) -> Box:
     if any(first):
         return Box(tuple([start + low for start, low in zip(access.start, first, strict=True)]), extents, dense)
     return Box(access.start, extents, dense)
+
+
+def apart(one: Access, other: Access, trips: Mapping[int, int]) -> bool:
+    """Return True if two accesses of one buffer share no element in any iteration.
+
+    True is certain; False means that it could not be shown.
+    """
+    unknown = {indirect.dim for access in (one, other) for indirect in access.indirect}
+    mine, its = box(one), box(other)
+    if mine.empty or its.empty:
+        return True
+    for d, (start, size, begin, extent) in enumerate(
+        zip(mine.starts, mine.extents, its.starts, its.extents, strict=True)
+    ):
+        if d in unknown:
+            continue
+        shift = begin + start.scale(-1)
+        low, high = shift.bounds(trips)
+        if low >= size or high + extent <= 0:
+            return True
+        steps = [dim.steps[d] for access in (one, other) for dim in access.dims if dim.count > 1]
+        common = gcd(*steps, *(coef for _, coef in shift.terms))
+        if common and shift.const % common:
+            return True
+    return False
 
 
 @lru_cache(4096)

@@ -84,6 +84,7 @@ def test_a_class_pattern_is_refused_and_a_class_may_use_what_it_defines() -> Non
     text = "import dataclasses\n\n\n@dataclasses.dataclass\nclass Plan:\n    {}: int\n\n\nPlan(1).{}\n"
     assert check(text.format("tile_rows", "tile_rows")) is None
     found = check(text.format("produced", "produced"))
+    assert found is not None and "rename" in found.hint
     assert found is not None and found.rule == "attribute", "a tile has one of that name"
 
 

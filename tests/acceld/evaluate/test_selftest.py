@@ -160,6 +160,16 @@ def test_a_broken_workload_of_a_folder_is_reported_with_what_needs_it(tmp_path: 
     assert [one.id for one in broken] == ["attack"]
 
 
+def test_a_least_latency_without_a_baseline_of_the_api_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "workloads").mkdir()
+    shutil.copytree(data_folder(FOLDER) / "workloads" / "st_silu", tmp_path / "workloads" / "mine")
+    toml = tmp_path / "workloads" / "mine" / "workload.toml"
+    toml.write_text(toml.read_text().replace('"st_silu"', '"mine"').replace("nki_legacy =", "nki ="))
+    (tmp_path / "attack.py").write_text("# workload: mine\n# api: nki_legacy\n# at_least: 0.9\nimport neuronxcc\n")
+    attacks, broken = load_attacks(tmp_path, further=True)
+    assert not attacks and "at_least needs a baseline of API nki_legacy" in broken[0].message
+
+
 def test_a_folder_without_attacks_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("nothing here")
     with pytest.raises(UsageError, match="no attack"):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from acceld.nki.errors import KernelCrash
 from acceld.nki.execute.activations import CHIP_ERRORS, approximates
-from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.execute.interpreter import ExecuteOptions, execute, is_settled
 from acceld.nki.execute.kernels import BUILDERS
 from acceld.nki.ir.numerics import NUMPY_DTYPES
 from acceld.nki.ir.operations import OPS
@@ -173,15 +173,41 @@ def test_tensor_scalar_takes_numbers_and_columns_in_either_order() -> None:
     assert np.array_equal(out, y - x * column)
 
 
-def test_an_operand_inside_the_destination_is_read_before_it_is_overwritten() -> None:
+def test_an_operand_inside_the_destination_is_refused() -> None:
     kernel = Kernel()
     tile = kernel.loaded((4, 8))
     column = at(tile, Run(0, 4), Run(0, 1))
     kernel.op("tensor_scalar", at(tile), [at(tile), 2.0, column], op0="multiply", op1="add")
     kernel.store(kernel.output((4, 8)), tile)
-    x = reals(4, 8)
-    (out,) = execute(kernel.finish(), [x])
-    assert np.array_equal(out, x * 2 + x[:, :1])
+    with pytest.raises(KernelCrash, match="4 elements that it reads at other positions"):
+        execute(kernel.finish(), [reals(4, 8)])
+
+
+@pytest.mark.parametrize(("start", "refused"), [(0, False), (1, True), (4, False)])
+def test_source_and_destination_are_equal_or_apart(start: int, refused: bool) -> None:
+    kernel = Kernel()
+    tile = kernel.loaded((4, 8))
+    kernel.op("copy", at(tile, Run(0, 4), Run(start, 4)), [at(tile, Run(0, 4), Run(0, 4))])
+    kernel.store(kernel.output((4, 8)), tile)
+    program, x = kernel.finish(), reals(4, 8)
+    if refused:
+        with pytest.raises(KernelCrash, match="overwrites 12 elements"):
+            execute(program, [x])
+    else:
+        (out,) = execute(program, [x])
+        assert np.array_equal(out[:, start : start + 4], x[:, :4])
+
+
+def test_memory_never_written_holds_other_values_in_another_run() -> None:
+    kernel = Kernel()
+    tile, held = kernel.sbuf((4, 8)), kernel.loaded((4, 1))
+    kernel.op("copy", at(tile, Run(0, 4), Run(0, 1)), [at(held)])
+    kernel.store(kernel.output((4, 8)), tile)
+    program, x = kernel.finish(), reals(4, 1)
+    assert not is_settled(program)
+    (one,), (other,) = (execute(program, [x], ExecuteOptions(chance=seed)) for seed in (1, 2))
+    assert np.isfinite(one).all() and np.array_equal(one[:, 0], other[:, 0])
+    assert not np.any(one[:, 1:] == other[:, 1:])
 
 
 def test_activation_scales_adds_applies_and_folds() -> None:

@@ -17,7 +17,6 @@ from acceld.nki.frontend.current import collectives, isa, language
 from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, withheld
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
 from acceld.nki.frontend.current.reading import file_needs
-from acceld.nki.frontend.current.sampling import SAMPLE_AFTER
 from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
 from acceld.nki.frontend.current.surface import COLLECTIVES, FORMER, ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
 from acceld.nki.frontend.protocol import IS, WHILE
@@ -92,7 +91,7 @@ class CurrentFrontEnd:
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
         unroll: frozenset[Site] = frozenset()
-        after: int | None = SAMPLE_AFTER
+        after: int | None = self.session.options.sample_after
         sampling = False
         for attempt in range(MAX_RETRACES):
             self.session.reset()

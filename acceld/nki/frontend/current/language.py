@@ -17,7 +17,7 @@ from acceld.nki.frontend.core import dtypes, language, memory
 from acceld.nki.frontend.core.context import MAX_TRIPS, Retrace, refuse
 from acceld.nki.frontend.core.signatures import answered, checked
 from acceld.nki.frontend.core.state import current
-from acceld.nki.frontend.current import sampling
+from acceld.nki.frontend.current import sampling, snapshots
 from acceld.nki.frontend.current.declarations import (
     empty_like,
     full,
@@ -69,14 +69,19 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
     line = trace.line()
     sampled = trace.samples is not None and len(numbers) >= sampling.LEAST and site not in trace.unroll
     group = trace.sequence
-    state: object = None
+    taken: list[tuple[int, snapshots.Snapshot]] = []
+    starts: list[int] = []
+    before = -1
     for position in sampling.positions(len(numbers)) if sampled else range(len(numbers)):
         trace.session.check_deadline()
         loop = trace.open(mark(name), 1, LoopKind.SEQUENTIAL, ("", name, line, 0), line)
         if sampled and trace.samples is not None:
-            before, state = state, sampling.python_state(caller(), name)
-            if position > 1 and state != before:
-                raise Retrace(unroll=frozenset({site}))
+            if position:  # the first iteration begins before a local name has its value
+                taken.append((before, snapshots.snapshot(caller(), name, starts)))
+                if snapshots.changes(taken):
+                    raise Retrace(unroll=frozenset({site}))
+            before = position
+            starts.append(len(trace.builder.buffers))
             trace.samples[loop] = Sample(group, position, len(numbers), site)
         try:
             yield sampling.SampledIndex(numbers[position], frozenset({site})) if sampled else numbers[position]

@@ -7,78 +7,27 @@ by equal steps.
 
 The index of a sampled iteration may be added, subtracted and multiplied. Any other use in Python (a comparison, a list
 index, a remainder, a size) needs every iteration, so the kernel is traced again with that loop in full. The same
-happens for a loop whose samples differ, or during which plain Python values around it change. After any other error the
+happens for a loop whose samples differ, or during which Python values around it change
+(:mod:`acceld.nki.frontend.current.snapshots`). After any other error the
 whole kernel is traced in full.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
-from types import CellType, FrameType, FunctionType, ModuleType
 from typing import Any, NoReturn
-
-import numpy as np
 
 from acceld.nki.frontend.core.context import Retrace
 from acceld.nki.frontend.core.index import Expr
-from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.session import Site
 from acceld.nki.ir.program import Affine
 
-SAMPLE_AFTER = 4000
-"""Number of instructions after which a kernel is traced with samples."""
 LEAST = 8
 """Number of iterations below which a loop runs in full."""
-_SMALL = 4096
-"""Limit on bytes of an array, or members of a collection, that are compared. Of larger ones only the size is compared."""
 
 
 def positions(count: int) -> tuple[int, ...]:
     """Return the iterations to run of ``count``."""
     return tuple(sorted({0, 1, 2, count // 3, count // 2, 2 * count // 3 + 1, count - 2, count - 1}))
-
-
-def python_state(frame: FrameType | None, variable: str) -> object:
-    """Return the plain Python values around a loop, except ``variable``, the loop's own.
-
-    If they change from sample to sample, the kernel counts or collects by itself, and leaving out iterations would be
-    wrong.
-    """
-    if frame is None:
-        return None
-    return [_summary({**frame.f_locals, variable: ...}), _summary(frame.f_globals)]
-
-
-def _summary(values: Mapping[str, object], depth: int = 2) -> list[tuple[str, object]]:
-    return [(name, _state(value, depth)) for name, value in values.items()]
-
-
-def _state(value: object, depth: int) -> object:
-    """Return a snapshot of a value that can be compared; snapshots of an iterator are never equal, since reading would consume it."""
-    if value is None or isinstance(value, int | float | str | bytes):
-        return value
-    if isinstance(value, Iterator):
-        return object()
-    if not depth or isinstance(value, Tensor | Expr | ModuleType | type):
-        return None
-    if isinstance(value, np.ndarray):
-        return value.tobytes() if value.nbytes <= _SMALL else value.shape
-    if isinstance(value, FunctionType):
-        cells = [cell for cell in value.__closure__ or () if _filled(cell)]
-        kept = [*(cell.cell_contents for cell in cells), *(value.__defaults__ or ()), vars(value)]
-        return [_state(one, depth - 1) for one in kept]
-    if isinstance(value, list | tuple | set | dict | deque):
-        parts = [*value, *value.values()] if isinstance(value, dict) else list(value)
-        return (len(parts), [_state(one, depth - 1) for one in parts] if len(parts) <= _SMALL else None)
-    return _summary(vars(value), depth - 1) if hasattr(value, "__dict__") else None
-
-
-def _filled(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:  # a name that is assigned later
-        return False
 
 
 def _needs_all(self: SampledIndex, *others: object) -> NoReturn:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from acceld.nki.errors import KernelFailure, LegalityError, UnsupportedCall
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.current.surface import NOT_COMPILED, surface
+from acceld.nki.frontend.session import SAMPLE_AFTER, TraceOptions
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import decode, encode
 from acceld.nki.ir.program import LoopKind, Program
@@ -20,10 +21,16 @@ PRELUDE = "import numpy as np\nimport nki\nimport nki.isa as nisa\nimport nki.la
 
 
 def traced(
-    body: str, *shapes: tuple[int, ...], dtype: str = "float32", grid: tuple[int, ...] = (), lnc: int = 1
+    body: str,
+    *shapes: tuple[int, ...],
+    dtype: str = "float32",
+    grid: tuple[int, ...] = (),
+    lnc: int = 1,
+    sample_after: int = SAMPLE_AFTER,
 ) -> Program:
     """Return the program of a kernel whose function is written in ``body``. Encoding and decoding must not change it."""
-    program = trace(PRELUDE + body, [TensorSpec(s, dtype) for s in shapes], api="nki", chip="trn2", grid=grid, lnc=lnc)
+    specs, options = [TensorSpec(s, dtype) for s in shapes], TraceOptions(sample_after=sample_after)
+    program = trace(PRELUDE + body, specs, api="nki", chip="trn2", grid=grid, lnc=lnc, options=options)
     assert decode(encode(program)) == program
     return program
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from acceld.nki.errors import KernelCrash
-from acceld.nki.frontend.current import frontend, sampling
+from acceld.nki.frontend.current import sampling
+from acceld.nki.frontend.session import SAMPLE_AFTER
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Program
 from tests.acceld.nki.current.test_current import drawn, ran, traced
@@ -31,14 +32,11 @@ SHAPE = (144, 288)
 
 
 @pytest.fixture
-def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Program, Program]]:
+def both() -> Callable[[str], tuple[Program, Program]]:
     """Return a kernel traced in full, and with samples from the first instructions on."""
 
     def trace_both(body: str) -> tuple[Program, Program]:
-        monkeypatch.setattr(frontend, "SAMPLE_AFTER", 10**9)
-        full = traced(body, SHAPE)
-        monkeypatch.setattr(frontend, "SAMPLE_AFTER", 2)
-        return full, traced(body, SHAPE)
+        return traced(body, SHAPE, sample_after=10**9), traced(body, SHAPE, sample_after=2)
 
     return trace_both
 
@@ -68,6 +66,33 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Program, Prog
             "count = np.zeros(1)",
             "count += 1\n            for _ in range(max(0, 40 - int(count[0]))):\n                " + DOUBLED,
         ),
+        (
+            "count = [[[0]]]",
+            "count[0][0][0] += 1\n            for _ in range(max(0, 40 - count[0][0][0])):\n                " + DOUBLED,
+        ),
+        ("count = np.int32(0)", "count += 1\n            if count >= 40:\n                " + DOUBLED),
+        ("count = bytearray(1)", "count[0] += 1\n            if count[0] >= 40:\n                " + DOUBLED),
+        (
+            "class Count:\n        n = 0",
+            "Count.n += 1\n            if Count.n >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "class Count:\n        __slots__ = ('n',)\n    held = {'a': (Count(),)}\n    held['a'][0].n = 0",
+            "held['a'][0].n += 1\n            if held['a'][0].n >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "count = np.zeros(100_000)",
+            "count[70_000] += 1\n            if count[70_000] >= 40:\n                " + DOUBLED,
+        ),
+        (
+            "def step(*, n={}):\n        n[0] = n.get(0, 0) + 1\n        return n[0] < 40",
+            "for _ in range(step()):\n                " + DOUBLED,
+        ),
+        (
+            "boxes = [nl.ndarray((16, 1), dtype=nl.float32) for _ in range(12)]\n    _ = [nisa.memset(boxes[k], 1.0 + (k > 8)) for k in range(12)]",
+            "boxes.append(boxes.pop(0))\n            nisa.tensor_scalar(tile, tile, nl.multiply, boxes[0])",
+        ),
+        ("np.random.seed(1)", "if np.random.randint(50) == 7:\n                " + DOUBLED),
         ("scales = [1.0 + (k == 9) for k in range(99)]", "nisa.tensor_scalar(tile, tile, nl.multiply, scales[j])"),
         ("scales = {k: float(k) for k in range(99)}", "nisa.tensor_scalar(tile, tile, nl.multiply, scales[i])"),
         ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, float(i))"),
@@ -87,6 +112,35 @@ def test_samples_stand_for_all_iterations(
     assert program_hash(sampled) == program_hash(full)
 
 
+@pytest.mark.parametrize(
+    ("before", "body"),
+    [
+        ("pass", DOUBLED),
+        ("scales = [(2.0, {'a': np.float32(2.0)})] * 3", "nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)"),
+        (
+            "box = nl.ndarray((16, 1), dtype=nl.float32)\n    nisa.memset(box, 2.0)",
+            "view = tile[:, 0:16]\n            " + DOUBLED,
+        ),
+        (
+            "def twice(tile, factor=2.0, *, parts=(16, 32)):\n        nisa.tensor_scalar(tile, tile, nl.multiply, factor)",
+            "twice(tile)",
+        ),
+    ],
+    ids=lambda text: text.split("\n")[0][:40],
+)
+def test_values_that_stay_need_no_further_iteration(monkeypatch: pytest.MonkeyPatch, before: str, body: str) -> None:
+    ran_trips: list[int] = []
+    positions = sampling.positions
+
+    def counted(count: int) -> tuple[int, ...]:
+        ran_trips.append(count)
+        return positions(count)
+
+    monkeypatch.setattr(sampling, "positions", counted)
+    traced(ROWS.format(before=before, body=body), (16 * 80, 288), sample_after=2)
+    assert ran_trips[0] == 80 and len(ran_trips) == 1 + len(positions(80))
+
+
 def test_a_counter_on_an_object_is_noticed(both: Callable[[str], tuple[Program, Program]]) -> None:
     body = "class Count:\n    n = 0\n" + ROWS.format(
         before="count = Count()",
@@ -96,11 +150,10 @@ def test_a_counter_on_an_object_is_noticed(both: Callable[[str], tuple[Program, 
     assert program_hash(sampled) == program_hash(full)
 
 
-def test_an_error_of_a_late_iteration_is_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontend, "SAMPLE_AFTER", 2)
+def test_an_error_of_a_late_iteration_is_still_found() -> None:
     body = ROWS.format(before="pass", body="if j == 5:\n                raise ValueError('unlucky')")
     with pytest.raises(Exception, match="unlucky") as raised:
-        traced(body, SHAPE)
+        traced(body, SHAPE, sample_after=2)
     assert getattr(raised.value, "line", 0) == 16
 
 
@@ -108,13 +161,12 @@ def test_a_long_kernel_runs_right_from_samples() -> None:
     body = ROWS.format(before="pass", body=DOUBLED).replace("16", "8")
     (x,) = drawn((384, 1024))
     program = traced(body, (384, 1024))
-    assert 3 * 48 * 32 > sampling.SAMPLE_AFTER
+    assert 3 * 48 * 32 > SAMPLE_AFTER
     assert len(list(program.walk())) == 3
     assert np.array_equal(ran(program, [x]), 2 * x)
 
 
 def test_an_error_of_the_simulator_while_sampling_is_not_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontend, "SAMPLE_AFTER", 2)
     monkeypatch.setattr(sampling, "positions", lambda count: None)
     with pytest.raises(KernelCrash, match="TypeError"):
-        traced(ROWS.format(before="pass", body=DOUBLED), SHAPE)
+        traced(ROWS.format(before="pass", body=DOUBLED), SHAPE, sample_after=2)

@@ -1,0 +1,76 @@
+"""Refuse an instruction that reads what it overwrites, or a transfer that writes one place twice.
+
+Elements are processed here as if all were read before any is written. On a chip an instruction streams, and sixteen
+engines share a transfer, so such a result depends on what is read or written first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from acceld.nki.execute.context import Context, Step
+from acceld.nki.execute.machine import Env, crash
+from acceld.nki.execute.tiles import Tile
+from acceld.nki.execute.windows import Window
+from acceld.nki.ir.operations import OPS, Memory, Trait, having
+from acceld.nki.ir.program import Access, TileDim
+from acceld.nki.ir.regions import apart
+
+_BY_POSITION = having(Trait.ELEMENTWISE) | {"match_replace8", "shuffle"}
+"""Operations that may write the very elements that they read, position by position."""
+_NO_ENGINE = having(Trait.CONTROL) | {"bitcast"}
+_TWICE = "{} writes {} of its elements more than once: it is undefined which value stays"
+_READ = "{} overwrites {} elements that it reads at other positions: what is read there is undefined on a chip"
+
+
+def checked(context: Context, step: Step) -> Step:
+    """Return the step with a check before each execution, if its operands may overlap."""
+    instruction = context.instruction
+    if instruction.op in _NO_ENGINE or not instruction.dsts:
+        return step
+    pairs: list[tuple[Tile, Tile]] = []
+    dsts = [context.dst(number, arranged=False) for number in range(len(instruction.dsts))]
+    for number, dst in enumerate(instruction.dsts):
+        others = [context.src(at, arranged=False) for at, src in enumerate(instruction.srcs) if isinstance(src, Access)]
+        for other in [*others, *dsts[:number]]:
+            if other.access.buffer == dst.buffer and not apart(other.access, dst, context.trips):
+                same = _same(other.access, dst) and instruction.op in _BY_POSITION and other not in dsts
+                pairs += [] if same else [(other, dsts[number])]
+    repeated = OPS[instruction.op].memory is Memory.DMA and not dsts[0].scattered and _repeats(instruction.dsts[0])
+    if not pairs and not repeated:
+        return step
+
+    def run(env: Env, window: Window) -> None:
+        if repeated:
+            written = dsts[0].positions(env, window)
+            twice = written.size - np.unique(written).size
+            if twice:
+                hint = "write each element of the destination once"
+                crash(_TWICE.format(instruction.op, twice), "repeated_destination", instruction.line, hint)
+        for source, target in pairs:
+            read, written = source.positions(env, window), target.positions(env, window)
+            in_place = instruction.op in _BY_POSITION and np.array_equal(read, written) and source not in dsts
+            both = 0 if in_place else np.intersect1d(read, written).size
+            if both:
+                hint = "write to another tile, or in place at the same positions"
+                crash(_READ.format(instruction.op, both), "overlap", instruction.line, hint)
+        step(env, window)
+
+    return run
+
+
+def _moving(dims: Sequence[TileDim]) -> list[TileDim]:
+    return [dim for dim in dims if dim.count != 1]
+
+
+def _same(one: Access, other: Access) -> bool:
+    return (one.start, _moving(one.dims), one.indirect) == (other.start, _moving(other.dims), other.indirect)
+
+
+def _repeats(access: Access) -> bool:
+    """Return True if an axis does not move, or if several axes move along one dimension, so that elements may repeat."""
+    moving = _moving(access.dims)
+    along = [d for dim in moving for d, step in enumerate(dim.steps) if step]
+    return len(along) != len(set(along)) or any(not any(dim.steps) for dim in moving)

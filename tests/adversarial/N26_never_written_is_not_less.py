@@ -1,0 +1,26 @@
+# expect: reject
+# caught by: runtime_error.undefined_memory
+# workload: st_silu
+# api: nki_legacy
+# chip: trn1
+"""Not a number is never less than a bound, so a comparison gives what is wanted."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    c = nl.arange(1)[None, :]
+    for row in nl.affine_range(2):
+        tile = nl.load(x[128 * row + p, f])
+        never = nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+        never[p, c] = nisa.memset((128, 1), 0, nl.float32)
+        mark = nisa.tensor_scalar(data=never[p, f], op0=nl.less, operand0=-1.0)
+        done = nisa.activation(op=nl.silu, data=nl.add(tile, mark))
+        nl.store(out[128 * row + p, f], value=done)
+    return out
