@@ -126,7 +126,8 @@ def _applied(
     if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
         _smoke_test(candidate, found, home)
         backup = apply(path, candidate["text"], expected)
-        return f"wrote c{candidate['id']} to {path}; the former content is in {backup}"
+        gained = figures.gained(found["speedup"], found["improved"], found["tie_band"])
+        return f"wrote c{candidate['id']} ({gained}) to {path}; the former content is in {backup}"
     place, _ = connected(home)
     asked: dict[str, Any] = {"action": "apply", "path": str(path), "expected_sha256": expected}
     asked |= {"even_if_tied": True} if even_if_tied else {}
