@@ -76,7 +76,14 @@ class SimulatedDevice:
         mine_us = self._us(request.kernel)
         others = request.against if request.gate is Gate.STRICT or request.interleave else ()
         pairs = [
-            {"against": one.sha256, "ratio": self._us(one) / mine_us, "win": self._us(one) > mine_us} for one in others
+            {
+                "against": one.sha256,
+                "ratio": (ratio := self._us(one) / mine_us),
+                "interval": [ratio, ratio],
+                "band_percent": 0.0,
+                "win": ratio > 1,
+            }
+            for one in others
         ]
         profile = Profile(
             Source.MEASURED, request.chip, request.kernel.api, mine_us, "a clock", details={"paired": pairs}
