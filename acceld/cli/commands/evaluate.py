@@ -233,6 +233,7 @@ def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
         "speedup_interval": turns["interval"] if turns else None,
         "improved": bool(interleaved(turns)) if turns else found is not None and found.improved,
         "tie_band": turns["band_percent"] if turns else found.band_percent if found else None,
+        "win": turns["win"] if turns else None,
         "source": profile.get("source"),
         "method": profile.get("method"),
         "interval_percent": profile.get("interval_percent"),
