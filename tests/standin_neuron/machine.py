@@ -186,7 +186,6 @@ CURRENT = """\
 import nki
 import nki.isa as nisa
 import nki.language as nl
-from tests.programs import python_program
 
 
 @nki.jit
