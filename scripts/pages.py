@@ -26,7 +26,7 @@ FENCE = re.compile(r"\s*(`{3,}|~{3,})(.*)$")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong at a line of a page."""
+    """Describe a fault at a line of a page."""
 
     line: int
     text: str

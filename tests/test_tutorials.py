@@ -142,7 +142,7 @@ def unprinted(page: Path, begins: str, printed: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Laptop:
-    """What a reader has after README and the tutorial on a laptop."""
+    """Hold all that a reader has after README and the tutorial on a laptop."""
 
     checkout: Path
     folder: Path

@@ -47,7 +47,7 @@ ANSWERED = "answered"
 
 
 class Rows(Enum):
-    """How far the rows of a run were read into its view. Until then, a view has what events told alone."""
+    """Say how far the rows of a run were read into its view. Until then, a view has what events told alone."""
 
     UNREAD = "unread"
     COMING = "coming"

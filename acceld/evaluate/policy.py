@@ -63,7 +63,8 @@ TILE_NAMES = frozenset(
 )
 """Documented attributes of tiles, tensors and grids."""
 HIDDEN_NAMES = frozenset(
-    "access alias overrun padded produced scope whole declared dtype_name label like space slot siblings instruction".split()
+    "access alias overrun padded produced scope whole declared dtype_name label like space slot siblings instruction "
+    "no_operator".split()
 )
 """Attributes by which the simulator's own tiles differ from those of a chip's compiler; a kernel may not define them either."""
 _ARRAY_NAMES = frozenset(

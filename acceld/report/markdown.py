@@ -37,7 +37,7 @@ def markdown(runs: Sequence[RunFacts]) -> str:
             "",
         ]
         if o["timed_again"]:
-            parts += [f"{o['timed_again']}.", ""]
+            parts += [literal(o["timed_again"]), ""]
         if o["has_reference"] is False:
             parts += [f"No reference: results are evaluated {OWN_ORACLE}.", ""]
         if o["wins"]:

@@ -236,8 +236,8 @@ class Search:
             )
 
     def _count_code(self, attempt: Attempt) -> None:
-        """Count an answer to a plan. After ``CODELESS`` without a kernel in a row no more is asked."""
-        if attempt.text is not None:
+        """Count a model's answer to a plan. After ``CODELESS`` without a kernel in a row no more is asked."""
+        if attempt.text is not None or not self.parts.proposer.abilities.uses_models:
             self._codeless_in_a_row = 0
             return
         self._codeless_in_a_row += 1

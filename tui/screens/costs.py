@@ -69,7 +69,7 @@ class CostsScreen(ConsoleScreen):
 
     @property
     def _answer(self) -> Mapping[str, Any]:
-        """What the daemon told of the run in view; empty until it has answered."""
+        """The daemon's answer about the run in view; empty until it has answered."""
         return self._answers.get(self.session.run or 0, {})
 
     def _list(self) -> None:

@@ -41,7 +41,7 @@ class CandidateInView(ConsoleScreen):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What the daemon told of the candidate in view; empty until it has answered."""
+        """The daemon's answer about the candidate in view; empty until it has answered."""
         return self._answer if self._answer.get("id") == self.session.candidate else {}
 
     @property

@@ -80,7 +80,7 @@ class KernelModule(SourceReader):
 
     @cached_property
     def named(self) -> Counter[str]:
-        """How often each name occurs in the kernel."""
+        """Count how often each name occurs in the kernel."""
         return Counter(node.id for node in names_in(self.function))
 
     def writers(self, name: str) -> list[Statement]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import sqlite3
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -66,11 +67,15 @@ def older(schema: int, path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE runs SET state = 'running', ended_at = NULL, message = ''")
         for candidate, text in ((1, "latency 60\n"), (2, "latency 55\n")):
-            connection.execute(
-                "UPDATE texts SET text = ? WHERE sha256 = (SELECT s.text_sha256 FROM sources s JOIN candidates c "
-                "ON c.source = s.sha256 WHERE c.id = ?)",
-                (text, candidate),
-            )
+            old, of_text, api, entry, grid, lnc, filename = connection.execute(
+                "SELECT s.sha256, s.text_sha256, s.api, s.entry, s.grid, s.lnc, c.filename "
+                "FROM sources s JOIN candidates c ON c.source = s.sha256 WHERE c.id = ?",
+                (candidate,),
+            ).fetchone()
+            kernel = Kernel(text, api, entry=entry, grid=tuple(json.loads(grid)), lnc=lnc, filename=filename)
+            connection.execute("UPDATE texts SET text = ? WHERE sha256 = ?", (text, of_text))
+            connection.execute("UPDATE sources SET sha256 = ? WHERE sha256 = ?", (kernel.sha256, old))
+            connection.execute("UPDATE candidates SET source = ? WHERE source = ?", (kernel.sha256, old))
     connection.close()
 
 
@@ -113,6 +118,11 @@ class Dying(ScriptedEvaluator):
                 await asyncio.sleep(0.01)
             raise RuntimeError("dead")
         return await super().evaluate(request)
+
+
+async def written(store: Store) -> None:
+    """Wait until the writer has written what a search that ended by an error had submitted."""
+    await store.change(lambda tx: None)
 
 
 async def cut_off(store: Store, search_for: SearchMaker, **search: object) -> Run:
@@ -176,10 +186,12 @@ async def test_nothing_is_timed_again_where_nothing_has_changed(store: Store, se
 
 async def test_until_all_are_timed_again_the_table_is_that_of_before(store: Store, search_for: SearchMaker) -> None:
     run = await cut_off(store, search_for)
+    await written(store)
     before = await store.read(listing.candidate_rows, run.id)
     killed = Dying(4, NEW.model, store)
     with pytest.raises((ExceptionGroup, RuntimeError)):
         await search_for(run, killed, ListedProposer([0.9, 0.8, 1.3]), basis=NEW).run()
+    await written(store)
     assert await store.read(listing.candidate_rows, run.id) == before
     await check_one_model(store, run.id, OLD.model)
     evaluator = ScriptedEvaluator(model=NEW.model)

@@ -275,7 +275,7 @@ async def test_every_strategy_runs(store: Store, search_for: SearchMaker, strate
     assert found is not None and found < 100
 
 
-async def test_a_run_of_models_that_never_write_a_kernel_fails_and_says_why(
+async def test_a_run_of_models_that_never_write_a_kernel_pauses_and_says_why(
     store: Store, search_for: SearchMaker
 ) -> None:
     class Talker(ListedProposer):
@@ -285,7 +285,7 @@ async def test_a_run_of_models_that_never_write_a_kernel_fails_and_says_why(
     run = await new_run(store, patience=0)
     state = await search_for(run, ScriptedEvaluator(), Talker(FACTORS, name="llm")).run()
     record = await store.read(listing.run_row, run.id)
-    assert state is RunState.FAILED and record["exit_code"] == 1
+    assert state is RunState.PAUSED and record["exit_code"] == 1
     assert "answers held a kernel" in record["message"] and "no code block" in record["message"]
     quiet = await new_run(store, patience=0)
     assert await search_for(quiet, ScriptedEvaluator(), Talker(FACTORS, name="rules")).run() is RunState.FINISHED

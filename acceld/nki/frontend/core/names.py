@@ -44,7 +44,7 @@ WITHOUT = {
         "remainder by a power of two is nl.bitwise_and of integers",
     ),
 }
-"""What to write in ``nki`` in place of operations that only the legacy API has."""
+"""Replacements in ``nki`` for operations that only the legacy API has."""
 
 
 class EngineName(IntEnum):
@@ -136,7 +136,7 @@ INSTEAD = {
     "invert": "nisa.tensor_scalar with nl.invert",
     "logical_not": "nisa.tensor_scalar with nl.equal to 0",
 }
-"""What to write in ``nki`` in place of functions that only the legacy API's activation has."""
+"""Replacements in ``nki`` for functions that only the legacy API's activation has."""
 
 
 class NcVersion(IntEnum):

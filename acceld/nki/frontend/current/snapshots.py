@@ -46,7 +46,7 @@ _HEAP_TYPE = 1 << 9
 _PARTS = 50_000
 _DEPTH = 100
 Snapshot = tuple[tuple[object, ...], tuple[int, ...]]
-"""What must be equal, and the integers that may grow by the same amount in each iteration."""
+"""Hold the values that must be equal, and the integers that may grow by the same amount in each iteration."""
 
 
 def changes(snapshots: list[tuple[int, Snapshot]]) -> bool:
