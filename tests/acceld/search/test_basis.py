@@ -131,6 +131,7 @@ async def cut_off(store: Store, search_for: SearchMaker, **search: object) -> Ru
     evaluator = Dying(12, OLD.model)
     with pytest.raises((ExceptionGroup, RuntimeError)):
         await search_for(run, evaluator, ListedProposer([0.9, 0.8, 1.3]), basis=OLD).run()
+    await written(store)
     await check_one_model(store, run.id, OLD.model)
     return await store.read(load_run, run.id)
 
@@ -186,7 +187,6 @@ async def test_nothing_is_timed_again_where_nothing_has_changed(store: Store, se
 
 async def test_until_all_are_timed_again_the_table_is_that_of_before(store: Store, search_for: SearchMaker) -> None:
     run = await cut_off(store, search_for)
-    await written(store)
     before = await store.read(listing.candidate_rows, run.id)
     killed = Dying(4, NEW.model, store)
     with pytest.raises((ExceptionGroup, RuntimeError)):
