@@ -25,6 +25,7 @@ from acceld.home import Home
 from acceld.model import Candidate, Evaluation, Gate, Kernel, RunSpec, RunState, SearchParameters, Source
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.timing.version import model_of
 from acceld.production import BROKEN, VERIFIER, stored_kernels, this_chip, this_sdk
 from acceld.store.changes.runs import add_note, create_run, set_best, set_run_state
 from acceld.store.changes.tree import write_candidate, write_evaluation
@@ -150,7 +151,7 @@ async def fill(database: Path, folder: Path, first_us: float = 80.0) -> None:
 
 def result(latency_us: float, gate: Gate, source: Source, sdk: str, number: int) -> Evaluation:
     said = f"neuronx-cc {sdk}, nrtpy 2.35.30" if sdk else ""
-    found = replace(profile(latency_us), source=source, chip="trn2", api="nki", sdk=said)
+    found = replace(profile(latency_us), source=source, chip="trn2", api="nki", sdk=said, model=model_of(None))
     return replace(passed(latency_us, gate, f"{number:064x}"), profile=found)
 
 
@@ -239,7 +240,7 @@ def test_a_history_from_elsewhere_is_executed_only_where_the_caller_vouches_for_
         acceld.best("twice", (8192,), home=copied)
     target = tmp_path / "mine.py"
     target.write_text(KERNEL.format(number=0), encoding="utf-8")
-    assert main(["best", "r1", "--apply", str(target), "--home", str(copied)]) == 2
+    assert main(["best", "r1", "--apply", str(target), "--even-if-tied", "--home", str(copied)]) == 2
     assert f"acceld trust --history {copied}" in capsys.readouterr().err
     assert target.read_text(encoding="utf-8") == KERNEL.format(number=0)
     assert acceld.best("twice", (8192,), home=copied, trusted=True).stored is not None
