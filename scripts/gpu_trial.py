@@ -33,6 +33,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from acceld.home import Home
+
 ROOT = Path(__file__).resolve().parents[1]
 ORDER = (
     "gqa_paged_decode_h32_kv8_d128",
@@ -98,7 +100,7 @@ class Folder:
         self.output, self.home = output, home
         self.kept = home / FIGURES
         output.mkdir(parents=True, exist_ok=True)
-        home.mkdir(parents=True, exist_ok=True)
+        Home(home).prepare()
         self.figures: dict[str, Any] = {"rows": {}}
         if self.kept.is_file():
             self.figures = json.loads(self.kept.read_text(encoding="utf-8"))

@@ -82,7 +82,7 @@ def _checked(kernel: Kernel) -> tuple[float, int]:
         command = [sys.executable, "-m", "acceld", "profile", str(file), "--workload", str(kernel.workload.folder)]
         started = time.perf_counter()
         check = subprocess.Popen(
-            [*command, "--home", home], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*command, "--home", f"{home}/.acceld"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         peak = 0
         while check.poll() is None:

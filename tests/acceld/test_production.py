@@ -305,10 +305,11 @@ def test_winners_of_every_run_are_verified_oldest_first_and_marked(
             if stream is not None:
                 stream.close()
     cases = json.loads(capsys.readouterr().out)["cases"]
-    assert [(case["kernel"], case["holds"]) for case in cases] == [("r1 c1", True), ("r2 c5", False), ("r3 c9", False)]
+    # No run says which model its latencies are of, so the baselines are timed today: 1e-3 us is no yardstick.
+    assert [(case["kernel"], case["holds"]) for case in cases] == [("r1 c1", True), ("r2 c5", True), ("r3 c9", False)]
     assert (cases[2]["reason"] or "").startswith("not tried")
     kept = {one.candidate for one in stored_kernels("twice", home)}
-    assert 1 in kept and 5 not in kept and 9 in kept, "what could not be tried is not marked"
+    assert 1 in kept and 9 in kept, "what could not be tried is not marked"
 
 
 def loaded(path: Path) -> ModuleType:
