@@ -195,6 +195,7 @@ def programs(only: Sequence[str] = ()) -> Entries:
 
 def _program(answer: Mapping[str, Any]) -> Entries:
     profile = {name: value for name, value in (answer["profile"] or {}).items() if value not in (None, [], "", {})}
+    profile.pop("model", None)  # it changes with each line of the simulator, whatever that changes
     return {
         "program": answer["program_sha256"],
         "status": answer["status"],
