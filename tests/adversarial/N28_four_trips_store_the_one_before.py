@@ -3,7 +3,7 @@
 # workload: st_silu
 # api: nki_legacy
 # chip: trn1
-"""Of four iterations each stores what the one before made."""
+"""Store in each of four iterations the tile that the iteration before it made."""
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
