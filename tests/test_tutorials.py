@@ -236,7 +236,6 @@ def of_other_pages() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("line", of_other_pages())
 def test_a_command_of_the_pages_runs_or_says_what_it_needs(laptop: Laptop, line: str) -> None:
     folder, environment = laptop.folder, laptop.reader.environment
@@ -256,7 +255,6 @@ def test_a_command_of_the_pages_runs_or_says_what_it_needs(laptop: Laptop, line:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_uninstalling_ends_the_daemons_and_leaves_no_history(laptop: Laptop) -> None:
     run("acceld stop", laptop.folder, laptop.reader.environment)
     assert not (laptop.folder / ".acceld" / "daemon.json").exists()

@@ -27,7 +27,6 @@ def byte_tokenizer(transformers: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")  # of the libraries, about themselves
-@pytest.mark.timeout(600)
 def test_a_step_of_trls_grpo_learns_from_the_rewards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of 40,000 random weights; the rollouts are written down here, everything else is the trainer's."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -73,7 +72,6 @@ def test_a_step_of_trls_grpo_learns_from_the_rewards(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.timeout(600)
 def test_verls_managers_load_the_functions_and_reward_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

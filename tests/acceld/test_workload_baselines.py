@@ -66,7 +66,6 @@ def test_a_variant_is_right(name: str, variant: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("name", "api"), BOTH)
 def test_every_baseline_is_legal_and_right(name: str, api: str) -> None:
     one = workload(name)

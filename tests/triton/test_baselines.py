@@ -15,7 +15,7 @@ with pytest.MonkeyPatch.context() as patch:
 
 from acceld.workloads import find_workloads, workload
 
-pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore")]
 NAMES = sorted(name for name, one in find_workloads().items() if one.family == "triton")
 
 

@@ -23,7 +23,7 @@ from standin_gpu import GPU
 
 from acceld.workloads import workload
 
-pytestmark = [pytest.mark.triton, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.triton, pytest.mark.slow]
 
 DAEMON = """
 import sys

@@ -17,7 +17,7 @@ with pytest.MonkeyPatch.context() as patch:
 from acceld.proposers.rules.proposer import rewrite, suggestions
 from acceld.workloads import workload
 
-pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore")]
 WORKLOADS = (
     "gemm_n28672_k4096",
     "fused_add_rmsnorm_h7168",

@@ -16,7 +16,7 @@ with pytest.MonkeyPatch.context() as patch:
 
 from own_python import python_with_triton
 
-pytestmark = [pytest.mark.triton, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.triton, pytest.mark.slow]
 
 PROGRAM = """
 import asyncio, json, shutil, sys

@@ -115,7 +115,6 @@ async def pressed(live: Client, monkeypatch: pytest.MonkeyPatch, seed: int, more
     return count
 
 
-@pytest.mark.timeout(600)
 async def test_random_keys_never_end_it_nor_mix_two_runs(live: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await pressed(live, monkeypatch, 1, lambda count: count < 150) == 150
 
@@ -127,7 +126,6 @@ async def test_ten_minutes_of_random_keys(live: Client, monkeypatch: pytest.Monk
     assert await pressed(live, monkeypatch, 2, lambda count: time.monotonic() < end) > 0
 
 
-@pytest.mark.timeout(600)
 async def test_a_run_seen_earlier_is_read_again(live: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     edited: list[tuple[str, str]] = []
     monkeypatch.setattr("acceld.tui.screens.candidate.edit", lambda app, text, name: edited.append((name, text)))
@@ -154,7 +152,6 @@ async def test_a_run_seen_earlier_is_read_again(live: Client, monkeypatch: pytes
         assert edited == [(f"c{view.best.candidate}.py", found)]
 
 
-@pytest.mark.timeout(600)
 async def test_another_runs_candidate_is_never_in_view(live: Client) -> None:
     app = ConsoleApp(HttpClient.of(Home(Path(os.environ["ACCELD_HOME"]))), run=1)
     async with app.run_test(size=(120, 40)) as pilot:

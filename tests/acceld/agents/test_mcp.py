@@ -59,7 +59,6 @@ def written(project: Path) -> tuple[str, list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 async def test_a_fixed_sequence_of_calls_takes_a_kernel_file_to_an_applied_strictly_gated_win(project: Path) -> None:
     reported: list[str | None] = []
 
@@ -92,7 +91,6 @@ async def test_a_fixed_sequence_of_calls_takes_a_kernel_file_to_an_applied_stric
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 async def test_a_cancelled_search_is_paused_and_resumed_to_its_end(project: Path) -> None:
     async with sdk_client() as client:
         began = asyncio.Event()
@@ -207,7 +205,6 @@ class PlainClient:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_second_client_profiles_searches_and_receives_progress(project: Path) -> None:
     with PlainClient() as client:
         tools = client.request("tools/list", {})["result"]["tools"]
@@ -289,7 +286,6 @@ def below(pid: int) -> set[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_hundred_hostile_inputs_leave_no_process_no_file_outside_and_no_dead_daemon(
     project: Path, tmp_path: Path
 ) -> None:
@@ -375,7 +371,6 @@ def status_of(url: str, **headers: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 async def test_over_http_the_daemons_token_is_asked_for(project: Path) -> None:
     with over_http() as url:
         async with asyncio.timeout(60):

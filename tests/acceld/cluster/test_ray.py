@@ -14,7 +14,7 @@ from scripts.bench_fleet import disturbed, kill_daemons, killed
 from tests.acceld.cluster.conftest import World
 from tests.acceld.cluster.runs import Decisions, decide
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.slow]
 NAMES = ("h0", "h1")
 
 

@@ -29,7 +29,6 @@ APIS = os.environ.get("ACCELD_TEST_APIS", "chat").split(",")
 
 pytestmark = [
     pytest.mark.llm,
-    pytest.mark.timeout(900),
     pytest.mark.skipif(not BASE_URL, reason="ACCELD_TEST_BASE_URL is not set"),
 ]
 

@@ -87,7 +87,6 @@ async def check_rows(store: Store, run: Run) -> list[Status]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 async def test_a_scripted_server_drives_a_run_to_the_known_best(store: Store) -> None:
     def answer(body: dict[str, Any]) -> Reply:
         user = body["messages"][-1]["content"]
@@ -137,7 +136,6 @@ def kernel(x):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 async def test_a_first_kernel_is_written_from_a_reference_and_made_faster_in_batches(
     store: Store, tmp_path: Path
 ) -> None:

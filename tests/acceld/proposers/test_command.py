@@ -190,7 +190,6 @@ def test_what_a_program_says_that_it_cost() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_whole_run_with_a_script_for_an_agent_ends_in_a_strictly_gated_win(tmp_path: Path) -> None:
     small_silu(tmp_path, SLOW)
     (tmp_path / "run").mkdir(mode=0o700)

@@ -37,8 +37,6 @@ from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, spent_usd
 from acceld.workloads import load_workload
 
-pytestmark = pytest.mark.timeout(900)
-
 FOLDER = Path(__file__).parents[2] / "adversarial" / "workloads" / "st_silu"
 KERNEL = (FOLDER / "kernel_legacy.py").read_text()
 BODY = KERNEL[KERNEL.index("        weight =") : KERNEL.index("        nl.store")]

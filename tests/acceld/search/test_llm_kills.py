@@ -55,7 +55,6 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_no_stored_answer_is_bought_twice_however_often_the_daemon_is_killed(tmp_path: Path) -> None:
     rng = random.Random(11)
     for _ in range(KILLS):
@@ -81,7 +80,6 @@ def test_no_stored_answer_is_bought_twice_however_often_the_daemon_is_killed(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 async def test_no_batch_is_bought_twice_however_often_the_daemon_is_killed(tmp_path: Path) -> None:
     rng = random.Random(5)
     async with ScriptedServer(answer=batch_answer) as server:

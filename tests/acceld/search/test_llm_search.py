@@ -35,8 +35,6 @@ from acceld.store.database import Store
 from acceld.store.reads.records import load_candidate, load_candidates, load_insights, load_run, spent_usd
 from acceld.workloads import workload
 
-pytestmark = pytest.mark.timeout(900)
-
 KERNEL = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
