@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
+# The suite starts hundreds of processes: each would compile acceld anew without cached bytecode.
+export PYTHONDONTWRITEBYTECODE :=
 SECONDS_OF_FUZZING ?= 600
 
 .PHONY: run test test-all test-llm test-exports fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-fleet bench-history corpus faults snapshots docs pictures dist clean
