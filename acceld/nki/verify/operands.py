@@ -79,8 +79,8 @@ class Operands(Checker):
             self._add("local_scope", instruction, "loop_reduce over a loop that is not around it", "name an open loop")
 
     def _same_base(self, instruction: Instruction) -> None:
-        """Check that two tiles in SBUF start at one partition, where that is certain: in one tensor, and in the current
-        API also in two whose place is known. The compiler places other tensors.
+        """Check that two tiles in SBUF start at one partition: in one tensor, in the current API also in two whose place
+        is certain, and with strict legacy rules in any two. The compiler places other tensors.
         """
         if instruction.op not in _TWO_TILES and (self.rules.legacy or instruction.op != "matmul"):
             return
@@ -88,7 +88,10 @@ class Operands(Checker):
         left, right = (tile if isinstance(tile, Access) else None for tile in tiles)
         if left is None or right is None or {self._space(left), self._space(right)} != {Space.SBUF}:
             return
-        if left.buffer != right.buffer and (self.rules.legacy or not (self._placed(left) and self._placed(right))):
+        certain = self.rules.same_base_partition or (
+            not self.rules.legacy and self._placed(left) and self._placed(right)
+        )
+        if left.buffer != right.buffer and not certain:
             return
         bases = [self._first(left), self._first(right)]
         if bases[0] != bases[1] and not any(base.terms for base in bases):
@@ -101,7 +104,7 @@ class Operands(Checker):
                 "base_partition",
                 instruction,
                 f"the tiles of {instruction.op} start at partitions {' and '.join(str(b.const) for b in bases)} {where}",
-                "copy one of them to the other's partitions with a DMA first, or load them to tensors of their own",
+                f"copy one of them to a tensor of its own first ({'nl.copy' if self.rules.legacy else 'nisa.tensor_copy'})",
             )
 
     def _placed(self, access: Access) -> bool:

@@ -45,7 +45,6 @@ class Operations(Checker):
             "matmul_mx": self._matmul,
             "transpose": self._transpose,
             "bitcast": self._bitcast,
-            "tensor_tensor": self._tensor_tensor,
             "tensor_reduce": self._tensor_reduce,
             "partition_reduce": self._partition_reduce,
             "bn_stats": self._bn_stats,
@@ -285,21 +284,6 @@ class Operations(Checker):
                     f"limitation of {limit}",
                     "use smaller tiles",
                 )
-
-    def _tensor_tensor(self, instruction: Instruction) -> None:
-        one, two = instruction.srcs
-        if not self.rules.same_base_partition or not isinstance(one, Access) or not isinstance(two, Access):
-            return
-        if self._space(one) is not Space.SBUF or self._space(two) is not Space.SBUF or one.shape[0] == 1:
-            return
-        first, second = self._base(one), self._base(two)
-        if first != second:
-            self._add(
-                "base_partition",
-                instruction,
-                "the two tiles of tensor_tensor start on different partitions",
-                "copy one of them to a tile of its own first",
-            )
 
     def _tensor_reduce(self, instruction: Instruction) -> None:
         op = str(instruction.attr("op"))

@@ -78,11 +78,13 @@ def test_loops_of_run_time_trips_give_no_latency_and_figures_of_one_trip() -> No
         "nisa.dma_copy(count, n)",
         "reg = nisa.register_alloc()",
         "nisa.register_load(reg, count)",
-        "nl.fori_loop(0, reg, lambda i: nisa.tensor_scalar(tile, tile, nl.add, 1.0))",
+        "def add_one(i):",
+        "    nisa.tensor_scalar(tile, tile, nl.add, 1.0)",
+        "nl.fori_loop(0, reg, add_one)",
         "nisa.dma_copy(out[0:128, :], tile)",
     )
     found = timeline(program)
     assert found.latency_us is None
     assert found.data_dependent
     assert found.engines["vector"] < 100
-    assert any("line 15: trips known at run time only" in text for text in found.warnings)
+    assert any("line 17: trips known at run time only" in text for text in found.warnings)
