@@ -105,7 +105,7 @@ class Session:
         need = Need(self.line() if line is None else line, what, life)
         if life.certain:
             raise LegalityError(need.text(version), rule=RULE, line=need.line, hint=life.instead)
-        self.builder.notice(need.line, f"{need.text(version)} (documented): {life.instead}")
+        self.builder.notice(need.line, f"{need.text(version)} (by its pages or its parser): {life.instead}")
 
     def check_deadline(self) -> None:
         """Raise LimitExceeded once the deadline is past."""

@@ -16,6 +16,7 @@ from acceld.nki.frontend.core.placement import declare
 from acceld.nki.frontend.current import collectives, isa, language
 from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, withheld
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
+from acceld.nki.frontend.current.names import COMPILER
 from acceld.nki.frontend.current.reading import file_needs
 from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
 from acceld.nki.frontend.current.surface import COLLECTIVES, FORMER, ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
@@ -63,9 +64,10 @@ class CurrentFrontEnd:
             frozenset(COLLECTIVES),
             withheld=withheld(COLLECTIVES, version),
         )
+        compiler = ApiModule("nki.compiler", session, COMPILER, withheld=withheld(COMPILER, version))
         names = {"jit": Launcher("jit", self._checked), "language": nl, "isa": nisa, "collectives": ncc}
-        nki = ApiModule("nki", session, names)
-        return {module.__name__: module for module in (nki, nl, nisa, constants, ncc)}
+        nki = ApiModule("nki", session, names | {"compiler": compiler})
+        return {module.__name__: module for module in (nki, nl, nisa, constants, ncc, compiler)}
 
     def _checked(self, options: Mapping[str, object]) -> None:
         """Refuse or note the options of ``nki.jit`` that the trace's version does not take.

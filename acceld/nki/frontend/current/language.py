@@ -27,6 +27,15 @@ from acceld.nki.frontend.current.declarations import (
     zeros,
     zeros_like,
 )
+from acceld.nki.frontend.current.grids import (
+    NkiBlockGrid,
+    NkiGrid,
+    NkiTileGrid,
+    alloc_blocks,
+    alloc_tiles,
+    blocks,
+    tiles,
+)
 from acceld.nki.frontend.current.lifetimes import REGISTER_WHILE
 from acceld.nki.frontend.current.loop_rerolling import Sample, mark
 from acceld.nki.frontend.current.registers import register_alloc, register_move
@@ -232,6 +241,8 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
         "dynamic_range": _dynamic_range,
         "par_dim": language.par_dim,
         **{one.__name__: checked("nl", one) for one in (ndarray, full, zeros, ones, empty_like, zeros_like)},
+        **{one.__name__: checked("nl", one) for one in (tiles, blocks, alloc_tiles, alloc_blocks)},
+        **{one.__name__: one for one in (NkiGrid, NkiTileGrid, NkiBlockGrid)},
         "shared_identity_matrix": shared_identity_matrix,
         "is_hbm": is_hbm,
         "is_sbuf": is_sbuf,

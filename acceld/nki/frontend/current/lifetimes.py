@@ -14,7 +14,7 @@ SINCE = {
     "0.4": "abs_max abs_min activate2 prelu bypass",
     "0.5": "get_nc_sub_version float8_e8m0fnu average",
     "0.6": "topk all_gather_v fori_loop while_loop",
-    "0.7": "scalar_load scalar_store tiles blocks alloc_tiles alloc_blocks all_gather_v_prepare all_gather_v_trigger "
+    "0.7": "int64 CompileConfig SpecializationConfig AddressRotation scalar_load scalar_store tiles blocks alloc_tiles alloc_blocks all_gather_v_prepare all_gather_v_trigger "
     "all_to_all_v_prepare all_to_all_v_trigger",
 }
 """The version of NKI whose release notes or pages first name a function. Others are as old as ``nki``."""
@@ -29,6 +29,10 @@ INSTEAD = {
     "scalar_store": "nisa.register_store(dst, register)",
     "tiles": "slices in a loop",
     "blocks": "slices in a loop",
+    "int64": "int32",
+    "CompileConfig": "no option: earlier versions have none",
+    "SpecializationConfig": "no option: earlier versions have none",
+    "AddressRotation": "no option: earlier versions have none",
     "alloc_tiles": "a list of nl.ndarray",
     "alloc_blocks": "a list of nl.ndarray",
     "activate2": "nisa.tensor_scalar and nisa.activation",
@@ -55,8 +59,16 @@ REGISTER_WHILE = Lifetime(until="0.6", instead="nl.while_loop(register, body), f
 JIT_OPTIONS = {
     "platform_target": Lifetime(until="0.3", instead="set NEURON_PLATFORM_TARGET_OVERRIDE instead", certain=False),
     "mode": Lifetime(until="0.2", instead="leave it out: it has no effect", certain=False),
+    "compile_config": Lifetime("0.7", instead="leave it out"),
+    "specialization_config": Lifetime("0.7", instead="leave it out"),
 }
 """Options of ``nki.jit`` (migration pages). Public benchmarks of later versions still give them."""
+NEGATIVE_INDEX = Lifetime("0.7", instead="count from the first element", certain=False)
+"""A negative number as index. The public source of the parser refuses it; AWS's pages name Python's meaning for 0.7."""
+VIEW_PATTERN = Lifetime("0.5", instead="call .ap() of the whole tensor, with an offset", certain=False)
+"""``.ap()`` of a part of a tensor: refused by the public source of the parser, described by pages from 0.5 on."""
+LOOP_CONTINUE = Lifetime("0.7", instead="put the rest of the body below an if", certain=False)
+"""``continue`` in ``nl.dynamic_range``. The public source of the parser refuses it where it is reached."""
 LEGACY_IMPORT = Lifetime(until="0.3", instead="import nki, nki.isa and nki.language only", certain=False)
 """``import neuronxcc`` in a kernel's file (release notes of 0.4). AWS's own library had one, in a file for 0.3."""
 

@@ -1,7 +1,8 @@
-"""Define the constants of ``nki.isa``."""
+"""Define the constants of ``nki.isa``, and the configuration objects of ``nki.compiler``."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -36,3 +37,36 @@ class MatmulPerfMode(Enum):
 
     none = 0
     double_row = 1
+
+
+class AddressRotation(Enum):
+    """Whether the compiler may move tensors to other addresses."""
+
+    AUTO = 0
+    ENABLE = 1
+    DISABLE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CompileConfig:
+    """Options of the compiler for a kernel (NKI 0.7). They change no value and no predicted latency."""
+
+    address_rotation: AddressRotation = AddressRotation.AUTO
+    non_ssa_legalization: bool = False
+    dead_code_elim: bool = False
+    barrier_check: bool = False
+    prefetch_auto: bool = False
+    nki_alloc_fallback: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SpecializationConfig:
+    """Options of the tracer for a kernel (NKI 0.7)."""
+
+    allow_nested_config_override: bool = False
+
+
+for _one in (AddressRotation, CompileConfig, SpecializationConfig):
+    _one.__module__ = "nki.compiler"
+COMPILER: dict[str, object] = {one.__name__: one for one in (AddressRotation, CompileConfig, SpecializationConfig)}
+"""Names of ``nki.compiler``."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from acceld import parsing
 from acceld.chips import TRACER_SINCE
-from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, LEGACY_IMPORT, lifetime, options_of
+from acceld.nki.frontend.current.lifetimes import JIT_OPTIONS, LEGACY_IMPORT, LOOP_CONTINUE, lifetime, options_of
 from acceld.nki.frontend.entry import is_kernel
 from acceld.nki.frontend.versions import Lifetime, Need
 
@@ -144,6 +144,10 @@ def _syntax(function: ast.FunctionDef) -> Iterator[Need]:
             match node:
                 case ast.For(orelse=[_, *_]) | ast.While(orelse=[_, *_]):
                     yield Need(node.lineno, "else of a loop", _python("set a flag in the loop"))
+                case ast.For(iter=ast.Call(func=called)) if ast.unparse(called).endswith("dynamic_range"):
+                    for one in ast.walk(node):
+                        if isinstance(one, ast.Continue):
+                            yield Need(one.lineno, "continue in a run-time loop", LOOP_CONTINUE)
                 case ast.BinOp(op=ast.MatMult()):
                     yield Need(node.lineno, "@", _python("use nisa.nc_matmul"))
                 case ast.FormattedValue(format_spec=ast.expr()):

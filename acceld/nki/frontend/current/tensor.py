@@ -14,7 +14,7 @@ from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
 from acceld.nki.frontend.core.placement import whole_access
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.current.lifetimes import REGISTER_ARITHMETIC
+from acceld.nki.frontend.current.lifetimes import NEGATIVE_INDEX, REGISTER_ARITHMETIC, VIEW_PATTERN
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Space, TileDim
 
@@ -236,6 +236,8 @@ class NkiTensor(methods.Tensor):
             refuse(
                 "out_of_bounds", f"index {key} of axis {axis} of {self.label}, which has {size} elements", "check it"
             )
+        if isinstance(key, int) and key < 0:
+            current().session.need(f"the negative index {key}", NEGATIVE_INDEX)
         if isinstance(key, slice) and isinstance(key.start, int) and size and key.start >= size:
             refuse(
                 "out_of_bounds",
@@ -468,6 +470,8 @@ class NkiTensor(methods.Tensor):
         a ``vector_offset``.
         """
         line = current().line()
+        if self.size != self.declared.elements or self.offset:
+            current().session.need(".ap() of a part of a tensor", VIEW_PATTERN)
         if kwargs:
             raise UnsupportedCall(f"ap() with {', '.join(kwargs)}", line=line)
         if scalar_offset is not None and vector_offset is not None:

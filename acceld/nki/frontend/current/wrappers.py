@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from acceld.nki.frontend.core import elementwise, language, memory, reductions
 from acceld.nki.frontend.core.context import refuse, unsupported
@@ -205,11 +205,21 @@ def _program_id(axis: int = 0) -> object:
     return language.program_id(axis)
 
 
+def _num_programs(axes: object = None) -> object:
+    """Return the number of cores of the launch."""
+    if isinstance(axes, int) and axes != 0:
+        refuse(
+            "grid_axis", f"nl.num_programs({axes}): a launch of nki has one axis, the cores", "use nl.num_programs(0)"
+        )
+    return language.num_programs(cast("Any", axes))
+
+
 OWN: Mapping[str, Callable[..., Any]] = {
     "var": _var,
     "gather_flattened": _gather_flattened,
     "broadcast_to": _broadcast_to,
     "program_id": _program_id,
+    "num_programs": _num_programs,
     "store": _store,
     "copy": _copy,
     "random_seed": _random_seed,

@@ -306,10 +306,8 @@ PROBES = [
     Probe("grid2x2", "L40", REFUSED, "nisa.tensor_copy(c, a)", grid=(2, 2)),
     Probe("grid_lnc2", "L40", ACCEPTED, "nisa.tensor_copy(c, a)", lnc=2, grid=(2,)),
     *rows("L41", REFUSED, "barrier_lnc1: nisa.core_barrier(out, (0, 1))"),
-    *rows("L41", REFUSED, """
-        barrier_cores: nisa.core_barrier(out, (0, 1, 2))
-        barrier_sbuf: nisa.core_barrier(a, (0, 1))
-    """, lnc=2),
+    *rows("L41", REFUSED, "barrier_cores: nisa.core_barrier(out, (0, 1, 2))", lnc=2),
+    *rows("L41", NOTED, "barrier_sbuf: nisa.core_barrier(a, (0, 1))", lnc=2),
     *rows("L43", REFUSED, """
         fori_static_pyint: def body(k):;;    nisa.tensor_copy(c[:, k * 8 : (k + 1) * 8], a[:, k * 8 : (k + 1) * 8]);;nl.fori_loop(0, 8, body)
     """),
@@ -350,9 +348,12 @@ PROBES = [
     *rows("L67", REFUSED, """
         idx_oob: a[:, 64]
         empty_slice_unused: a[:, 64:64]
+        neg_oob: a[:, -65]
+        neg_step: a[:, ::-1]
     """),
     *rows("L68", NOTED, "tile_setitem: c[:, 0:8] = a[:, 0:8]"),
-    *rows("L69", REFUSED, "program_id_1: nl.program_id(1)"),
+    *rows("L69", REFUSED, "program_id_1: nl.program_id(1)\nnum_programs_1: nl.num_programs(1)"),
+    *rows("L69", ACCEPTED, "num_programs_0: nl.num_programs(0)\nnum_programs_all: nl.num_programs()"),
     *rows("S1", ACCEPTED, "ts_reciprocal: nisa.tensor_scalar(c, a, nl.reciprocal, 0)"),
     *rows("S2", ACCEPTED, "ts_invert: nisa.tensor_scalar(i, i, nl.invert, 0)"),
     *rows("S3", ACCEPTED, "tpr_average: nisa.tensor_partition_reduce(nl.ndarray((1, 64), dtype=nl.float32), nl.average, a)"),

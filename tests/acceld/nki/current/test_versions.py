@@ -102,12 +102,19 @@ def test_a_trace_without_a_version_takes_what_any_version_has(name: str) -> None
         (kernel(above="import neuronxcc"), "0.4 0.5 0.6 0.7"),
         (kernel().replace("@nki.jit", '@nki.jit(platform_target="trn2")'), "0.4 0.5 0.6 0.7"),
         (kernel().replace("@nki.jit", '@nki.jit(mode="trace")'), "0.3 0.4 0.5 0.6 0.7"),
+        (kernel("nisa.tensor_copy(t[:, 0:1], t[:, -1])"), "0.3 0.4 0.5 0.6"),
+        (kernel("nisa.tensor_copy(t[:, 0:8], t[:, 8:64].ap([[64, 128], [1, 8]]))"), "0.3 0.4"),
     ],
 )
 def test_what_only_documentation_refuses_is_a_note(source: str, broken: str) -> None:
     for version in NKI_VERSIONS:
         notes = [one.text for one in traced(source, version).notices]
         assert any(f"NKI {version} refuses it" in text for text in notes) == (version in broken.split())
+
+
+def test_continue_in_a_run_time_loop_is_a_note() -> None:
+    body = f"{REGISTER}\nfor i in nl.dynamic_range(r):\n    nisa.tensor_copy(t, t)\n    continue"
+    assert any("continue in a run-time loop" in one.text for one in traced(kernel(body), "0.6").notices)
 
 
 def test_python_outside_of_what_the_kernel_reaches_is_free() -> None:
