@@ -65,6 +65,8 @@ def collective(context: Context) -> Step:
     along = axis if isinstance(axis, int) else 0
     sources = [context.src(number, arranged=False) for number in range(len(context.instruction.srcs))]
     dst, member, lists = context.dst(0, arranged=False), _member(context), _lists(context)
+    if kind in _VARIED:
+        return _of_run_time_sizes(context, kind)
     if kind not in _KINDS:
         crash(f"{kind!r} is no collective", "operation", line)
 
@@ -83,6 +85,37 @@ def collective(context: Context) -> Step:
         dst.put(env, None, _KINDS[kind](tiles, group.index(member.rank), along, op))
 
     return run
+
+
+def _of_run_time_sizes(context: Context, kind: str) -> Step:
+    """dst = parts of the ranks' flat tiles. Part ``s`` goes to where row 3 of the metadata says, else to slot ``s``."""
+    line, lists, member = context.instruction.line, _lists(context), _member(context)
+    source, rows = context.src(0, arranged=False), context.src(1, arranged=False)
+    dst = context.dst(0, arranged=False)
+
+    def run(env: Env, window: Window) -> None:
+        tiles = member.ranks.swap(member.rank, kind, np.array(source.raw(env, None)), line)
+        sizes = member.ranks.swap(member.rank, kind, np.array(rows.raw(env, None), np.int64), line)
+        group = next((ranks for ranks in lists if member.rank in ranks), None)
+        if group is None:
+            return
+        place = 0 if kind == "all_gather_v" else group.index(member.rank)
+        mine, flat = sizes[member.rank], np.array(dst.raw(env, None)).reshape(-1)
+        slot = flat.size // len(group)
+        for number, rank in enumerate(group):
+            count, begin = (int(row[place]) for row in sizes[_known(rank, tiles, line)][:2])
+            part = tiles[rank].reshape(-1)[begin : begin + count]
+            at, room = (int(mine[3][number]), flat.size) if len(mine) == 4 else (number * slot, (number + 1) * slot)
+            if part.size != count or at + count > room:
+                crash(f"{kind}: {count} elements from {begin} on do not fit", "collective_ranks", line,
+                      "check the metadata's counts and displacements")  # fmt: skip
+            flat[at : at + count] = part
+        dst.put(env, None, flat.reshape(dst.shape))
+
+    return run
+
+
+_VARIED = frozenset({"all_to_all_v", "all_gather_v"})
 
 
 def _known(rank: int, brought: list[Array], line: int) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -33,13 +35,25 @@ def _value(context: Context) -> Callable[[Env, Window], int | float]:
         value = np.asarray(reader(env, window))
         if value.size != 1:
             crash("a register holds one element", "register", context.instruction.line)
-        return _plain(float(value.reshape(-1)[0]))
+        return _plain(value.reshape(-1)[0])
 
     return read
 
 
-def _plain(value: float) -> int | float:
-    return int(value) if np.isfinite(value) and value == int(value) else value
+def _plain(value: Any) -> int | float:
+    """Return one element of an array as Python's number: an integer if it is one."""
+    if isinstance(value, np.integer | int):
+        return int(value)
+    number = float(value)
+    return int(number) if np.isfinite(number) and number == int(number) else number
+
+
+_EXACT: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+}
+"""Arithmetic on scalars of a known width, which wraps as on the chip."""
 
 
 def register_move(context: Context) -> Step:
@@ -60,7 +74,7 @@ def register_load(context: Context) -> Step:
         values = data.raw(env, window).reshape(-1)
         if values.size != 1:
             crash("a register is loaded from one element", "register", context.instruction.line)
-        context.machine.registers[target] = _plain(float(values[0]))
+        context.machine.registers[target] = _plain(values[0])
 
     return run
 
@@ -70,7 +84,8 @@ def register_store(context: Context) -> Step:
     source, dst = _register(context), context.dst()
 
     def run(env: Env, window: Window) -> None:
-        dst.put(env, window, np.full((1,) * len(dst.shape), context.machine.registers[source], np.float64))
+        held = context.machine.registers[source]
+        dst.put(env, window, np.full((1,) * len(dst.shape), held, np.int64 if isinstance(held, int) else np.float64))
 
     return run
 
@@ -84,10 +99,16 @@ def register_alu(context: Context) -> Step:
     other = _register(context, "operand") if context.attr("operand") is not None else None
     if op not in ALU and op not in BITWISE:
         crash(f"{op!r} is not an arithmetic operation", "operation", context.instruction.line)
+    bits, exact = context.attr("bits"), _EXACT.get(op)
 
     def run(env: Env, window: Window) -> None:
         held = context.machine.registers[source]
         registers = context.machine.registers
+        if isinstance(bits, int) and 0 < bits <= 64 and exact is not None:
+            by = np.asarray(reader(env, window)).reshape(-1)[0] if other is None else registers[other]
+            total = exact(int(held), int(by))
+            registers[target] = (total + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+            return
         value = float(np.asarray(reader(env, window)).reshape(-1)[0] if other is None else registers[other])
         if op in BITWISE:
             if not (np.isfinite(held) and np.isfinite(value)):

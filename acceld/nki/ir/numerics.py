@@ -43,6 +43,7 @@ NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
     "int8": np.dtype(np.int8),
     "int16": np.dtype(np.int16),
     "int32": np.dtype(np.int32),
+    "int64": np.dtype(np.int64),
     "uint8": np.dtype(np.uint8),
     "uint16": np.dtype(np.uint16),
     "uint32": np.dtype(np.uint32),

@@ -438,8 +438,8 @@ OPS: dict[str, Operation] = {
         "dst", "", attrs="register!", memory="any", traits="whole control",
     ),
     "register_alu": _op(
-        "register = source op value, or op the register that operand names",
-        "", "value", attrs="register! source op! operand", space="src", traits="control",
+        "register = source op value, or op the register that operand names; with bits, a sum wraps to that width",
+        "", "value", attrs="register! source op! operand bits", space="src", traits="control",
     ),
     "barrier": _op(
         "all engines (or both cores) wait for each other",
@@ -474,11 +474,11 @@ def having(trait: Trait) -> frozenset[str]:
 FLOAT_DTYPES = frozenset(
     "float32 tfloat32 bfloat16 float16 float8_e4m3 float8_e4m3fn float8_e5m2 float8_e8m0fnu".split()
 )
-INTEGER_DTYPES = frozenset("int8 int16 int32 uint8 uint16 uint32 bool".split())
+INTEGER_DTYPES = frozenset("int8 int16 int32 int64 uint8 uint16 uint32 bool".split())
 DTYPE_BYTES: dict[str, int] = {
     "float32": 4, "tfloat32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3": 1, "float8_e4m3fn": 1,
     "float8_e5m2": 1, "float8_e8m0fnu": 1, "float8_e5m2_x4": 4, "float8_e4m3fn_x4": 4, "float4_e2m1fn_x4": 2,
-    "int8": 1, "int16": 2, "int32": 4, "uint8": 1, "uint16": 2, "uint32": 4, "bool": 1,
+    "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "bool": 1,
 }  # fmt: skip
 """Bytes of an element; the keys are all dtypes of buffers."""
 
@@ -503,6 +503,8 @@ OPERAND_DTYPES: dict[str, dict[str, frozenset[str]]] = {
     "register_load": {"data": frozenset(DTYPE_BYTES) - {name for name in DTYPE_BYTES if name.endswith("_x4")}},
 }  # fmt: skip
 """Types that an operand of the current API may have, by operation and operand (pages of nki.isa 0.6 and 0.7)."""
+WIDE_OPS = frozenset({"dma_copy", "register_load", "register_store", "collective", "bitcast", "print"})
+"""Operations that take int64 (pages of NKI 0.7): engines compute with at most 32 bits."""
 SAME_DTYPES: dict[str, tuple[str, str]] = {
     "copy_predicated": ("src", "dst"),
     "gather": ("data", "dst"),

@@ -19,6 +19,7 @@ from acceld.nki.ir.operations import (
     SAME_DTYPES,
     SCALAR_DTYPES,
     SCALAR_ENGINE_ALU,
+    WIDE_OPS,
     Kind,
     Memory,
     Trait,
@@ -203,6 +204,13 @@ class Operands(Checker):
             for place, operand in zip(places, (*instruction.srcs, *instruction.dsts), strict=False)
             if isinstance(operand, Access)
         }
+        if "int64" in named.values() and instruction.op not in WIDE_OPS:
+            self._add(
+                "dtype",
+                instruction,
+                f"{instruction.op} of int64: engines compute with at most 32 bits",
+                "int64 is for nisa.dma_copy, nisa.scalar_load and nisa.scalar_store",
+            )
         for name, known in OPERAND_DTYPES.get(instruction.op, {}).items():
             if name in named and named[name] not in known:
                 self._add(

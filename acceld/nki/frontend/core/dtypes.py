@@ -54,6 +54,7 @@ CURRENT: dict[str, Any] = {
     "float8_e5m2_x4": NamedType("float8_e5m2_x4", 4),
     "float8_e4m3fn_x4": NamedType("float8_e4m3fn_x4", 4),
     "float4_e2m1fn_x4": NamedType("float4_e2m1fn_x4", 2),
+    "int64": np.dtype(np.int64),
 }
 """Further types of the current API."""
 

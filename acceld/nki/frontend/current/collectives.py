@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from acceld.nki.frontend.core.names import alu_op
 from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.current.isa import NkiInstruction
 from acceld.nki.frontend.current.language import NKIObject
 from acceld.nki.frontend.current.operands import tensor
 from acceld.nki.frontend.current.state import current_trace
@@ -155,6 +157,94 @@ def all_to_all(
         _emit("all_to_all", source, target, source.shape, axis=axis, **groups)
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedCollective(NkiInstruction):
+    """Result of a ``..._prepare`` call, for its ``..._trigger``."""
+
+    kind: str
+    emitting: Callable[[], None]
+
+
+def _varied(
+    kind: str, srcs: object, dsts: object, replica_group: object, metadata_tensor: object, counts: bool, displaced: bool
+) -> Callable[[], None]:
+    """Check a collective of run-time sizes; return the function that emits it."""
+    groups, pairs = _groups(replica_group, kind), _pairs(srcs, dsts, kind)
+    rows = tensor(metadata_tensor, "metadata_tensor", kind)
+    members = cast("int", groups["members"])
+    ((source, target),) = (
+        pairs if len(pairs) == 1 else refuse("operand_type", f"'{kind}' of {len(pairs)} tensors", "one")
+    )
+    if {source.space, target.space, rows.space} != {Space.HBM}:
+        refuse("address_space", f"tensors of '{kind}' are in HBM", "copy them there with nisa.dma_copy")
+    least = 4 if displaced else 3 if counts else 2
+    if rows.dtype_name != "uint32" or rows.ndim != 2 or not least <= rows.shape[0] <= 4 or rows.shape[1] != members:
+        refuse(
+            "shape",
+            f"metadata_tensor {list(rows.shape)} {rows.dtype_name} of '{kind}'",
+            f"uint32 of {least} to 4 rows (counts and displacements sent, then received) and {members} columns",
+        )
+    if source.dtype_name != target.dtype_name:
+        refuse("dtype", f"'{kind}' from {source.dtype_name} to {target.dtype_name}: both have one type")
+    used = cast("Tensor", rows[0 : 4 if displaced else 2, :])
+    trace = current()
+    trace.builder.notice(
+        trace.line(), f"{kind} writes no received counts into its metadata here: pages do not say that it does"
+    )
+
+    def emit_now() -> None:
+        current().emit("collective", Engine.DMA, [target], [source, used], attrs={"kind": kind, **groups})
+
+    return emit_now
+
+
+def all_to_all_v(
+    srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
+    has_rdispls: bool = False, priority: object = None, name: str | None = None,
+) -> None:  # fmt: skip
+    """Send part ``d`` of src, whose size and place the metadata's column ``d`` has, to rank ``d`` of the list."""
+    _varied("all_to_all_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)()
+
+
+def all_gather_v(
+    srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
+    has_rdispls: bool = False, priority: object = None, name: str | None = None,
+) -> None:  # fmt: skip
+    """Send one part of src, whose size and place the metadata's first column has, to all ranks of the list."""
+    _varied("all_gather_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)()
+
+
+def _prepare(kind: str) -> Callable[..., NkiInstruction]:
+    def prepare(
+        srcs: object, dsts: object, replica_group: object, metadata_tensor: object, recv_counts_known: bool = False,
+        has_rdispls: bool = False, priority: object = None, name: str | None = None,
+    ) -> NkiInstruction:  # fmt: skip
+        trace = current_trace()
+        if trace.prepared is not None:
+            refuse(
+                "collective_order", f"'{kind}_prepare' before the one of line {trace.prepared} is triggered",
+                "each prepare is followed by its trigger",
+            )  # fmt: skip
+        trace.prepared = trace.line()
+        emitting = _varied(kind, srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls)
+        return PreparedCollective(kind, emitting)
+
+    prepare.__name__ = prepare.__qualname__ = f"{kind}_prepare"
+    return prepare
+
+
+def _trigger(kind: str) -> Callable[..., None]:
+    def trigger(prepare_instr: object, name: str | None = None) -> None:
+        trace = current_trace()
+        if not isinstance(prepare_instr, PreparedCollective) or prepare_instr.kind != kind or trace.prepared is None:
+            refuse("collective_order", f"'{kind}_trigger' without its prepare", f"pass what '{kind}_prepare' returned")
+        trace.prepared = None
+        prepare_instr.emitting()
+
+    trigger.__name__ = trigger.__qualname__ = f"{kind}_trigger"
+    return trigger
+
+
 def collective_permute(
     srcs: object, dsts: object, source_target_pairs: Sequence[tuple[int, int]], priority: object = None,
     name: str | None = None,
@@ -214,6 +304,7 @@ def _ranked(groups: dict[str, Attr], steps: int) -> Register:
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     all_reduce, all_gather, reduce_scatter, all_to_all, collective_permute, collective_permute_implicit,
     collective_permute_implicit_reduce, rank_id, collective_permute_implicit_current_processing_rank_id,
+    all_to_all_v, all_gather_v, *(make(kind) for kind in ("all_to_all_v", "all_gather_v") for make in (_prepare, _trigger)),
 )  # fmt: skip
 
 

@@ -155,6 +155,13 @@ class CurrentFrontEnd:
             session.running = False
         if trace.broken is not None:
             raise trace.broken
+        if trace.prepared is not None:
+            raise LegalityError(
+                "a collective is prepared and never triggered",
+                rule="collective_order",
+                line=trace.prepared,
+                hint="pass what the prepare returns to its trigger",
+            )
         outputs = finish_outputs(trace, value)
         for line, text in self.notes.items():
             trace.builder.notice(line, text)

@@ -118,6 +118,10 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
 def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
     """Yield the index register of a loop whose bounds may be registers. The body is traced once."""
     trace = current()
+    if any(isinstance(bound, Register) and bound.dtype == "int64" for bound in (lower, upper)):
+        refuse(
+            "dtype", "a loop with an int64 bound: trips are counted with 32 bits", "load the bound from an int32 tile"
+        )
     if isinstance(step, Register):
         refuse("control_flow", "the step of a loop must be known while tracing", "use a number")
     by = operator.index(cast("Any", step))

@@ -45,6 +45,8 @@ def dma_copy(
             )
     _check_dge(dge_mode, engine, source, target, "dma_copy")
     _check_priority(priority, "dma_copy")
+    if source.dtype_name != target.dtype_name and "int64" in (source.dtype_name, target.dtype_name):
+        unsupported(f"dma_copy from {source.dtype_name} to {target.dtype_name}", "no page describes a cast of int64")
     _member(oob_mode, OobMode, "oob_mode", "dma_copy")
     indirect = [tile for tile in (target, source) if tile.access.indirect]
     if word_of(oob_mode) == "skip" and not indirect:
@@ -219,7 +221,7 @@ def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None
     size = DTYPE_BYTES[source.dtype_name]
     gathers = bool(source.access.indirect)
     wrong = ""
-    if size == 1:
+    if size not in (2, 4):
         wrong = f"of {source.dtype_name}: it moves types of two or four bytes"
     elif mode == "none" or (mode == "swdge" and not gathers) or (mode == "hwdge" and gathers):
         wrong = f"with dge_mode.{mode} {'and' if gathers else 'without'} a run-time index"

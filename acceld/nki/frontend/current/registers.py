@@ -9,6 +9,9 @@ from acceld.nki.frontend.current.operands import emit, integers, number, tensor
 from acceld.nki.frontend.current.tensor import Register
 from acceld.nki.ir.program import Engine, Space
 
+WIDTHS = ("int32", "int64")
+"""Types of an NkiScalar."""
+
 
 def _register(value: object, name: str, call: str) -> Register:
     if isinstance(value, Register):
@@ -57,6 +60,8 @@ def _one_element(source: Tensor, call: str) -> None:
 def _load(dst: object, src: object, call: str) -> None:
     target, source = _register(dst, "dst", call), tensor(src, "src", call)
     _one_element(source, call)
+    if source.dtype_name == "int64" and not target.dtype:
+        refuse("dtype", f"'{call}' of int64: a register has 32 bits", "use nisa.scalar_load, from NKI 0.7 on")
     emit("register_load", Engine.SYNC, [], [source], register=target.number)
 
 
@@ -72,16 +77,23 @@ def _store(dst: object, src: object, call: str) -> None:
 def scalar_load(src: object) -> Register:
     """Return a new register with the one element of a tile (NKI 0.7)."""
     source = tensor(src, "src", "scalar_load")
-    if source.dtype_name != "int32":
-        refuse("dtype", f"'scalar_load' of {source.dtype_name}", "load int32, or use nisa.register_load")
-    register = register_alloc()
+    if source.dtype_name not in WIDTHS:
+        refuse("dtype", f"'scalar_load' of {source.dtype_name}", "load int32 or int64, or use nisa.register_load")
+    register = Register(current().builder.register(), source.dtype_name)
     _load(register, source, "scalar_load")
     return register
 
 
 def scalar_store(dst: object, src: object) -> None:
     """The one element of dst = register (NKI 0.7)."""
-    _store(dst, src, "scalar_store")
+    target, register = tensor(dst, "dst", "scalar_store"), _register(src, "src", "scalar_store")
+    if target.dtype_name not in WIDTHS or target.dtype_name != (register.dtype or target.dtype_name):
+        refuse(
+            "dtype",
+            f"'scalar_store' of {register.dtype or 'a scalar'} to {target.dtype_name}: both have one width",
+            "store to a tile of the scalar's type, int32 or int64, and convert there",
+        )
+    _store(target, register, "scalar_store")
 
 
 def core_barrier(data: object, cores: object, engine: object = None, name: str | None = None) -> None:

@@ -46,6 +46,8 @@ class CurrentTrace(Trace):
         """Tensors declared in ``nl.shared_hbm``."""
         self.keeps_order = 0
         """Number of open ``nl.no_reorder`` blocks."""
+        self.prepared: int | None = None
+        """Line of a prepared collective that no trigger has started yet."""
         self.sampling_after: int | None = None
         """Number of instructions after which to trace again with samples."""
 

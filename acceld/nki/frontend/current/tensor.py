@@ -40,6 +40,8 @@ class Register:
     """A scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer that is known only at run time."""
 
     number: int
+    dtype: str = ""
+    """``int32`` or ``int64`` for an NkiScalar of ``nisa.scalar_load``, whose arithmetic wraps; else empty."""
 
     def __index__(self) -> int:
         return refuse(
@@ -60,8 +62,13 @@ class Register:
                 f"'{op}' of a register and {type(other).__name__}",
                 "the other operand is an integer or a register",
             )
-        made = Register(trace.builder.register())
+        kinds = {self.dtype, other.dtype if isinstance(other, Register) else ""} - {""}
+        if len(kinds) > 1:
+            refuse("dtype", f"'{op}' of an int32 and an int64 scalar", "load both in one width")
+        made = Register(trace.builder.register(), *kinds)
         attrs: dict[str, Any] = {"register": made.number, "source": self.number, "op": op}
+        if kinds:
+            attrs["bits"] = 8 * DTYPE_BYTES[made.dtype]
         if isinstance(other, Register):
             trace.emit("register_alu", Engine.SYNC, [], [0], attrs={**attrs, "operand": other.number})
         else:
@@ -604,6 +611,8 @@ class NkiTensor(methods.Tensor):
                 raise Retrace(flatten=frozenset({site}))
         where, scale = moved[0] if alone else (flat, stride)
         if isinstance(value, Register):
+            if value.dtype == "int64" and self.space is not Space.HBM:
+                refuse("dtype", f"an int64 offset into {self.label} on chip", "load the offset from an int32 tile")
             return Indirect(dim=where, scale=scale, register=value.number)
         if isinstance(value, Tensor):
             return Indirect(dim=where, scale=scale, index=value.access, axis=0)

@@ -163,3 +163,76 @@ def test_groups_are_made_by_partition() -> None:
     nisa.dma_copy(dst=out, src=x)
     """
     traced(body)
+
+
+VARIED = """
+import nki.collectives as ncc
+
+@nki.jit
+def kernel(x, sizes):
+    group = ncc.ReplicaGroup([[0, 1], [3, 2]])
+    out = nl.ndarray((4, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    zeros = nl.ndarray((4, 16), dtype=x.dtype)
+    nisa.memset(dst=zeros, value=0.0)
+    nisa.dma_copy(dst=out, src=zeros)
+    {body}
+    return out
+"""
+ROWS = "[x], [out], group, sizes"
+
+
+def varied(body: str, rows: int = 4) -> Program:
+    specs = [TensorSpec((8, 16), "float32"), TensorSpec((rows, 2), "uint32")]
+    program = trace(PRELUDE + VARIED.format(body=body), specs, api="nki", chip="trn2")
+    assert decode(encode(program)) == program and verify(program) == ()
+    return program
+
+
+@pytest.mark.parametrize(
+    ("body", "displaced", "gathers"),
+    [
+        (f"ncc.all_to_all_v({ROWS})", False, False),
+        (f"ncc.all_to_all_v({ROWS}, has_rdispls=True)", True, False),
+        (f"ncc.all_gather_v({ROWS}, recv_counts_known=True)", False, True),
+        (f"ncc.all_to_all_v_trigger(ncc.all_to_all_v_prepare({ROWS}))", False, False),
+        (f"ncc.all_gather_v_trigger(ncc.all_gather_v_prepare({ROWS}, has_rdispls=True))", True, True),
+    ],
+)
+def test_collectives_of_run_time_sizes(body: str, displaced: bool, gathers: bool) -> None:
+    x = four()
+    sizes = [
+        np.array([[3 + rank, 5], [10, 40 + rank], [0, 0], [1, 20 + rank]], np.uint32) for rank in range(4)
+    ]  # fmt: skip
+    found = execute_ranks(varied(body), [list(pair) for pair in zip(x, sizes, strict=True)])
+    for rank, (out,) in enumerate(found):
+        ranks = [0, 1] if rank < 2 else [3, 2]
+        wanted = np.zeros(64, np.float32)
+        for number, other in enumerate(ranks):
+            column = 0 if gathers else ranks.index(rank)
+            count, begin = sizes[other][:2, column]
+            at = sizes[rank][3, number] if displaced else 32 * number
+            wanted[at : at + count] = x[other].reshape(-1)[begin : begin + count]
+        assert np.array_equal(out.reshape(-1), wanted)
+
+
+def test_counts_beyond_a_slot_are_a_failure_at_their_line() -> None:
+    sizes = np.array([[40, 40], [0, 0]], np.uint32)
+    with pytest.raises(KernelCrash, match="do not fit"):
+        execute_ranks(varied(f"ncc.all_to_all_v({ROWS})", 2), [[one, sizes] for one in four()])
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (f"ncc.all_to_all_v({ROWS}, has_rdispls=True)", "4 to 4 rows"),
+        ("ncc.all_to_all_v([x], [out], group, x)", "uint32"),
+        ("ncc.all_gather_v([x, x], [out, out], group, sizes)", "of 2 tensors"),
+        (f"ncc.all_to_all_v_prepare({ROWS})", "never triggered"),
+        (f"ncc.all_to_all_v_prepare({ROWS})\n    ncc.all_gather_v_prepare({ROWS})", "is triggered"),
+        (f"ncc.all_gather_v_trigger(ncc.all_to_all_v_prepare({ROWS}))", "without its prepare"),
+    ],
+)
+def test_a_wrong_call_of_a_collective_of_run_time_sizes_is_refused(body: str, said: str) -> None:
+    with pytest.raises(LegalityError) as caught:
+        varied(body, 2)
+    assert said in f"{caught.value.message} {caught.value.hint}" and caught.value.line
