@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from acceld.chips import NKI_DEFAULT
 from acceld.nki.errors import KernelFailure
-from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
 from acceld.nki.verify.verifier import verify
 from acceld.proposers.rules.proposer import moves
 from acceld.workloads import ArraySpec, find_workloads, workload
@@ -31,7 +32,9 @@ def refusals(name: str) -> list[str]:
         if text is None:
             continue
         try:
-            program = trace(text, arguments, filename=path.name, api="nki", chip=chip)
+            program = trace(
+                text, arguments, filename=path.name, api="nki", chip=chip, options=TraceOptions(nki=NKI_DEFAULT)
+            )
         except KernelFailure as failure:
             found.append(f"{move.step}: {failure.message}")
             continue
