@@ -84,6 +84,30 @@ def local_gather(context: Context) -> Step:
     return run
 
 
+def local_scatter(context: Context) -> Step:
+    """Write to offsets along the free axis, which the partitions of a group of sixteen share."""
+    data, index = context.src(0, arranged=False), context.src(1, arranged=False)
+    dst, valid = context.dst(0, arranged=False), context.attr("valid")
+
+    def run(env: Env, window: Window) -> None:
+        if window is not None:
+            raise context.unsupported("a mask")
+        values, out = _rows(data, env, None), _rows(dst, env, None).copy()
+        where = _integers(index, env, None)
+        where = where.reshape(where.shape[0], -1)
+        if out.shape[0] % _GROUP or where.shape[0] != out.shape[0] or values.shape[0] != out.shape[0]:
+            crash("local_scatter works on groups of sixteen partitions", "partition_group", context.instruction.line)
+        for group in range(0, out.shape[0], _GROUP):
+            wanted = where[group : group + _GROUP].T.reshape(-1)[: valid if isinstance(valid, int) else None]
+            wanted = wanted[: values.shape[1]]
+            _check_index(wanted, out.shape[1], context)
+            for number, offset in enumerate(wanted):
+                out[group : group + _GROUP, offset] = values[group : group + _GROUP, number]
+        dst.put(env, None, out.reshape(dst.shape))
+
+    return run
+
+
 def max8(context: Context) -> Step:
     """Find the eight greatest elements of each partition, in descending order."""
     data, dst = context.src(0), context.dst(0, arranged=False)
@@ -215,6 +239,7 @@ def sequence_bounds(context: Context) -> Step:
 BUILDERS: dict[str, Callable[[Context], Step]] = {
     "gather": gather,
     "local_gather": local_gather,
+    "local_scatter": local_scatter,
     "max8": max8,
     "find_index8": find_index8,
     "match_replace8": match_replace8,

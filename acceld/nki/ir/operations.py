@@ -236,8 +236,8 @@ OPS: dict[str, Operation] = {
     ),
     "bitcast": _op(
         "dst = the bits of src as a type of another width: the last axis is longer or shorter by as much. No "
-        "instruction on the chip; in HBM a view of all of a tensor",
-        "dst", "src:tile", memory="any", traits="whole packed gathers",
+        "instruction on the chip; in HBM a view of all of a tensor; back: what was written through a view",
+        "dst", "src:tile", attrs="back", memory="any", traits="whole packed gathers",
     ),
     "memset": _op(
         "dst = value; lazy: no instruction on the chip, the first write initialises",
@@ -384,6 +384,10 @@ OPS: dict[str, Operation] = {
         "dst", "data:tile index:tile", attrs="elements_per_index valid", engines="G", memory="sbuf",
         traits="gathers",
     ),
+    "local_scatter": _op(
+        "elements of dst at the offsets of local_gather = src, the others stay; of equal offsets the last one counts",
+        "dst", "data:tile index:tile", attrs="valid", engines="G", memory="sbuf", traits="gathers",
+    ),
     "gather": _op(
         "dst[p, i] = data[p, index[p, i]]",
         "dst", "data:tile index:tile", engines="G", memory="sbuf", traits="gathers",
@@ -503,6 +507,8 @@ OPERAND_DTYPES: dict[str, dict[str, frozenset[str]]] = {
     "register_load": {"data": frozenset(DTYPE_BYTES) - {name for name in DTYPE_BYTES if name.endswith("_x4")}},
 }  # fmt: skip
 """Types that an operand of the current API may have, by operation and operand (pages of nki.isa 0.6 and 0.7)."""
+PARTIAL_OPS = frozenset({"copy_predicated", "match_replace8", "local_gather", "local_scatter"})
+"""Operations that may leave elements of their destination unchanged."""
 WIDE_OPS = frozenset({"dma_copy", "register_load", "register_store", "collective", "bitcast", "print"})
 """Operations that take int64 (pages of NKI 0.7): engines compute with at most 32 bits."""
 SAME_DTYPES: dict[str, tuple[str, str]] = {

@@ -97,7 +97,7 @@ def _source_map(instruction: Instruction, number: int, src: tuple[int, ...], sha
         return tuple(where[axis] for axis in range(len(src))) if len(src) == len(shape) else None
     if instruction.op in _GATHERS and number == 0:
         return (0 if src and shape and src[0] == shape[0] else -1, *(-1 for _ in src[1:]))
-    if instruction.op == "local_gather" and number == 1:
+    if instruction.op in ("local_gather", "local_scatter") and number == 1:
         return (0, *(-1 for _ in src[1:]))
     return align(src, shape)
 

@@ -402,6 +402,7 @@ _GPSIMD_RULES: dict[str, float] = {
     "affine_select": 1.0,
     "topk": 4.0,
     "local_gather": 4.0,
+    "local_scatter": 4.0,
     "gather": 4.0,
     "partition_reduce": 4.0,
     "nonzero_with_count": 4.0,

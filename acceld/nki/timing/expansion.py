@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from acceld.nki.ir.def_use import leaves_result, reads_destination, reduce_command
-from acceld.nki.ir.operations import DTYPE_BYTES, OPS
+from acceld.nki.ir.operations import DTYPE_BYTES, OPS, PARTIAL_OPS
 from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Loop, LoopKind, Pattern, Program, Space
 from acceld.nki.timing.buffer_pieces import Axes, CellAccess, Grid, cell_access, make_grids, values
 from acceld.nki.timing.compiler_legacy import merged_iterations
@@ -497,7 +497,7 @@ def _writes_in_part(node: Instruction) -> bool:
     if node.op == "shuffle":
         lanes = node.attr("lanes")
         return isinstance(lanes, tuple) and _SKIPPED_LANE in lanes
-    return node.op in ("copy_predicated", "match_replace8", "local_gather")
+    return node.op in PARTIAL_OPS
 
 
 def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:

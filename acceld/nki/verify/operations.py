@@ -53,6 +53,7 @@ class Operations(Checker):
             "find_index8": self._eight,
             "match_replace8": self._eight,
             "local_gather": self._local_gather,
+            "local_scatter": self._local_gather,
             "gather": self._gather,
             "shuffle": self._shuffle,
             "dma_transpose": self._dma_transpose,
@@ -373,9 +374,9 @@ class Operations(Checker):
         if not isinstance(data, Access) or not isinstance(index, Access):
             return
         if data.shape[0] % 16 or index.shape[0] != data.shape[0]:
-            self._add("partition_group", instruction, "local_gather works on groups of sixteen partitions")
+            self._add("partition_group", instruction, f"{instruction.op} works on groups of sixteen partitions")
         if self._dtype(index) != "uint16":
-            self._add("dtype", instruction, f"indices of local_gather are uint16, not {self._dtype(index)}", "cast")
+            self._add("dtype", instruction, f"indices of {instruction.op} are uint16, not {self._dtype(index)}", "cast")
         if instruction.attr("elements_per_index", 1) not in (None, *_GATHER_SIZES):
             self._add("free_size", instruction, f"elements for each index must be one of {_GATHER_SIZES}")
 

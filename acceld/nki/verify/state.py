@@ -77,26 +77,63 @@ class State:
     def views(self, uses: Mapping[int, Sequence[Use]]) -> None:
         """Check that neither a tile nor its view of another width is written before the view is read.
 
-        On the chip both share memory. Here the view is a copy, taken when it is declared.
+        On the chip both share memory. Here the view is a copy, which is taken again after a write to the tile. What is
+        written through the view must be given back to the tile by the next instruction.
         """
-        taken = [use for found in uses.values() for use in found if use.writes and use.instruction.op == "bitcast"]
+        pairs: dict[int, list[tuple[int, Use, Access]]] = {}
+        """By buffer of a view, when it has the values of its tile: the position, the use of the tile, the tile."""
+        for found in uses.values():
+            for use in found:
+                source = use.instruction.srcs[0] if use.instruction.op == "bitcast" else None
+                if not isinstance(source, Access) or not use.writes:
+                    continue
+                view, tile = (source, use.access) if use.instruction.attr("back") else (use.access, source)
+                pairs.setdefault(view.buffer, []).append((use.position, use, tile))
         reads: dict[int, list[Use]] = {}
-        for view in sorted(taken, key=lambda use: -use.position):
+        for number, carried in sorted(pairs.items(), key=lambda item: -min(position for position, _, _ in item[1])):
             self.report.tick()
-            source, number = view.instruction.srcs[0], view.access.buffer
-            if not isinstance(source, Access):
-                continue
+            carried.sort(key=lambda one: one[0])
+            tile = carried[0][2]
             mine = [use for use in uses[number] if use.reads] + reads.get(number, [])
-            reads.setdefault(source.buffer, []).extend(mine)
-            last = max((use.position for use in mine), default=-1)
-            around = {loop.id for use in mine for loop in use.loops} - {loop.id for loop in view.loops}
+            reads.setdefault(tile.buffer, []).extend(mine)
+            given = {
+                position: use.instruction
+                for position, use, _ in carried
+                if use.instruction.attr("back") and self._whole(use.instruction.srcs[0])
+            }
             for use in uses[number]:
-                if use.writes and use.instruction.op != "bitcast":
+                if use.writes and use.instruction.op != "bitcast" and use.position + 1 not in given:
                     self._stale(use, "a view of another width")
-            for use in uses.get(source.buffer, ()):
-                later = view.position < use.position < last or any(loop.id in around for loop in use.loops)
-                if use.writes and use.instruction is not view.instruction and later and self._meet(source, use.access):
+            for _, use, other in carried[1:]:
+                if other != tile:
+                    self._stale(use, f"a view of {self.report.name(tile)} and of {self.report.name(other)}")
+            self._between(number, tile, carried, mine, uses.get(tile.buffer, ()))
+
+    def _between(
+        self,
+        number: int,
+        tile: Access,
+        carried: Sequence[tuple[int, Use, Access]],
+        mine: Sequence[Use],
+        tile_uses: Sequence[Use],
+    ) -> None:
+        """Check that nobody else writes the tile between a moment when view and tile agree and a later read of the view."""
+        own = {id(use.instruction) for _, use, _ in carried}
+        for place, (position, start, _) in enumerate(carried):
+            following = carried[place + 1][0] if place + 1 < len(carried) else None
+            during = [
+                use for use in mine if use.position > position and (following is None or use.position <= following)
+            ]
+            last = max((use.position for use in during), default=-1)
+            around = {loop.id for use in during for loop in use.loops} - {loop.id for loop in start.loops}
+            for use in tile_uses:
+                later = position < use.position < last or any(loop.id in around for loop in use.loops)
+                if use.writes and id(use.instruction) not in own and later and self._meet(tile, use.access):
                     self._stale(use, f"{self.report.name(use.access)}, of which a view of another width is read later,")
+
+    def _whole(self, operand: object) -> bool:
+        """Return True for an access of all elements of its buffer."""
+        return isinstance(operand, Access) and operand.elements == self.report.buffer(operand).elements
 
     def _stale(self, use: Use, what: str) -> None:
         self.report.add(

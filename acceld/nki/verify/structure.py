@@ -97,6 +97,7 @@ _ATTRIBUTES: dict[str, Check] = {
     "reduce_init": _number,
     "imm": _number,
     "elements_per_index": lambda value: value is None or _whole(value),
+    "back": lambda value: value is None or isinstance(value, bool),
     "bits": lambda value: value is None or value in (32, 64),
     "valid": lambda value: value is None or _whole(value),
     "n": lambda value: value is None or _whole(value),

@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 
 from acceld.errors import UsageError
-from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Instruction, Loop, LoopKind, Pattern, TileDim
+from acceld.nki.ir.program import (
+    Access,
+    Affine,
+    Buffer,
+    Engine,
+    Indirect,
+    Instruction,
+    Loop,
+    LoopKind,
+    Pattern,
+    TileDim,
+)
 from acceld.nki.verify.verifier import rulebook, verify
 from tests.acceld.nki.programs import Kernel, Run, at, var
 
@@ -695,6 +706,43 @@ def test_a_tile_is_not_written_to_between_a_view_of_another_width_and_its_use(
     if after:
         kernel.op("memset", at(tile), 0.0)
     kernel.store(kernel.output((4, 16), "uint16"), view)
+    assert ("view_written" not in {finding.rule for finding in verify(kernel.finish())}) == legal
+
+
+@pytest.mark.parametrize(
+    ("steps", "legal"),
+    [
+        ("take write give store", True),
+        ("write give store", True),
+        ("take write store", False),
+        ("take write other give store", False),
+        ("write give give_other store", False),
+        ("take_other write give store", False),
+        ("write give tile store", False),
+        ("write give tile take store", True),
+        ("write give tile", True),
+    ],
+)
+def test_what_is_written_through_a_view_is_given_back_to_its_tile_at_once(steps: str, legal: bool) -> None:
+    kernel = Kernel()
+    tile, other, view = kernel.loaded((4, 8)), kernel.loaded((4, 8)), kernel.sbuf((4, 16), "uint16")
+    out = kernel.output((4, 16), "uint16")
+
+    def cast(into: Buffer, of: Buffer, back: bool = False) -> None:
+        kernel.op("bitcast", at(into), at(of), engine=Engine.SYNC, back=back)
+
+    acts: dict[str, Callable[[], object]] = {
+        "take": lambda: cast(view, tile),
+        "take_other": lambda: cast(view, other),
+        "write": lambda: kernel.op("memset", at(view), 0),
+        "give": lambda: cast(tile, view, True),
+        "give_other": lambda: cast(other, view, True),
+        "tile": lambda: kernel.op("memset", at(tile), 0.0),
+        "other": lambda: kernel.op("memset", at(other), 0.0),
+        "store": lambda: kernel.store(out, view),
+    }
+    for step in steps.split():
+        acts[step]()
     assert ("view_written" not in {finding.rule for finding in verify(kernel.finish())}) == legal
 
 

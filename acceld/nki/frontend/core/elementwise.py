@@ -10,10 +10,10 @@ import numpy as np
 
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes, names
-from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.index import Expr, Predicate, as_number
 from acceld.nki.frontend.core.placement import declare, fresh, mark_produced, rename, whole_access
-from acceld.nki.frontend.core.state import Trace, current
+from acceld.nki.frontend.core.state import Lens, Trace, current
 from acceld.nki.frontend.core.tensor import ParDim, Tensor, on_chip
 from acceld.nki.frontend.core.views import conform, expand
 from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
@@ -247,7 +247,7 @@ def unary(name: str, x: object, *, dtype: object = None, mask: object = None) ->
 
 
 def bitcast(tile: Tensor, dtype: str) -> Tensor:
-    """Return the bits of ``tile`` as a type of another width. The result is read-only."""
+    """Return the bits of ``tile`` as a type of another width. The result can be written on chip, if the API allows it."""
     trace = current()
     if tile.space is Space.HBM:
         return _bits_in_hbm(tile, dtype)
@@ -260,19 +260,38 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
     made = declare(trace, [ParDim(n) if k == axis else n for k, n in enumerate(shape)], dtype, tile.space)
     order = [axis, *(k for k in range(tile.ndim) if k != axis)]
     src, dst = (t.like(replace(t.access, dims=tuple(t.access.dims[k] for k in order))) for t in (tile, made))
-    trace.emit("bitcast", Engine.SYNC, [dst], [src])
     trace.read_only[made.access.buffer] = "a view of another width"
+    if trace.writes_views:
+        trace.share(
+            made,
+            Lens(
+                tile,
+                lambda: trace.emit("bitcast", Engine.SYNC, [dst], [src]),
+                lambda: trace.emit("bitcast", Engine.SYNC, [src], [dst], attrs={"back": True}),
+            ),
+        )
+    else:
+        trace.emit("bitcast", Engine.SYNC, [dst], [src])
     return made
 
 
 def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
-    """Return the elements of each partition at offsets that sixteen partitions share. The result is read-only."""
+    """Return the elements of each partition at offsets that sixteen partitions share: a view for reads and writes."""
     trace = current()
     offsets = index if index.dtype_name == "uint16" else copy(index, dtype="uint16")
     made = declare(trace, [ParDim(tile.shape[0]), count], tile.dtype_name, Space.SBUF)
     attrs: dict[str, Attr] = {"elements_per_index": 1, "valid": count}
-    trace.emit("local_gather", Engine.GPSIMD, [made], [moved_to_sbuf(tile), offsets], attrs=attrs)
+
+    def take() -> None:
+        trace.emit("local_gather", Engine.GPSIMD, [made], [moved_to_sbuf(tile), offsets], attrs=attrs)
+
+    def give() -> None:
+        if tile.space is not Space.SBUF:
+            unsupported("a write to .indirect() of a tile in PSUM", "write to a tile in SBUF and copy it")
+        trace.emit("local_scatter", Engine.GPSIMD, [tile], [made, offsets], attrs={"valid": count})
+
     trace.read_only[made.access.buffer] = INDIRECT
+    trace.share(made, Lens(tile, take, give))
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from acceld.nki.frontend.core.context import LoopContext, Retrace, refuse, unsup
 from acceld.nki.frontend.core.tensor import Alias, Tensor
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import Slot
-from acceld.nki.ir.operations import FLOAT_DTYPES, INTEGER_DTYPES
+from acceld.nki.ir.operations import FLOAT_DTYPES, INTEGER_DTYPES, PARTIAL_OPS
 from acceld.nki.ir.program import (
     Access,
     Affine,
@@ -36,6 +36,25 @@ class Selected:
     of: tuple[Access, object]
 
 
+@dataclass(slots=True)
+class Lens:
+    """A tensor that shares the memory of a part of another. ``take`` and ``give`` emit the instructions that carry values
+    here, where both have storage of their own.
+    """
+
+    source: Tensor
+    take: Callable[[], object]
+    give: Callable[[], object]
+    at: int = -1
+    """Sequence of the last instruction after which both had the same values."""
+
+
+def _covers(tensor: Tensor) -> bool:
+    """Return True if a view certainly has all elements of its tensor."""
+    single = all(any(dim.steps) for dim in tensor.access.dims if dim.count > 1)
+    return single and not tensor.access.indirect and tensor.size == tensor.declared.elements
+
+
 class Trace(LoopContext):
     """Track reads and writes, and emit instructions, for one run of a kernel."""
 
@@ -45,6 +64,8 @@ class Trace(LoopContext):
     """True if the compiler copies one of two PSUM tiles to SBUF for an operation of ``nl``."""
     element_beside_slices = False
     """True if a tensor's index may have slices beside an element of a tile."""
+    writes_views = False
+    """True if a view of another width may be written."""
     hbm_drops_axes = False
     """True if indexing with integers may leave a tensor in HBM with fewer than two axes."""
 
@@ -63,6 +84,9 @@ class Trace(LoopContext):
         """By buffer, the renamed results that were read in another loop than the one that made them."""
         self.read_only: dict[int, str] = {}
         """Read-only buffers, which share the bits of other tensors, with a description of their views."""
+        self.lenses: dict[int, Lens] = {}
+        """By buffer of a view that has storage of its own here, what it shares memory with."""
+        self._carrying = False
         self.written_inputs: set[int] = set()
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
@@ -137,6 +161,9 @@ class Trace(LoopContext):
                 operands.append(self.read(src, masked=bool(mask)))
             else:
                 operands.append(src)
+        for dst in dsts:
+            if mask or accumulates or op in PARTIAL_OPS or not _covers(dst):
+                self._take(dst.access.buffer)
         accesses = tuple(
             [self.write(dst, op, mask, masked=bool(mask), accumulates=accumulates, reduced=reduced) for dst in dsts]
         )
@@ -144,9 +171,42 @@ class Trace(LoopContext):
             self._warn_of_rounding(srcs[0].dtype_name, dsts[0].dtype_name)
         kept = [(key, value) for key, value in (attrs or {}).items() if value is not None]
         line, place = self.session.position()
-        return self.builder.emit(
+        slot = self.builder.emit(
             Instruction(op, engine, accesses, tuple(operands), tuple(sorted(kept)), mask, pattern, line, place)
         )
+        for dst in dsts:
+            self._give(dst.access.buffer)
+        return slot
+
+    def share(self, made: Tensor, lens: Lens) -> None:
+        """Note that ``made`` is a view of ``lens.source``, and give it the values that the source has now."""
+        self.lenses[made.access.buffer] = lens
+        self._take(made.access.buffer)
+
+    def _take(self, buffer: int) -> None:
+        """Give a view the present values of its source, if that was written since."""
+        lens = self.lenses.get(buffer)
+        if lens is None or self._carrying:
+            return
+        self._take(lens.source.access.buffer)
+        if self.writes.get(lens.source.access.buffer, [(-1, None)])[-1][0] > lens.at:
+            self._carry(lens, lens.take)
+
+    def _give(self, buffer: int) -> None:
+        """Give the source of a view the values that were written through the view."""
+        lens = self.lenses.get(buffer)
+        if lens is None or self._carrying:
+            return
+        self._carry(lens, lens.give)
+        self._give(lens.source.access.buffer)
+
+    def _carry(self, lens: Lens, emitting: Callable[[], object]) -> None:
+        self._carrying = True
+        try:
+            emitting()
+        finally:
+            self._carrying = False
+        lens.at = self.sequence
 
     def _warn_of_rounding(self, source: str, target: str) -> None:
         if source in FLOAT_DTYPES and target in INTEGER_DTYPES:
@@ -157,6 +217,7 @@ class Trace(LoopContext):
     def read(self, tensor: Tensor, *, masked: bool) -> Access:
         """Return the access that reads ``tensor`` here."""
         self._usable(tensor, masked=masked)
+        self._take(tensor.access.buffer)
         self.check_alias(tensor)
         self.touched[tensor.access.buffer] = self.sequence
         for indirect in tensor.access.indirect:
@@ -208,7 +269,7 @@ class Trace(LoopContext):
         """Note that ``op`` writes ``access`` here. Raises Retrace if a later iteration still needs a renamed result
         there.
         """
-        if access.buffer in self.read_only:
+        if access.buffer in self.read_only and access.buffer not in self.lenses:
             unsupported(
                 f"a write through {self.read_only[access.buffer]}",
                 "write the tensor itself, before taking the view",

@@ -17,7 +17,7 @@ from acceld.nki.frontend.current.isa import NkiInstruction
 from acceld.nki.frontend.current.language import NKIObject
 from acceld.nki.frontend.current.operands import tensor
 from acceld.nki.frontend.current.state import current_trace
-from acceld.nki.frontend.current.tensor import Register
+from acceld.nki.frontend.current.tensor import NkiTensor, Register
 from acceld.nki.ir.program import Attr, Engine, Space
 
 FOLDS = ("add", "min", "max")
@@ -186,7 +186,7 @@ def _varied(
         )
     if source.dtype_name != target.dtype_name:
         refuse("dtype", f"'{kind}' from {source.dtype_name} to {target.dtype_name}: both have one type")
-    used = cast("Tensor", rows[0 : 4 if displaced else 2, :])
+    used = cast("NkiTensor", rows)[0 : 4 if displaced else 2, :]
     trace = current()
     trace.builder.notice(
         trace.line(), f"{kind} writes no received counts into its metadata here: pages do not say that it does"

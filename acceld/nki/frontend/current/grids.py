@@ -95,7 +95,7 @@ class NkiGrid:
             )
         whole = self.backing.part(self.begins, self.sizes)
         gone = [axis for axis in range(len(self.sizes)) if not self._shown(axis)]
-        return cast("NkiTensor", whole.reshape(self.element_shape)) if gone else whole
+        return whole.reshape(self.element_shape) if gone else whole
 
     def _axes(self) -> list[int]:
         return [axis for axis, kept in enumerate(self.kept) if kept]

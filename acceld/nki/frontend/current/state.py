@@ -28,6 +28,7 @@ class CurrentTrace(Trace):
 
     tensor_class = NkiTensor
     hbm_drops_axes = True
+    writes_views = True
 
     def __init__(
         self,
