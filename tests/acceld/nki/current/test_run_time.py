@@ -9,6 +9,7 @@ import pytest
 
 from acceld.nki.errors import KernelFailure, LegalityError
 from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.current import frontend
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import decode, encode
 from acceld.nki.ir.program import Loop, LoopKind, Program
@@ -188,9 +189,10 @@ def kernel(x):
     np.testing.assert_array_equal(execute(program, [x])[0], x.T)
 
 
-def test_a_call_that_nki_has_and_the_simulator_lacks_is_not_taken_for_another() -> None:
+def test_a_call_that_nki_has_and_the_simulator_lacks_is_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "COLLECTIVES", (*frontend.COLLECTIVES, "all_to_all_w"))
     with pytest.raises(KernelFailure, match="NKI has it"):
-        elementwise("nki.collectives.all_to_all_v([made], [made], None, made)")
+        elementwise("nki.collectives.all_to_all_w([made], [made], None, made)")
 
 
 @pytest.mark.parametrize("width", [1, 2])
