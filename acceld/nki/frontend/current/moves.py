@@ -51,7 +51,7 @@ def dma_copy(
     indirect = [tile for tile in (target, source) if tile.access.indirect]
     if word_of(oob_mode) == "skip" and not indirect:
         refuse("oob_mode", "oob_mode.skip of a 'dma_copy' without a run-time index", "leave oob_mode out")
-    if word_of(dge_mode) == "hwdge" and any(one.index is not None for tile in indirect for one in tile.access.indirect):
+    if word_of(dge_mode) == "hwdge" and any(map(_gathers, indirect)):
         refuse(
             "dge_mode",
             "'dma_copy' by hardware DGE with a vector_offset",
@@ -91,6 +91,11 @@ def sendrecv(
     if target.dtype_name != source.dtype_name:
         refuse("dtype", f"'sendrecv' from {source.dtype_name} to {target.dtype_name}: both sides have one dtype")
     emit("exchange", Engine.DMA, [target], [same(source, target, "sendrecv")])
+
+
+def _gathers(tile: Tensor) -> bool:
+    """Return True if a view has an index for each of several rows. One element in a tile is a scalar_offset."""
+    return any(one.index is not None and one.index.elements > 1 for one in tile.access.indirect)
 
 
 def _unsure(text: str) -> None:
@@ -219,12 +224,12 @@ def _transposed_by_dma(source: Tensor, target: Tensor, mode: str | None) -> None
     if target.space is Space.HBM:
         _unsure("dma_transpose into HBM: pages and examples of AWS disagree on it; SBUF is always taken")
     size = DTYPE_BYTES[source.dtype_name]
-    gathers = bool(source.access.indirect)
+    gathers = _gathers(source)
     wrong = ""
     if size not in (2, 4):
         wrong = f"of {source.dtype_name}: it moves types of two or four bytes"
     elif mode == "none" or (mode == "swdge" and not gathers) or (mode == "hwdge" and gathers):
-        wrong = f"with dge_mode.{mode} {'and' if gathers else 'without'} a run-time index"
+        wrong = f"with dge_mode.{mode} {'and' if gathers else 'without'} a vector_offset"
     elif mode == "hwdge" and size != 2:
         wrong = f"of {source.dtype_name} by hardware DGE, which moves types of two bytes"
     elif mode == "hwdge" and source.ndim == 2 and (source.shape[0] % 16 or source.shape[1] > 128):
