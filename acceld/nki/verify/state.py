@@ -96,22 +96,27 @@ class State:
             tile = carried[0][2]
             mine = [use for use in uses[number] if use.reads] + reads.get(number, [])
             reads.setdefault(tile.buffer, []).extend(mine)
+            own = {id(use.instruction) for _, use, _ in carried}
             given = {
-                position: use.instruction
+                (position, use.loops)
                 for position, use, _ in carried
                 if use.instruction.attr("back") and self._whole(use.instruction.srcs[0])
             }
+            family = {tile.buffer, *(view for view, of in pairs.items() if of[0][2].buffer == tile.buffer)} - {number}
             for use in uses[number]:
-                if use.writes and use.instruction.op != "bitcast" and use.position + 1 not in given:
+                if not use.writes or id(use.instruction) in own:
+                    continue
+                if (use.position + 1, use.loops) not in given:
                     self._stale(use, "a view of another width")
+                if any(isinstance(src, Access) and src.buffer in family for src in use.instruction.srcs):
+                    self._stale(use, f"a view of {self.report.name(tile)}, which the instruction reads otherwise,")
             for _, use, other in carried[1:]:
                 if other != tile:
                     self._stale(use, f"a view of {self.report.name(tile)} and of {self.report.name(other)}")
-            self._between(number, tile, carried, mine, uses.get(tile.buffer, ()))
+            self._between(tile, carried, mine, uses.get(tile.buffer, ()))
 
     def _between(
         self,
-        number: int,
         tile: Access,
         carried: Sequence[tuple[int, Use, Access]],
         mine: Sequence[Use],

@@ -721,15 +721,24 @@ def test_a_tile_is_not_written_to_between_a_view_of_another_width_and_its_use(
         ("write give tile store", False),
         ("write give tile take store", True),
         ("write give tile", True),
+        ("looped give store", False),
+        ("take_wide write_wide give store", False),
+        ("take_wide write_wide give_wide give store", True),
+        ("take alike give store", False),
     ],
 )
 def test_what_is_written_through_a_view_is_given_back_to_its_tile_at_once(steps: str, legal: bool) -> None:
     kernel = Kernel()
     tile, other, view = kernel.loaded((4, 8)), kernel.loaded((4, 8)), kernel.sbuf((4, 16), "uint16")
+    wide = kernel.sbuf((4, 8), "uint32")
     out = kernel.output((4, 16), "uint16")
 
     def cast(into: Buffer, of: Buffer, back: bool = False) -> None:
         kernel.op("bitcast", at(into), at(of), engine=Engine.SYNC, back=back)
+
+    def looped() -> None:
+        with kernel.loop(2):
+            kernel.op("memset", at(view), 0)
 
     acts: dict[str, Callable[[], object]] = {
         "take": lambda: cast(view, tile),
@@ -740,6 +749,11 @@ def test_what_is_written_through_a_view_is_given_back_to_its_tile_at_once(steps:
         "tile": lambda: kernel.op("memset", at(tile), 0.0),
         "other": lambda: kernel.op("memset", at(other), 0.0),
         "store": lambda: kernel.store(out, view),
+        "looped": looped,
+        "take_wide": lambda: [cast(view, tile), cast(wide, view)],
+        "write_wide": lambda: kernel.op("memset", at(wide), 0.0),
+        "give_wide": lambda: cast(view, wide, True),
+        "alike": lambda: [cast(wide, tile), kernel.op("copy", at(view), at(wide))],
     }
     for step in steps.split():
         acts[step]()

@@ -10,6 +10,7 @@ import pytest
 from acceld.nki.errors import KernelFailure, LegalityError
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.current import frontend
+from acceld.nki.frontend.current.surface import COLLECTIVES
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.codec import decode, encode
 from acceld.nki.ir.program import Loop, LoopKind, Program
@@ -190,7 +191,7 @@ def kernel(x):
 
 
 def test_a_call_that_nki_has_and_the_simulator_lacks_is_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontend, "COLLECTIVES", (*frontend.COLLECTIVES, "all_to_all_w"))
+    monkeypatch.setattr(frontend, "COLLECTIVES", (*COLLECTIVES, "all_to_all_w"))
     with pytest.raises(KernelFailure, match="NKI has it"):
         elementwise("nki.collectives.all_to_all_w([made], [made], None, made)")
 
