@@ -736,6 +736,14 @@ def test_what_is_written_through_a_view_is_given_back_to_its_tile_at_once(steps:
     def cast(into: Buffer, of: Buffer, back: bool = False) -> None:
         kernel.op("bitcast", at(into), at(of), engine=Engine.SYNC, back=back)
 
+    def take_wide() -> None:
+        cast(view, tile)
+        cast(wide, view)
+
+    def alike() -> None:
+        cast(wide, tile)
+        kernel.op("copy", at(view), at(wide))
+
     def looped() -> None:
         with kernel.loop(2):
             kernel.op("memset", at(view), 0)
@@ -750,10 +758,10 @@ def test_what_is_written_through_a_view_is_given_back_to_its_tile_at_once(steps:
         "other": lambda: kernel.op("memset", at(other), 0.0),
         "store": lambda: kernel.store(out, view),
         "looped": looped,
-        "take_wide": lambda: [cast(view, tile), cast(wide, view)],
+        "take_wide": take_wide,
         "write_wide": lambda: kernel.op("memset", at(wide), 0.0),
         "give_wide": lambda: cast(view, wide, True),
-        "alike": lambda: [cast(wide, tile), kernel.op("copy", at(view), at(wide))],
+        "alike": alike,
     }
     for step in steps.split():
         acts[step]()
