@@ -40,7 +40,7 @@ class MatmulPerfMode(Enum):
 
 
 class AddressRotation(Enum):
-    """Whether the compiler may move tensors to other addresses."""
+    """Permission for the compiler to move tensors to other addresses."""
 
     AUTO = 0
     ENABLE = 1
