@@ -523,5 +523,6 @@ SAME_DTYPES: dict[str, tuple[str, str]] = {
 SCALAR_DTYPES: dict[str, frozenset[str]] = {
     "activation.bias": frozenset(DTYPE_BYTES) - {"tfloat32"},
     "dropout.probability": frozenset(DTYPE_BYTES),
+    "scalar_tensor_tensor.operand0": FLOAT_DTYPES,
 }
 """Types of operands of one element a partition, which are float32 in arithmetic unless they are named here."""

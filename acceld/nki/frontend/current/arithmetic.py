@@ -288,6 +288,13 @@ def scalar_tensor_tensor(
 ) -> None:
     """dst = (data op0 operand0) op1 operand1, operand0 a number or (P, 1) tile, operand1 a tile."""
     target, tile, other = matched(dst, "scalar_tensor_tensor", data=data, operand1=operand1)
+    if isinstance(operand0, Tensor) and operand0.dtype_name != "float32":
+        trace = current()
+        trace.builder.notice(
+            trace.line(),
+            f"operand0 of scalar_tensor_tensor is {operand0.dtype_name}: compilers refuse that of tensor_scalar, AWS's own "
+            "library has it here; float32 is always taken",
+        )
     folds = reduce_op is not None or reduce_res is not None
     emit(
         "scalar_tensor_tensor",

@@ -128,6 +128,8 @@ PROBES = [
         ts_operand_bf16: nisa.tensor_scalar(c, a, nl.multiply, narrow)
         ts_operand_int32: nisa.tensor_scalar(c, a, nl.multiply, i[:, 0:1])
     """),
+    *rows("L11", NOTED, "stt_operand_bf16: nisa.scalar_tensor_tensor(c, a, nl.multiply, narrow, nl.add, b)"),
+    *rows("L11", REFUSED, "stt_operand_int32: nisa.scalar_tensor_tensor(c, a, nl.multiply, i[:, 0:1], nl.add, b)"),
     *rows("L11", ACCEPTED, "ts_bits_int32: nisa.tensor_scalar(i, i, nl.bitwise_and, i[:, 0:1])"),
     *rows("L12", REFUSED, """
         rank6_strided: q = tile((128, 3, 3, 3, 3, 3), nl.float32);;nisa.tensor_copy(q[:, 0:2, 0:2, 0:2, 0:2, 0:2], q[:, 1:3, 1:3, 1:3, 1:3, 1:3])
