@@ -36,8 +36,7 @@ def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement 
 
 def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str:
     """``reader`` alone reads the result of ``made``, and once."""
-    assert made.target is not None
-    name = made.target.name
+    name = made.made.name
     others = [one for one in kernel.readers(name) if one is not reader]
     if others:
         return f"line {others[0].line} reads {name} too"

@@ -284,7 +284,7 @@ def _by_parts(kernel: KernelModule, block: _Block) -> str:
     """Return the source with the columns of one part in what makes the tiles and in the stores."""
     edits = Edits(kernel.source)
     for one in (*flatten(block.makers), *block.stores):
-        for access in {id(found.node): found for found in accesses(one)}.values():
+        for access in accesses(one):
             whole = (kernel.extents(access) or (1,))[-1]
             if access.dims is not None and whole > 1:
                 width = whole // (block.parts.trips or 1)

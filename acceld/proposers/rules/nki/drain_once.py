@@ -18,13 +18,13 @@ from acceld.editing import Edits, reindent
 from acceld.errors import RuleRefused
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine
-from acceld.nki.source.building import STEP, emitted, header, read, without_unused_buffers, written
+from acceld.nki.source.building import STEP, changed, emitted, header, read, without_unused_buffers, written
 from acceld.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining
 from acceld.nki.source.nests import all_accesses, inside, substance, without_element
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix, ranges, rendered, span
 from acceld.nki.source.splitting import split_loop
-from acceld.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, accesses, flatten
+from acceld.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, accesses, elements, flatten
 from acceld.proposers.rules.nki.column_steps import OPERATIONS
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -382,16 +382,14 @@ def _at_once(kernel: KernelModule, found: _Drain, _: Variant) -> str:
 
 def _wide(kernel: KernelModule, found: _Drain, one: Statement) -> str:
     """Return a statement that works on the tiles of all iterations."""
-    edits = Edits(kernel.source[one.start : one.end])
-    for access in {id(access.node): access for access in accesses(one)}.values():
+    texts: dict[ast.AST, str] = {}
+    for access in accesses(one):
         tile, bank = found.tiles.get(access.node), found.banks.get(access.name)
-        text = "" if tile is None else tile.text(kernel, found.parts)
         if bank is not None:
-            text = _whole_bank(kernel, bank, found)
-        if text:
-            start, end = kernel.span(access.node)
-            edits.replace(start - one.start, end - one.start, text)
-    return edits.apply()
+            texts[access.node] = _whole_bank(kernel, bank, found)
+        elif tile is not None:
+            texts[access.node] = tile.text(kernel, found.parts)
+    return changed(kernel, one.node, texts)
 
 
 def _whole_bank(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
@@ -422,36 +420,26 @@ def _shared(kernel: KernelModule, found: _Drain, bank: _Bank, edits: Edits, inde
     """
     loop, wide = found.loop, bank.columns * (found.loop.trips or 1)
     for one in flatten(found.before):
-        for access in {id(a.node): a for a in accesses(one) if a.name == bank.name}.values():
-            edits.replace(*kernel.span(access.node), _one_result(kernel, bank, found))
+        for access in accesses(one):
+            if access.name == bank.name:
+                edits.replace(*kernel.span(access.node), _one_result(kernel, bank, found))
     if bank.declaration is not None:
-        one = bank.declaration
-        own = Edits(kernel.source[one.start : one.end])
         in_parts = kernel.api == "nki" and found.parts is not None
-        _widen(kernel, one, f"{loop.trips}, {bank.columns}" if in_parts else str(wide), own, one.start)
-        return f"{indent}{own.apply()}\n"
+        last = elements(bank.declaration.args["shape"])[-1]
+        columns = f"{loop.trips}, {bank.columns}" if in_parts else str(wide)
+        return f"{indent}{changed(kernel, bank.declaration.node, {last: columns})}\n"
     if bank.place is None:
         language = prefix(kernel, "language")
         shape = f"({language}.par_dim({bank.rows}), {wide})"
         return f"{indent}{bank.name} = {language}.ndarray({shape}, dtype={language}.float32, buffer={language}.psum)\n"
-    declaration = kernel.buffers[bank.name].declaration
-    _widen(kernel, declaration, str(wide), edits, 0)
-    shape_of = declaration.args["shape"]
-    assert isinstance(shape_of, ast.Tuple | ast.List)
+    extents = elements(kernel.buffers[bank.name].declaration.args["shape"])
+    edits.replace(*kernel.span(extents[-1]), str(wide))
     groups = (kernel.buffers[bank.name].shape[bank.place] or 0) // (loop.trips or 1)
     if groups > 1:
-        edits.replace(*kernel.span(shape_of.elts[bank.place]), str(groups))
+        edits.replace(*kernel.span(extents[bank.place]), str(groups))
     else:
-        edits.replace(*without_element(kernel, shape_of.elts, bank.place), "")
+        edits.replace(*without_element(kernel, extents, bank.place), "")
     return ""
-
-
-def _widen(kernel: KernelModule, declaration: Statement, columns: str, edits: Edits, offset: int) -> None:
-    """Give a declared tile other columns. ``offset`` is where the edited text begins in the source."""
-    shape = declaration.args["shape"]
-    assert isinstance(shape, ast.Tuple | ast.List)
-    start, end = kernel.span(shape.elts[-1])
-    edits.replace(start - offset, end - offset, columns)
 
 
 RULE = DrainOnce()

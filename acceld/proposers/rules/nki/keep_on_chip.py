@@ -127,17 +127,15 @@ def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
     edits = Edits(kernel.source)
     _declare(kernel, scratch, edits)
     for store in scratch.stores:
-        assert store.target is not None
-        place = _place(store.target, scratch)
+        place = _place(store.made, scratch)
         producer = _made_for(kernel, scratch, store)
         if producer is None:
             value = kernel.text(store.reads["value"].node)
             edits.replace(store.start, store.end, f"{place} = {prefix(kernel, 'language')}.copy({value})")
             continue
-        assert producer.target is not None
         edits.delete_lines(store.start, store.end)
-        edits.replace(*kernel.span(producer.target.node), place)
-        _read_there(kernel, edits, producer, store.target, scratch, without=store)
+        edits.replace(*kernel.span(producer.made.node), place)
+        _read_there(kernel, edits, producer, store.made, scratch, without=store)
     for load in scratch.loads:
         place = _place(load.reads["src"], scratch)
         if _needs_no_tile(kernel, scratch, load):
@@ -202,8 +200,7 @@ def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Stat
     producer = kernel.producer(store, value)
     if producer is None or producer.op in LOADS or "dtype" in producer.args:
         return None
-    assert store.target is not None
-    return producer if _readable(kernel, producer, store.target, scratch, without=store) else None
+    return producer if _readable(kernel, producer, store.made, scratch, without=store) else None
 
 
 def _needs_no_tile(kernel: KernelModule, scratch: _Scratch, load: Statement) -> bool:
@@ -222,8 +219,7 @@ def _readable(
     kernel: KernelModule, writer: Statement, access: Access, scratch: _Scratch, without: Statement | None = None
 ) -> bool:
     """Return True if all readers of a tile follow it in the same loop body and use known parts."""
-    assert writer.target is not None
-    name = writer.target.name
+    name = writer.made.name
     for reader in kernel.readers(name):
         if reader is without:
             continue
@@ -246,12 +242,11 @@ def _read_there(
     without: Statement | None = None,
 ) -> None:
     """Let the readers of a tile read the tensor."""
-    assert writer.target is not None
-    for reader in kernel.readers(writer.target.name):
+    for reader in kernel.readers(writer.made.name):
         if reader is without:
             continue
         for one in reader.mentions:
-            if one.name == writer.target.name:
+            if one.name == writer.made.name:
                 part = _part(kernel, access, scratch, one)
                 assert part is not None
                 edits.replace(*kernel.span(one.node), part)

@@ -145,8 +145,7 @@ def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
     """Return the only statement that reads the tile that ``writer`` writes. None if there is another writer or reader,
     or if accesses do not cover all 128 partitions.
     """
-    assert writer.target is not None
-    name = writer.target.name
+    name = writer.made.name
     readers, found = kernel.readers(name), all_accesses(kernel, name)
     others = [one for one in readers if one is not writer]
     if kernel.writers(name) != [writer] or len(others) != 1 or found is None or name in kernel.ambiguous:
@@ -282,10 +281,9 @@ def _moved(kernel: KernelModule, chain: _Chain, _: Variant) -> str:
     edits.replace(*kernel.span(turned.node), _place(kernel, chain, turned, language))
     factor = _factor_place(chain, language)
     drain, source = chain.drain, kernel.text(chain.drain.reads["src"].node)
-    assert drain.target is not None
     dtype = f", dtype={kernel.text_of(drain, 'dtype')}" if "dtype" in drain.args else ""
     scaled = f"{isa}.tensor_scalar(data={source}, op0={language}.multiply, operand0={factor}{dtype})"
-    edits.replace(drain.start, drain.end, f"{kernel.text(drain.target.node)} = {scaled}")
+    edits.replace(drain.start, drain.end, f"{kernel.text(drain.made.node)} = {scaled}")
     return without_unused_buffers(edits.apply(), kernel)
 
 
