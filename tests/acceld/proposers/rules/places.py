@@ -937,8 +937,43 @@ SPLIT_ENGINES = legacy(
 """,
 )
 
+TURNED_BLOCKS = current(
+    "x, w",
+    """
+    out = nl.ndarray((3, 2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for n in nl.affine_range(3):
+        w_tile = nl.ndarray((128, 4, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=w_tile, src=w[n, 0:128, 0:4, 0:512])
+        for row in nl.affine_range(2):
+            x_tile = nl.ndarray((128, 4, 128), dtype=nl.float32, buffer=nl.sbuf)
+            product = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            made = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            # the same rows for every block of columns
+            nisa.dma_copy(dst=x_tile, src=x[row, 0:128, 0:4, 0:128])
+            for k in nl.affine_range(4):
+                turned = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.psum)
+                x_t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.nc_transpose(dst=turned, data=x_tile[0:128, k, 0:128])
+                nisa.tensor_copy(dst=x_t, src=turned)
+                nisa.nc_matmul(dst=product, stationary=x_t, moving=w_tile[0:128, k, 0:512], accumulate=k > 0)
+            nisa.tensor_copy(dst=made, src=product)
+            nisa.dma_copy(dst=out[n, row, 0:128, 0:512], src=made)
+    return out
+""",
+)
+"""Blocks of loaded rows that every iteration of an outer loop turns again."""
+
 # fmt: off
 PLACES = [
+    Place("transpose_once", TURNED_BLOCKS, [(2, 128, 4, 128), (3, 128, 4, 512)],
+        stays=[
+        ("src=x[row, 0", "src=x[row + n - n // 1, 0"),
+        ("n in nl.affine_range", "n in nl.sequential_range"),
+        ("dst=made, src=product", "dst=made[0:128, 0:128], src=x_tile[0:128, 0, 0:128]"),  # read elsewhere too
+        ("stationary=x_t,", "stationary=x_tile[0:128, k, 0:128],"),
+        ("data=x_tile[0:128, k, 0:128]", "data=x_tile[0:128, 0, 0:128]"),  # one block again and again
+        ("                nisa.tensor_copy(dst=x_t", "                other = x_tile\n                nisa.tensor_copy(dst=x_t"),
+        ]),
     Place("composite_activation", SILU, [TILE],
         stays=[
         ("operand0=1.0)", "operand0=2.0)"),  # not 1 + exp(-x)

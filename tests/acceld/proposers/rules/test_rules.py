@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -84,3 +87,20 @@ def test_an_engine_is_offered_only_where_the_chip_has_the_instruction_on_it(chip
 def test_a_place_without_the_pattern_is_refused(rule: str) -> None:
     with pytest.raises(RuleRefused, match="line 3"):
         apply_at(rule, legacy("x", "    return x\n"), 3, Variant("any", {"factor": 2, "depth": 1}))
+
+
+def test_the_rule_of_the_documentation_works_as_it_stands() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "rules.md").read_text(encoding="utf-8")
+    text = page.partition("```python\n")[2].partition("```")[0]
+    assert len([line for line in text.splitlines() if line.strip()]) <= 30
+    names: dict[str, Any] = {}
+    exec(compile(text, "copy_once.py", "exec"), names)  # noqa: S102  # our own documentation
+    twice = places.FROM_PSUM.replace(
+        "copied = nl.copy(product)", "first = nl.copy(product)\n    copied = nl.copy(first)"
+    )
+    rule, kernel = names["RULE"], KernelModule(twice, "nki_legacy", places.FROM_PSUM_SHAPES)
+    (site,) = rule.sites(kernel, None)
+    after = rule.apply(kernel, site, site.variants[0])
+    assert "copied = nl.copy(product)" in after and "first" not in after
+    read = KernelModule(twice.replace("value=result", "value=first"), "nki_legacy", places.FROM_PSUM_SHAPES)
+    assert [one.precondition for one in rule.refusals(read)] == ["line 20 reads first too"]
