@@ -118,7 +118,7 @@ def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement
     """Return the parts that can be reduced at once; or the reason why none can."""
     where = f"line {part.line}:"
     if kernel.text_of(part, "negate") not in ("", "False") or not _is_float32(kernel, part, whole):
-        return f"{where} the result of a part is negated, or rounded"
+        return f"{where} the result of a part is negated, or rounded: negate the whole, and keep parts in float32"
     loops = _loops_of(kernel, part, whole)
     if isinstance(loops, str):
         return f"{where} {loops}"
@@ -132,7 +132,7 @@ def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement
             reason = _problem(kernel, part, tile, whole, one)
             left = tuple(loop.variable for loop in _reduced_over(kernel, part, whole) if loop not in chosen)
             if not reason and whole.op != "loop_reduce" and count < len(loops):
-                reason = f"{tile.name} does not hold all parts side by side"
+                reason = f"{tile.name} does not hold all parts side by side: index its columns by every loop"
             if not reason and left and not _droppable(kernel, part, chosen):
                 reason = "the results of the other loops have no place of their own"
             if not reason:
@@ -165,9 +165,9 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
     if whole.op == "loop_reduce":
         joins = whole.reads.get("x")
         if joins is None or not joins.same_as(part.made) or whole.parent is not part.parent:
-            return "its result is not joined beside it"
+            return "its result is not joined beside it: put the loop_reduce in the same loop"
         if not all(has_place(part.made, loop) for loop in over):
-            return "its result has no place for each iteration"
+            return "its result has no place for each iteration: index it by every loop"
     elif not over or whole.parent is not over[-1].parent or not _covers(kernel, part, whole, over):
         return "its results are not joined right after the loops that make them"
     loops = []
@@ -225,9 +225,9 @@ def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Stateme
     if maker is None:
         return f"{tile.name} is not made by one statement before the reduction, in the same loop"
     if len(writers) != 1 or kernel.mask(maker):
-        return f"{tile.name} is changed elsewhere, or made in part"
+        return f"{tile.name} is changed elsewhere, or made in part: give the change a tile of its own"
     if inside(kernel.buffers[tile.name].declaration, outermost):
-        return f"{tile.name} does not outlive the loop"
+        return f"{tile.name} does not outlive the loop: declare it before"
     if whole.op == "loop_reduce":
         if any(inside(reader, outermost) for reader in kernel.readers(whole.made.name)):
             return f"line {whole.line}: its result is read before the loops have ended"

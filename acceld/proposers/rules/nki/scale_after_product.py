@@ -111,14 +111,14 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
     turn = _only_reader(kernel, scaling)
     turned = transposed(kernel, turn) if turn is not None else None
     if turn is None or turned is None:
-        return f"line {scaling.line}: {scaled.name} is not only transposed"
+        return f"line {scaling.line}: {scaled.name} is not only transposed: scale what else is needed apart"
     if turn.start < scaling.start or (scaling.parent is not None and not inside(turn, scaling.parent)):
         return f"line {turn.line}: this is not in the loop of line {scaling.line}, after it"
     if _forms(turned)[:-1] != _forms(scaled)[:-1]:
         return f"line {turn.line}: this reads another tile than line {scaling.line} writes"
     copy = _only_reader(kernel, turn)
     if copy is None or not is_copy(kernel, copy, turn) or copy.target is None:
-        return f"line {turn.line}: the transpose is not only copied out of PSUM"
+        return f"line {turn.line}: the transpose is not only copied out of PSUM: copy it once"
     product = _only_reader(kernel, copy)
     if product is None or product.op != "nc_matmul" or product.target is None or "stationary" not in product.reads:
         return f"line {copy.line}: {copy.target.name} is not only the operand of one product"
@@ -126,7 +126,7 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
         return f"line {product.line}: {copy.target.name} is not the stationary operand"
     drain = _only_reader(kernel, product)
     if drain is None or drain.op not in ("copy", "tensor_copy") or drain.augmented or kernel.mask(drain):
-        return f"line {product.line}: the result is not only copied out of PSUM"
+        return f"line {product.line}: the result is not only copied out of PSUM: copy it once"
     total = kernel.buffers.get(product.target.name)
     if total is None or total.space != "psum" or total.declaration.op not in ("zeros", "ndarray"):
         return f"line {product.line}: the sum is not in PSUM, or does not begin with zeros"

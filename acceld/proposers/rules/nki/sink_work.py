@@ -20,10 +20,11 @@ from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine
 from acceld.nki.source.building import emitted, read, written
+from acceld.nki.source.effects import parallel, understood, undisturbed
 from acceld.nki.source.matching import one_name
 from acceld.nki.source.nests import all_accesses, around, first_line, has_place, inside
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Dim, Item, Loop, Statement, accesses, flatten
+from acceld.nki.source.syntax import Dim, Item, Loop, Statement
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -91,20 +92,14 @@ def _obstacle(
     kernel: KernelModule, producer: Loop, consumer: Loop, between: Sequence[Item], names: Sequence[str]
 ) -> str:
     """Return the reason why no part of the producer may run in the consumer; empty if it gives the same values there."""
-    made, used = written([producer]), read([producer])
-    for loop in (producer, *producer.loops()):
-        if loop.kind != "affine_range":
-            return f"line {loop.line}: {loop.variable} is a {loop.kind}: if its iterations are independent, say affine_range"
-    for one in flatten([producer, *between, consumer]):
-        if one.kind not in ("op", "marker", "declaration"):
-            return f"line {one.line}: this statement is not understood"
-    for items, where in ((between, "between the nests"), ([consumer], "in the second nest")):
-        changed = sorted((made | used) & written(items)) or sorted(made & read(items) - set(names))
-        changed = changed or (sorted(made & read(items)) if items is between else [])
-        if changed:
-            lines = [one.line for one in flatten(items) if changed[0] in {a.name for a in accesses(one)}]
-            return f"line {lines[0]} uses {changed[0]} {where}: give it a tile of its own"
-    problem = one_name(kernel, made | used)
+    made = written([producer])
+    problem = (
+        parallel((producer, *producer.loops()))
+        or understood([producer, *between, consumer])
+        or undisturbed([producer], between)
+        or undisturbed([producer], [consumer], names)
+        or one_name(kernel, made | read([producer]))
+    )
     if problem:
         return problem
     for name in sorted(made):

@@ -108,12 +108,12 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
             before.append(one)
             continue
         if one.kind != "op" or one.op not in _ALLOWED or one.target is None or kernel.mask(one):
-            return f"{where} this is not work on each column alone"
+            return f"{where} this is not work on each column alone: do it in a loop of its own"
         shape = shapes[one]
         if shape is None:
             return f"{where} the columns of {one.target.name} are not known"
         if kernel.ambiguous & {access.name for access in accesses(one)}:
-            return f"{where} a tile may have another name"
+            return f"{where} a tile may have another name: use one"
         reads_wide = bool(wide & {access.name for access in one.mentions})
         if shape[-1] == 1 and not reads_wide and not _on_columns(kernel, one, columns):
             if body and {access.name for access in one.mentions} & {s.target.name for s in body if s.target}:

@@ -71,15 +71,15 @@ class TransposeOnce(Rule):
             if isinstance(found, str):
                 yield self.refused(turn.line, obstacle, wish)
                 continue
-            outer = found.outermost
+            repeats = found.outermost.variable
             yield self.found(
                 turn.line,
                 partial(_turned_once, kernel, found),
                 Variant("once"),
-                precondition=f"what line {found.load.line} loads does not depend on {outer.variable}, nothing writes it, and only "
+                precondition=f"what line {found.load.line} loads does not depend on {repeats}, nothing writes it, and only "
                 f"products of loop {found.blocks.variable} read the turned blocks",
-                plan=f"Every iteration of {outer.variable} loads and turns {name} again. Turn it once before the loop, keep it in "
-                f"HBM, and load it turned: transposes and their PSUM copies disappear from {outer.variable}.",
+                plan=f"Every iteration of {repeats} loads and turns {name} again. Turn it once before the loop, keep it in "
+                f"HBM, and load it turned: transposes and their PSUM copies disappear from {repeats}.",
                 benefit=0.5,
                 gain_percent=(5.0, 40.0),
             )

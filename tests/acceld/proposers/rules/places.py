@@ -962,9 +962,34 @@ TURNED_BLOCKS = current(
 """,
 )
 """Blocks of loaded rows that every iteration of an outer loop turns again."""
+KEPT_CURRENT = current(
+    "x",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    kept = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.private_hbm)
+    for row in nl.affine_range(2):
+        first = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=first, src=x[row, 0:128, 0:512])
+        nisa.dma_copy(dst=kept[row, 0:128, 0:512], src=first)
+    for row in nl.affine_range(2):
+        again = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        made = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=again, src=kept[1 - row, 0:128, 0:512])
+        nisa.tensor_scalar(dst=made, data=again, op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(dst=out[row, 0:128, 0:512], src=made)
+    return out
+""",
+)
 
 # fmt: off
 PLACES = [
+    Place("keep_on_chip", KEPT_CURRENT, [(2, 128, 512)],
+        stays=[
+        ("src=kept[1 - row, 0:128, 0:512]", "src=kept[0:2, 0:128, 0:512]"),
+        ("    return out", "    return out, kept"),
+        ("kept[row, 0:128", "kept[row, 64:128"),
+        ("dtype=nl.float32, buffer=nl.private_hbm", "dtype=nl.float32, buffer=nl.shared_hbm"),
+        ]),
     Place("transpose_once", TURNED_BLOCKS, [(2, 128, 4, 128), (3, 128, 4, 512)],
         stays=[
         ("src=x[row, 0", "src=x[row + n - n // 1, 0"),
