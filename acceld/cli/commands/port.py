@@ -108,20 +108,19 @@ async def _port(
     from acceld.evaluate.simulated.programs import tracing
     from acceld.nki.frontend.entry import find_entry
     from acceld.nki.port.comparison import compare
-    from acceld.nki.port.rewriting import Finding, rewrite
+    from acceld.nki.port.rewriting import Finding, Ported, as_one, rewrite
+    from acceld.nki.port.values import Unportable
     from acceld.nki.verify.verifier import verify
 
     relaxed = replace(settings, strict_legality=False)
     chip = arguments.chip if arguments.chip in API_CHIPS["nki_legacy"] else API_CHIPS["nki_legacy"][-1]
+    try:
+        kernel = replace(kernel, text=as_one(kernel.text, kernel.filename, kernel.closure))
+    except Unportable as error:
+        return Outcome(Ported(kernel.text, (Finding(error.line, error.message, error.instead),), ()))
     async with tracing(relaxed, state) as tracer:
         facts = await tracer.facts(kernel, values, chip)
         ported = rewrite(kernel.text, find_entry(kernel.text, kernel.entry or None), facts)
-        own = sorted(name for name, text in kernel.closure.items() if "neuronxcc" in text and name != kernel.filename)
-        if own:
-            finding = Finding(
-                0, f"it imports {', '.join(own)}, which use neuronxcc.nki too", "port a file that holds all of it"
-            )
-            ported = replace(ported, findings=(finding, *ported.findings))
         if ported.findings:
             return Outcome(ported)
         try:

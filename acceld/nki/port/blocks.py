@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from acceld.nki.port.facts import Facts
 from acceld.nki.port.names import Names
+from acceld.nki.source.syntax import elements
 from acceld.parsing import parse_expression
 
 DECLARING = ("nl.ndarray", "nl.zeros", "nl.full", "nl.ones")
@@ -149,7 +150,7 @@ def _sink(tensor: BlockTensor, function: ast.FunctionDef) -> None:
         for node in ast.walk(part):
             if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == tensor.name:
                 inside.add(id(node.value))
-                items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+                items = elements(node)
                 uses.append((loops, list(items[: len(tensor.blocks)])))
         names = (node for node in ast.walk(part) if isinstance(node, ast.Name) and node.id == tensor.name)
         uses.extend((loops, []) for node in names if id(node) not in inside)

@@ -6,7 +6,7 @@ import ast
 import io
 import textwrap
 import tokenize
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from acceld.nki.port.blocks import BlockTensor, block_tensors
@@ -50,6 +50,53 @@ class Edit:
 def rewrite(source: str, entry: str, facts: Facts) -> Ported:
     """Return ``source`` with the functions that ``entry`` reaches rewritten for the current API."""
     return _File(source, entry, facts).ported()
+
+
+def as_one(text: str, name: str, closure: Mapping[str, str]) -> str:
+    """Return a file with those of its own package's files that use the legacy API written out where it imports them.
+
+    Raises Unportable for an import of anything but names, and for a name that two of the files define.
+    """
+    helpers = {other: body for other, body in closure.items() if other != name and "neuronxcc" in body}
+    defined: dict[str, str] = {}
+    return _with_helpers(text, name, helpers, set(), defined) if helpers else text
+
+
+def _with_helpers(text: str, name: str, helpers: Mapping[str, str], written: set[str], defined: dict[str, str]) -> str:
+    """Return one of the files with the helpers written out that no file before it has."""
+    lines, edits, tree = text.splitlines(), list[Edit](), parse(text)
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and defined.setdefault(node.name, name) != name:
+            where = f"{name} and {defined[node.name]} both define {node.name}"
+            raise Unportable(node.lineno, where, "give one of them another name")
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+        asked = [module, *(".".join(filter(None, (module, one.name))) for one in node.names)]
+        found = [other for one in asked if (other := _file_of(one, helpers)) is not None]
+        if not found:
+            continue
+        if found != [_file_of(module, helpers)] or any(one.name == "*" for one in node.names):
+            raise Unportable(
+                node.lineno, f"{name}: {ast.unparse(node)}", f"import the names that are used of {found[0]}"
+            )
+        own = [] if found[0] in written else [_with_helpers(helpers[found[0]], found[0], helpers, written, defined)]
+        written.add(found[0])
+        again = [f"{one.asname} = {one.name}" for one in node.names if one.asname not in (None, one.name)]
+        edits.append(Edit(node.lineno, node.end_lineno or node.lineno, (*own, *again)))
+    if name in helpers:  # a helper's own heading would stand in the middle of the file
+        first, *_ = [*tree.body, None]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            edits.append(Edit(first.lineno, first.end_lineno or first.lineno, ()))
+    for edit in sorted(edits, key=lambda one: -one.first):
+        lines[edit.first - 1 : edit.last] = edit.lines
+    return "\n".join(lines) + "\n"
+
+
+def _file_of(module: str, helpers: Mapping[str, str]) -> str | None:
+    """Return the file of a module, by the last part of its path."""
+    path = module.replace(".", "/") + ".py"
+    return next((name for name in helpers if module and (name == path or name.endswith("/" + path))), None)
 
 
 class _File:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from acceld.nki.frontend.core.names import WITHOUT
 from acceld.nki.ir.operations import BITS
@@ -24,11 +25,13 @@ from acceld.nki.port.calls import (
 )
 from acceld.nki.port.facts import Fact
 from acceld.nki.port.forms import Atom, Grid, Linear
-from acceld.nki.port.values import Clip, Op, Unportable, Values, call, dtype_word, name
-from acceld.nki.source.signatures import positional
+from acceld.nki.port.values import Clip, Op, Unportable, Values, call, dtype_word, known, name
+from acceld.nki.source.signatures import of_call, positional
 from acceld.parsing import parse_expression
 
 PRODUCTS = ("nl.matmul", "nisa.nc_matmul")
+_WITH_COLUMNS = ("tensor_scalar", "activation", "scalar_tensor_tensor")
+"""Instructions with operands of one element a partition."""
 
 
 class Function(Values):
@@ -295,7 +298,7 @@ class Function(Values):
             if sizes is not None and len(sizes) >= 2 and (not fact.shape or len(sizes) == len(fact.shape)):
                 return ast.Tuple(sizes, ast.Load())
         if fact.shape:
-            return ast.Tuple([ast.Constant(n) for n in fact.shape], ast.Load())
+            return known(fact.shape)
         if like is not None and self._same_shapes(like, op.node):
             return ast.Attribute(self.value(like), "shape", ast.Load())
         raise Unportable(
@@ -323,17 +326,16 @@ class Function(Values):
     def _emit(self, op: Op, target: ast.expr) -> None:
         """Emit the instruction for a target in the source, or for a new tile."""
         clip = self.clip(op.mask)
-        before, self.out = self.out, []
-        place = self._result_clip(op, clip)
-        if isinstance(target, ast.Subscript):
-            dst = self.subscript(target, place)
-        else:
-            dst = self.part(target, self.facts.of(op.node), place)
-        op.emit(dst, clip)
-        made, self.out = self.out, before
-        for guard in reversed(clip.guards):
-            made = [ast.If(guard, made, [])]
-        self.out.extend(made)
+
+        def write() -> None:
+            place = self._result_clip(op, clip)
+            if isinstance(target, ast.Subscript):
+                dst = self.subscript(target, place)
+            else:
+                dst = self.part(target, self.facts.of(op.node), place)
+            op.emit(dst, clip)
+
+        self._guarded(clip, write)
 
     def _result_clip(self, op: Op, clip: Clip) -> Clip:
         """Return the part of the result that a mask leaves."""
@@ -379,39 +381,32 @@ class Function(Values):
             shape = self._tile_fact(target)
             if shape is None or not shape.shape:
                 raise Unportable(node.lineno, "a number is stored to HBM", "fill a tile with nisa.memset and copy it")
-            variable = self._fresh("tile")
-            made = ast.Tuple([ast.Constant(n) for n in shape.shape], ast.Load())
-            dtype = parse_expression(f"nl.{dtype_word(shape.dtype)}")
-            alloc = call("nl.ndarray", made, dtype=dtype, buffer=parse_expression("nl.sbuf"))
-            self.out.append(ast.Assign([ast.Name(variable, ast.Store())], alloc))
-            self._line("nisa.memset", dst=name(variable), value=source)
-            source = self.part(name(variable), shape, clip)
+            made = self._new("tile", known(shape.shape), dtype_word(shape.dtype))
+            self._line("nisa.memset", dst=made, value=source)
+            source = self.part(made, shape, clip)
         if fact is not None and fact.space == "psum":
             source = self._in_sbuf(source, fact)
-        dst = (
-            self.subscript(target, clip)
-            if isinstance(target, ast.Subscript)
-            else self.part(self.value(target), None, clip)
-        )
-        self._line("nisa.dma_copy", dst=dst, src=source)
+        self._line("nisa.dma_copy", dst=self._at(target, clip), src=source)
+
+    def _new(self, wish: str, shape: ast.expr, dtype: ast.expr | str, buffer: str = "nl.sbuf") -> ast.Name:
+        """Declare a tile under a new name, and return the tile."""
+        variable = self._fresh(wish)
+        kind = parse_expression(f"nl.{dtype}") if isinstance(dtype, str) else dtype
+        made = call("nl.ndarray", shape, dtype=kind, buffer=parse_expression(buffer))
+        self.out.append(ast.Assign([ast.Name(variable, ast.Store())], made))
+        return name(variable)
 
     def _in_sbuf(self, source: ast.expr, fact: Fact) -> ast.expr:
         """Copy a tile out of PSUM, which DMA and GpSimd can not read."""
-        variable = self._fresh("tile")
-        shape = ast.Attribute(source, "shape", ast.Load())
-        dtype: ast.expr = (
-            parse_expression(f"nl.{dtype_word(fact.dtype)}")
-            if fact.dtype
-            else ast.Attribute(source, "dtype", ast.Load())
-        )
-        self.out.append(
-            ast.Assign(
-                [ast.Name(variable, ast.Store())],
-                call("nl.ndarray", shape, dtype=dtype, buffer=parse_expression("nl.sbuf")),
-            )
-        )
-        self._copy(name(variable), source)
-        return name(variable)
+        dtype = dtype_word(fact.dtype) if fact.dtype else ast.Attribute(source, "dtype", ast.Load())
+        made = self._new("tile", ast.Attribute(source, "shape", ast.Load()), dtype)
+        self._copy(made, source)
+        return made
+
+    def _operand(self, node: ast.expr, clip: Clip) -> ast.expr:
+        """Return the value of an operand for an engine that does not read PSUM."""
+        found, fact = self.value(node, clip), self.facts.of(node)
+        return self._in_sbuf(found, fact) if fact is not None and fact.space == "psum" else found
 
     def _guarded(self, clip: Clip, write: Callable[[], None]) -> None:
         before, self.out = self.out, []
@@ -430,11 +425,7 @@ class Function(Values):
         target = args["dst"]
 
         def write() -> None:
-            dst = (
-                self.subscript(target, clip)
-                if isinstance(target, ast.Subscript)
-                else self.part(self.value(target), self.facts.of(target), clip)
-            )
+            dst = self._at(target, clip)
             src = self.value(source, clip)
             if fold is not None:
                 self._line(
@@ -467,11 +458,7 @@ class Function(Values):
         made: dict[str, ast.expr | None] = {"dst": dst}
         for key, value in args.items():
             text = ast.unparse(value)
-            if (
-                (key in ("engine", "dge_mode") and "unknown" in text)
-                or text == "None"
-                or (text == "False" and key not in ("reverse0", "reverse1"))
-            ):
+            if (key in ("engine", "dge_mode") and "unknown" in text) or text in ("None", "False"):
                 continue
             if key in ("op", "op0", "op1", "reduce_op", "comp_op0", "comp_op1"):
                 made[key] = self.operation(value)
@@ -481,25 +468,13 @@ class Function(Values):
                 continue
             found = self.value(value, clip)
             fact = self.facts.of(value)
-            if key in ("operand0", "scale", "operand1") and word in (
-                "tensor_scalar",
-                "activation",
-                "scalar_tensor_tensor",
-            ):
+            if key in ("operand0", "scale", "operand1") and word in _WITH_COLUMNS:
                 tile = word == "scalar_tensor_tensor" and key == "operand1"
-                bits = any(
-                    self.operation(args[k]) and ast.unparse(self.operation(args[k]))[3:] in BITS
-                    for k in ("op0", "op1")
-                    if k in args
-                )
+                bits = any(ast.unparse(self.operation(args[k]))[3:] in BITS for k in ("op0", "op1") if k in args)
                 found = found if tile or bits else self._wide(found, fact)
             if (word in GPSIMD or key in ("stationary", "moving")) and fact is not None and fact.space == "psum":
                 found = self._in_sbuf(found, fact)
             made[key] = found
-        if made.get("reverse0") is not None and ast.unparse(made["reverse0"]) == "False":  # type: ignore[arg-type]
-            del made["reverse0"]
-        if made.get("reverse1") is not None and ast.unparse(made["reverse1"]) == "False":  # type: ignore[arg-type]
-            del made["reverse1"]
         self._without_division(word, args, made)
         self._line(f"nisa.{word}", **made)
 
@@ -543,6 +518,10 @@ class Function(Values):
         found = operation_name(word)
         return parse_expression(found) if found else self.value(node)
 
+    def _mask_and_dtype(self, args: Mapping[str, ast.expr]) -> tuple[ast.expr | None, ast.expr | None]:
+        given = {key: args[key] for key in ("mask", "dtype") if key in args and ast.unparse(args[key]) != "None"}
+        return given.get("mask"), self.value(given["dtype"]) if "dtype" in given else None
+
     def _bound(self, node: ast.Call, parameters: Sequence[str]) -> dict[str, ast.expr]:
         if any(isinstance(one, ast.Starred) for one in node.args) or any(k.arg is None for k in node.keywords):
             raise Unportable(node.lineno, f"{ast.unparse(node.func)} takes its arguments from a list", "name them")
@@ -563,9 +542,7 @@ class Function(Values):
         word = self.names.of(node.func)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "astype" and self._is_tile(node.func.value):
             source = node.func.value
-            return Op(
-                node, lambda dst, clip: self._copy(dst, self.value(source, clip)), [source], dtype=None, like=source
-            )
+            return self._plain_op(node, "nisa.tensor_copy", {"src": source}, None, None, like=source)
         space, _, function = word.partition(".")
         if space == "nl" and fact is not None and fact.kind == "tile":
             return self._language(node, function)
@@ -614,7 +591,7 @@ class Function(Values):
                     found = self.value(side, clip)
                     shape = result.shape if result is not None else ()
                     if shape and fact.shape and len(shape) == len(fact.shape) and fact.shape[0] == 1 < shape[0]:
-                        wide = ast.Tuple([ast.Constant(n) for n in (shape[0], *fact.shape[1:])], ast.Load())
+                        wide = known((shape[0], *fact.shape[1:]))
                         found = self._hoisted(call("nl.broadcast_to", found, shape=wide))
                     found = self._repeated(found, fact.shape, shape)
                     if word == "power" and fact.space == "psum":
@@ -641,12 +618,9 @@ class Function(Values):
         """Return what to multiply by in place of a division by ``source``. No engine of nki divides."""
         if fact is None or fact.kind != "tile":
             return ast.BinOp(ast.Constant(1.0), ast.Div(), source)
-        variable = self._fresh("inverse")
-        shape = ast.Attribute(source, "shape", ast.Load())
-        made = call("nl.ndarray", shape, dtype=parse_expression("nl.float32"), buffer=parse_expression("nl.sbuf"))
-        self.out.append(ast.Assign([ast.Name(variable, ast.Store())], made))
-        self._line("nisa.reciprocal", dst=name(variable), data=source)
-        return name(variable)
+        made = self._new("inverse", ast.Attribute(source, "shape", ast.Load()), "float32")
+        self._line("nisa.reciprocal", dst=made, data=source)
+        return made
 
     def _quotient(self, node: ast.expr, x: ast.expr, y: ast.expr, mask: ast.expr | None, dtype: ast.expr | None) -> Op:
         """Return a division: a multiplication by the reciprocal of the divisor."""
@@ -687,12 +661,9 @@ class Function(Values):
         """Return a tile of one element a partition in float32, which arithmetic takes."""
         if fact is None or fact.kind != "tile" or fact.dtype in ("float32", ""):
             return source
-        variable = self._fresh("column")
-        shape = ast.Attribute(source, "shape", ast.Load())
-        made = call("nl.ndarray", shape, dtype=parse_expression("nl.float32"), buffer=parse_expression("nl.sbuf"))
-        self.out.append(ast.Assign([ast.Name(variable, ast.Store())], made))
-        self._copy(name(variable), source)
-        return name(variable)
+        made = self._new("column", ast.Attribute(source, "shape", ast.Load()), "float32")
+        self._copy(made, source)
+        return made
 
     def _scalar(
         self, node: ast.expr, operation: ast.expr, tile: ast.expr, scalar: ast.expr, reverse: bool,
@@ -713,40 +684,33 @@ class Function(Values):
         return Op(node, emit, [tile, scalar], mask, dtype, like=tile)
 
     def _negative(self, node: ast.expr, x: ast.expr, mask: ast.expr | None, dtype: ast.expr | None) -> Op:
-        def emit(dst: ast.expr, clip: Clip) -> None:
-            self._line(
-                "nisa.tensor_scalar",
-                dst=dst,
-                data=self.value(x, clip),
-                op0=parse_expression("nl.multiply"),
-                operand0=ast.Constant(-1.0),
-            )
+        fixed: Mapping[str, ast.expr] = {"op0": parse_expression("nl.multiply"), "operand0": ast.Constant(-1.0)}
+        return self._plain_op(node, "nisa.tensor_scalar", {"data": x}, mask, dtype, like=x, fixed=fixed)
 
-        return Op(node, emit, [x], mask, dtype, like=x)
+    def _plain_op(
+        self, node: ast.expr, function: str, operands: Mapping[str, ast.expr], mask: ast.expr | None, dtype: ast.expr | None,
+        *, fixed: Mapping[str, ast.expr | None] = MappingProxyType({}), like: ast.expr | None = None,
+        dma: bool = False, data: ast.expr | None = None,
+    ) -> Op:  # fmt: skip
+        """Return an instruction that reads operands, shortened by its mask, and takes ``fixed`` arguments."""
+
+        def emit(dst: ast.expr, clip: Clip) -> None:
+            given = {**fixed, **{key: self.value(one, clip) for key, one in operands.items()}}
+            order = [key for key in of_call("nki", function.partition(".")[2]) if key in given]
+            self._line(function, dst=dst, **{key: given[key] for key in order or given})
+
+        return Op(node, emit, list(operands.values()), mask, dtype, like, dma, data)
 
     def _language(self, node: ast.Call, word: str) -> Op | None:
         """Return a function of ``nl`` that gives a tile."""
         if word not in LANGUAGE:
             return None
         args = self._bound(node, positional("nki_legacy", "language")[word])
-        mask, dtype = args.get("mask"), args.get("dtype")
-        mask = None if mask is not None and ast.unparse(mask) == "None" else mask
-        if dtype is not None:
-            dtype = None if ast.unparse(dtype) == "None" else self.value(dtype)
-        if word == "load":
-            src = args["src"]
-            return Op(
-                node,
-                lambda dst, clip: self._line("nisa.dma_copy", dst=dst, src=self.value(src, clip)),
-                [src],
-                mask,
-                dtype,
-                like=src,
-                dma=True,
-            )
-        if word in ("copy", "static_cast"):
-            src = args["src" if word == "copy" else "input_data"]
-            return Op(node, lambda dst, clip: self._copy(dst, self.value(src, clip)), [src], mask, dtype, like=src)
+        mask, dtype = self._mask_and_dtype(args)
+        if word in ("load", "copy", "static_cast"):
+            function = "nisa.dma_copy" if word == "load" else "nisa.tensor_copy"
+            src = args["input_data" if word == "static_cast" else "src"]
+            return self._plain_op(node, function, {"src": src}, mask, dtype, like=src, dma=word == "load")
         if word in TWO_TILES:
             if not any(self._is_tile(args[k]) for k in ("x", "y")):
                 return None
@@ -754,39 +718,18 @@ class Function(Values):
         if word == "negative":
             return self._negative(node, args["x"], mask, dtype)
         if word == "reciprocal":
-            return Op(
-                node,
-                lambda dst, clip: self._line("nisa.reciprocal", dst=dst, data=self.value(args["x"], clip)),
-                [args["x"]],
-                mask,
-                dtype,
-                like=args["x"],
-            )
+            return self._plain_op(node, "nisa.reciprocal", {"data": args["x"]}, mask, dtype, like=args["x"])
         if word in ACTIVATIONS:
-            x = args["x"]
-            return Op(
-                node,
-                lambda dst, clip: self._line(
-                    "nisa.activation", dst=dst, op=parse_expression(f"nl.{word}"), data=self.value(x, clip)
-                ),
-                [x],
-                mask,
-                dtype,
-                like=x,
+            fixed = {"op": parse_expression(f"nl.{word}")}
+            return self._plain_op(
+                node, "nisa.activation", {"data": args["x"]}, mask, dtype, like=args["x"], fixed=fixed
             )
         if word in REDUCTIONS:
             return self._reduction(node, REDUCTIONS[word], args, mask, dtype)
         if word == "matmul":
             return self._product(node, args, mask)
         if word == "transpose":
-            x = args["x"]
-            return Op(
-                node,
-                lambda dst, clip: self._line("nisa.nc_transpose", dst=dst, data=self.value(x, clip)),
-                [x],
-                mask,
-                dtype,
-            )
+            return self._plain_op(node, "nisa.nc_transpose", {"data": args["x"]}, mask, dtype)
         if word == "loop_reduce":
             return self._loop_reduce(node, args, mask, dtype)
         if word in ("full", "zeros", "ones"):
@@ -807,37 +750,24 @@ class Function(Values):
         mask: ast.expr | None,
         dtype: ast.expr | None,
     ) -> Op:
-        x, axis, keep = args["x"], self.value(args["axis"]), args.get("keepdims")
-
-        def emit(dst: ast.expr, clip: Clip) -> None:
-            self._line(
-                "nisa.tensor_reduce", dst=dst, op=parse_expression(operation), data=self.value(x, clip), axis=axis,
-                keepdims=None if keep is None else self.value(keep),
-            )  # fmt: skip
-
-        return Op(node, emit, [x], mask, dtype, data=x)
+        x, keep = args["x"], args.get("keepdims")
+        fixed = {"op": parse_expression(operation), "axis": self.value(args["axis"])}
+        fixed |= {} if keep is None else {"keepdims": self.value(keep)}
+        return self._plain_op(node, "nisa.tensor_reduce", {"data": x}, mask, dtype, fixed=fixed, data=x)
 
     def _product(self, node: ast.Call, args: Mapping[str, ast.expr], mask: ast.expr | None) -> Op:
         x, y, turned = args["x"], args["y"], args.get("transpose_x")
 
         def emit(dst: ast.expr, clip: Clip) -> None:
             _, first, second = self._product_clips(x, y, clip) if clip.axes else (clip, clip, clip)
-            left, right = self.value(x, first), self.value(y, second)
-            right_fact = self.facts.of(y)
-            if right_fact is not None and right_fact.space == "psum":
-                right = self._in_sbuf(right, right_fact)
-            left_fact = self.facts.of(x)
-            if left_fact is not None and left_fact.space == "psum":
-                left = self._in_sbuf(left, left_fact)
+            left, right = self._operand(x, first), self._operand(y, second)
             if turned is None or ast.unparse(turned) != "True":
                 fact = self.facts.of(x)
                 if fact is None or len(fact.shape) != 2:
                     raise Unportable(
                         node.lineno, "a product of an x that is not known to be a matrix", "use nisa.nc_matmul"
                     )
-                shape = ast.Tuple([ast.Constant(n) for n in reversed(fact.shape)], ast.Load())
-                dtype = parse_expression(f"nl.{dtype_word(fact.dtype)}")
-                made = self._hoisted(call("nl.ndarray", shape, dtype=dtype, buffer=parse_expression("nl.psum")))
+                made = self._new("tile", known(reversed(fact.shape)), dtype_word(fact.dtype), "nl.psum")
                 self._line("nisa.nc_transpose", dst=made, data=left)
                 left = self._in_sbuf(made, fact)
             self._line("nisa.nc_matmul", dst=dst, stationary=left, moving=right)
@@ -913,20 +843,13 @@ class Function(Values):
 
     def _isa(self, node: ast.Call, word: str) -> Op:
         args = self._bound(node, positional("nki_legacy", "isa")[word])
-        mask = args.pop("mask", None)
-        mask = None if mask is not None and ast.unparse(mask) == "None" else mask
-        dtype = args.pop("dtype", None)
-        if dtype is not None:
-            dtype = None if ast.unparse(dtype) == "None" else self.value(dtype)
+        mask, dtype = self._mask_and_dtype(args)
+        args = {key: one for key, one in args.items() if key not in ("mask", "dtype")}
         if word == "memset":
             value, engine = args["value"], args.get("engine")
             engine = None if engine is None or "unknown" in ast.unparse(engine) else self.value(engine)
-            return Op(
-                node,
-                lambda dst, clip: self._line("nisa.memset", dst=dst, value=self.value(value), engine=engine),
-                [value],
-                mask,
-                dtype,
+            return self._plain_op(
+                node, "nisa.memset", {}, mask, dtype, fixed={"value": self.value(value), "engine": engine}
             )
         if word == "iota":
             return Op(node, lambda dst, clip: self._iota(dst, args["expr"], clip, node), [], mask, dtype)
@@ -969,21 +892,22 @@ class Function(Values):
             raise Unportable(
                 node.lineno, "iota of an expression that is not a sum of nl.arange", "give nisa.iota a pattern"
             )
-        rank = max(grid.rank, 2)
-        by_axis = {atom.axis: atom for atom in grid.atoms}
         made = self.facts.of(node)
+        rank = max(grid.rank, 2)
         shape = made.shape if made is not None and len(made.shape) == rank else (1,) * rank
+        self._line("nisa.iota", dst=dst, **self._positions(grid, shape))
+
+    @staticmethod
+    def _positions(grid: Grid, shape: Sequence[int]) -> dict[str, ast.expr]:
+        """Return the arguments of an instruction that counts positions in a tile."""
+        rank, by_axis = len(shape), {atom.axis: atom for atom in grid.atoms}
         free = [by_axis.get(axis, Atom(axis, Linear(shape[rank - axis]), Linear(0))) for axis in range(rank - 1, 0, -1)]
-        if grid.rank == 1:
-            free = [by_axis[1]]
         lead = by_axis.get(rank)
-        self._line(
-            "nisa.iota",
-            dst=dst,
-            pattern=ast.List([ast.List([a.stride.node, a.size.node], ast.Load()) for a in free], ast.Load()),
-            offset=grid.base.node,
-            channel_multiplier=lead.stride.node if lead is not None else ast.Constant(0),
-        )
+        return {
+            "pattern": ast.List([ast.List([a.stride.node, a.size.node], ast.Load()) for a in free], ast.Load()),
+            "offset": grid.base.node,
+            "channel_multiplier": lead.stride.node if lead is not None else ast.Constant(0),
+        }
 
     def _select(self, dst: ast.expr, args: Mapping[str, ast.expr], clip: Clip, node: ast.Call) -> None:
         pred, tile = args["pred"], args["on_true_tile"]
@@ -1000,21 +924,8 @@ class Function(Values):
             raise Unportable(
                 node.lineno, "affine_select with a predicate that is not a comparison of nl.arange expressions"
             )
-        grid = left + right.times(Linear(-1))
-        rank = len(fact.shape)
-        by_axis = {atom.axis: atom for atom in grid.atoms}
-        pattern: list[ast.expr] = []
-        for axis in range(rank - 1, 0, -1):
-            atom = by_axis.get(axis)
-            stride: ast.expr = atom.stride.node if atom is not None else ast.Constant(0)
-            size: ast.expr = atom.size.node if atom is not None else ast.Constant(fact.shape[rank - axis])
-            pattern.append(ast.List([stride, size], ast.Load()))
-        lead = by_axis.get(rank)
-        source = self.value(tile)
-        if fact.space == "psum":
-            source = self._in_sbuf(source, fact)
         self._line(
-            "nisa.affine_select", dst=dst, pattern=ast.List(pattern, ast.Load()), offset=grid.base.node,
-            channel_multiplier=lead.stride.node if lead is not None else ast.Constant(0),
-            cmp_op=parse_expression(f"nl.{word}"), on_true_tile=source, on_false_value=self.value(args["on_false_value"]),
+            "nisa.affine_select", dst=dst, **self._positions(left + right.times(Linear(-1)), fact.shape),
+            cmp_op=parse_expression(f"nl.{word}"), on_true_tile=self._operand(tile, Clip()),
+            on_false_value=self.value(args["on_false_value"]),
         )  # fmt: skip

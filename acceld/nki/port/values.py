@@ -7,7 +7,7 @@ import copy
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -16,7 +16,11 @@ from acceld.nki.port.calls import COMPARISONS
 from acceld.nki.port.facts import Fact, Facts
 from acceld.nki.port.forms import Atom, Grid, Linear
 from acceld.nki.port.names import Names
+from acceld.nki.source.syntax import elements
 from acceld.parsing import parse_expression
+
+_TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+"""Comparisons of two values in the other order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,11 @@ class Clip:
 def name(text: str) -> ast.Name:
     """Return a variable."""
     return ast.Name(text, ast.Load())
+
+
+def known(shape: Iterable[int]) -> ast.Tuple:
+    """Return a shape of known sizes."""
+    return ast.Tuple([ast.Constant(size) for size in shape], ast.Load())
 
 
 def call(function: str, *args: ast.expr, **kwargs: ast.expr | None) -> ast.Call:
@@ -142,7 +151,7 @@ class Values(ABC):
     def _shape_of(self, target: ast.Subscript) -> tuple[int, ...] | None:
         """Return the shape of a written subscript as numbers, if its index gives them."""
         base = self.facts.of(target.value)
-        items = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+        items = elements(target)
         grids = [self.grid(one) for one in items]
         rank = max((grid.rank for grid in grids if grid is not None), default=0)
         if rank:
@@ -226,23 +235,14 @@ class Values(ABC):
             if word == "nl.mean" and mean is not None and prod(mean.shape[1:]) == 1:
                 kept = ast.keyword("keepdims", ast.Constant(True))
                 node = ast.Call(node.func, node.args, [*(k for k in node.keywords if k.arg != "keepdims"), kept])
-            if any(k.arg in ("mask",) for k in node.keywords):
-                node = ast.Call(
-                    node.func,
-                    node.args,
-                    [k for k in node.keywords if k.arg != "mask" or ast.unparse(k.value) != "None"],
-                )
-            if (
-                isinstance(node.func, ast.Attribute)
-                and self._is_tile(node.func.value)
-                and node.func.attr == "expand_dims"
-            ):
-                return call(f"{ast.unparse(self.value(node.func.value))}.expand_dim", *map(self.value, node.args))
-            if (
-                isinstance(node.func, ast.Attribute)
-                and self._is_tile(node.func.value)
-                and node.func.attr == "broadcast_to"
-            ):
+            kept_keywords = [k for k in node.keywords if k.arg != "mask" or ast.unparse(k.value) != "None"]
+            if len(kept_keywords) < len(node.keywords):
+                node = ast.Call(node.func, node.args, kept_keywords)
+            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            of_tile = method in ("expand_dims", "broadcast_to") and self._is_tile(node.func.value)  # type: ignore[attr-defined]
+            if of_tile and isinstance(node.func, ast.Attribute):
+                if method == "expand_dims":
+                    return call(f"{ast.unparse(self.value(node.func.value))}.expand_dim", *map(self.value, node.args))
                 shape = node.args[0] if len(node.args) == 1 else ast.Tuple(list(node.args), ast.Load())
                 shape = next((k.value for k in node.keywords if k.arg == "shape"), shape)
                 return call("nl.broadcast_to", self.value(node.func.value), shape=self.value(shape))
@@ -320,7 +320,7 @@ class Values(ABC):
 
     def subscript(self, node: ast.Subscript, clip: Clip) -> ast.expr:
         """Return an index of a tensor: grids as slices, shortened by masks, blocks at their new positions."""
-        items = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+        items = elements(node)
         grids = [self.grid(one) for one in items]
         rank = max((grid.rank for grid in grids if grid is not None), default=0)
         block = self.blocks.get(node.value.id) if isinstance(node.value, ast.Name) else None
@@ -560,7 +560,7 @@ class Values(ABC):
 
     def _spread(self, grid: Grid, node: ast.Subscript) -> Grid:
         """Return the grid with its axes at their positions in a tile, as in ``nl.arange(n)[:, None]``."""
-        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        items = elements(node)
         kept = [at for at, one in enumerate(items) if not (isinstance(one, ast.Constant) and one.value is None)]
         if len(kept) != grid.rank or not all(isinstance(items[at], ast.Slice) for at in kept):
             raise Unportable(node.lineno, f"the index grid {ast.unparse(node)}", "slice the tensor")
@@ -573,7 +573,7 @@ class Values(ABC):
             )
         if not isinstance(node, ast.Subscript) or self.names.of(node.value) != "nl.mgrid":
             return None
-        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        items = elements(node)
         made = []
         for at, one in enumerate(items):
             if not isinstance(one, ast.Slice) or one.upper is None or one.step is not None:
@@ -623,12 +623,7 @@ class Values(ABC):
             assert stride is not None
             if stride < 0:
                 stride, bound = -stride, bound.scaled(-1)
-                word = {
-                    "less": "greater",
-                    "less_equal": "greater_equal",
-                    "greater": "less",
-                    "greater_equal": "less_equal",
-                }.get(word, word)
+                word = _TURNED.get(word, word)
             sizes[atom.axis] = atom.size
             if word in ("less", "less_equal"):
                 limit = bound if word == "less" else bound + Linear(1)
@@ -679,16 +674,8 @@ class Values(ABC):
         for known in reversed(self.sizes):
             if text in known:
                 return name(known[text])
-        fact = (
-            "rows"
-            if axis == 2 and function == "min"
-            else "columns"
-            if axis == 1 and function == "min"
-            else f"size_{axis}"
-            if function == "min"
-            else f"first_{axis}"
-        )
-        variable = self._fresh(fact)
+        wish = {1: "columns", 2: "rows"}.get(axis, f"size_{axis}") if function == "min" else f"first_{axis}"
+        variable = self._fresh(wish)
         self.sizes[-1][text] = variable
         self.out.append(ast.Assign([ast.Name(variable, ast.Store())], made))
         return name(variable)

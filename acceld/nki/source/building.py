@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
 
 from acceld.editing import Edits
 from acceld.errors import RuleRefused
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Item, Loop, Statement, flatten, names_in
+from acceld.nki.source.syntax import Item, Loop, Statement, accesses, flatten, names_in
 from acceld.parsing import parse
 
 STEP = "    "
+_Node = TypeVar("_Node", bound=ast.AST)
 
 
 def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[Statement, str]) -> str:
@@ -61,22 +63,38 @@ def emitted(
     indent: str,
     renames: Mapping[str, str] | None = None,
     around: str | None = None,
+    *,
+    keep: Collection[Statement] | None = None,
+    flat: Collection[str] = (),
+    texts: Mapping[ast.AST, str] | None = None,
 ) -> str:
-    """Return the source lines of ``items`` at ``indent``, with names replaced by ``renames``.
+    """Return the source lines of ``items`` at ``indent``, with names replaced by ``renames``, and other ``texts`` for nodes.
 
-    ``around`` is the variable of their new loop, if that differs from the present one.
+    ``around`` is the variable of their new loop, if that differs from the present one. With ``keep`` only these statements
+    are written, with their loops. Loops over the variables in ``flat`` disappear.
     """
     pieces: list[str] = []
+    given = {"keep": keep, "flat": flat, "texts": texts}
     for item in items:
+        if keep is not None and not any(
+            one in keep and (one is item or one.kind != "marker") for one in flatten([item])
+        ):
+            continue
         pieces.append(comments(kernel, item, indent))
+        if isinstance(item, Loop) and item.variable in flat:
+            pieces.append(emitted(kernel, item.items, indent, renames, around, **given))  # type: ignore[arg-type]
+            continue
         if isinstance(item, Loop):
-            pieces.append(f"{indent}{header(kernel, item, renames)}\n")
-            pieces.append(emitted(kernel, item.items, indent + STEP, renames) or f"{indent}{STEP}pass\n")
+            body = emitted(kernel, item.items, indent + STEP, renames, item.variable, **given)  # type: ignore[arg-type]
+            pieces.append(f"{indent}{header(kernel, item, renames)}\n{body or f'{indent}{STEP}pass' + chr(10)}")
             continue
         if ends_other_loop(kernel, item, around):
             continue
-        text = renamed(kernel, item, renames or {})
-        first, *rest = text.split("\n")
+        own: dict[ast.AST, str] = (
+            {one: renames[one.id] for one in names_in(item.node) if one.id in renames} if renames else {}
+        )
+        own |= {one.node: new for one in accesses(item) if (new := texts.get(one.node)) is not None} if texts else {}
+        first, *rest = changed(kernel, item.node, own).split("\n")
         cut = len(item.indent)
         moved = [first, *(indent + line[cut:] if line[:cut].isspace() else line for line in rest)]
         pieces.append(indent + "\n".join(moved) + "\n")
@@ -110,16 +128,13 @@ def header(kernel: KernelModule, loop: Loop, renames: Mapping[str, str] | None =
     return f"for {variable} in {kernel.text(loop.node.iter)}:"
 
 
-def renamed(kernel: KernelModule, statement: Statement, renames: Mapping[str, str]) -> str:
-    """Return the statement's text with names replaced."""
-    text = kernel.source[statement.start : statement.end]
-    if not renames:
-        return text
-    edits = Edits(text)
-    for name in names_in(statement.node):
-        if name.id in renames:
-            start, end = kernel.span(name)
-            edits.replace(start - statement.start, end - statement.start, renames[name.id])
+def changed(kernel: KernelModule, node: ast.AST, texts: Mapping[_Node, str]) -> str:
+    """Return the text of a node with other text for some nodes below it."""
+    first, last = kernel.span(node)
+    edits = Edits(kernel.source[first:last])
+    for one, text in texts.items():
+        start, end = kernel.span(one)
+        edits.replace(start - first, end - first, text)
     return edits.apply()
 
 

@@ -118,8 +118,7 @@ def _held(
     kernel: KernelModule, loop: Loop, statement: Statement, held: set[str], stay: dict[Statement, str]
 ) -> str | None:
     """Return the reason why a statement has to stay because others do; None if it may move."""
-    assert statement.target is not None
-    name, where = statement.target.name, f"line {statement.line}:"
+    name, where = statement.made.name, f"line {statement.line}:"
     if held & {access.name for access in statement.mentions}:
         return ""
     writers = kernel.writers(name)
@@ -165,7 +164,7 @@ def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
         opaque = statement.kind != "op" or statement.second is not None
         if opaque or statement.augmented or statement.op in ("loop_reduce", "store"):
             continue
-        found = {id(access.node): access for access in accesses(statement)}.values()
+        found = accesses(statement)
         uses = sum(name.id == loop.variable for name in names_in(statement.node))
         in_accesses = sum(name.id == loop.variable for access in found for name in names_in(access.node))
         if uses == in_accesses and all(_same(kernel, loop, access, written, same) for access in statement.mentions):

@@ -88,13 +88,13 @@ def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joine
     """Return the access to all tiles of ``loops``, outermost first; or the reason why they can not lie side by side."""
     buffer = kernel.buffers.get(access.name)
     if buffer is None or access.dims is None or access.name in kernel.ambiguous:
-        return f"{access.name} is no declared buffer, or used as a whole"
+        return f"{access.name} is no declared buffer, or used as a whole: declare it before the loop, and index it"
     axis, shape = buffer.partition_axis, buffer.shape
     if len(access.dims) != len(shape) or any(dim.form is None for dim in access.dims) or None in shape:
         return f"an index of {access.name}, or its shape, is not understood"
     dims = [replace(dim, extent=extent) if dim.full else dim for dim, extent in zip(access.dims, shape, strict=True)]
     if (dims[axis].extent is None) != all(dim.extent is None for dim in dims[axis:]):
-        return f"{access.name} is used both by slices and by ranges"
+        return f"{access.name} is used both by slices and by ranges: use one of them"
     over_rows = dims[axis]
     if over_rows.width is None or over_rows.form is None or over_rows.form.variables:
         return f"the partitions of {access.name} depend on a loop"
@@ -102,7 +102,7 @@ def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joine
     for loop in loops:
         places = [at for at, dim in enumerate(dims) if dim.form and loop.variable in dim.form.variables]
         if len(places) != 1 or loop.trips is None:
-            return f"{access.name} has no place for each iteration of {loop.variable}"
+            return f"{access.name} has no place for each iteration of {loop.variable}: index it by that variable"
         if places[0] < axis and places[0] not in folded:
             folded.append(places[0])
     along = list(dims[axis + 1 :])
@@ -112,7 +112,7 @@ def joined(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> Joine
         along = [_columns(along[0], [(dims[at], shape[at] or 0) for at in folded], shape[-1] or 0)]
     spans = [span for dim in along if (span := _span(dim, loops)) is not None]
     if len(spans) < len(along) or not along:
-        return f"the tiles of {access.name} do not follow each other"
+        return f"the tiles of {access.name} do not follow each other: let each begin where the one before ends"
     widths, starts = zip(*spans, strict=True)
     return Joined(access, tuple(loops), tuple(folded), axis, over_rows.width, widths, starts)
 

@@ -36,8 +36,7 @@ def maker(kernel: KernelModule, reader: Statement, access: Access) -> Statement 
 
 def only_reader(kernel: KernelModule, made: Statement, reader: Statement) -> str:
     """``reader`` alone reads the result of ``made``, and once."""
-    assert made.target is not None
-    name = made.target.name
+    name = made.made.name
     others = [one for one in kernel.readers(name) if one is not reader]
     if others:
         return f"line {others[0].line} reads {name} too"
@@ -67,9 +66,13 @@ def same_mask(kernel: KernelModule, made: Statement, reader: Statement) -> str:
 
 
 def keeps_float32(kernel: KernelModule, made: Statement) -> str:
-    """The statement does not round its result to a narrower type."""
-    dtype = kernel.text_of(made, "dtype")
-    return f"line {made.line} rounds to {dtype}" if dtype and not dtype.endswith("float32") else ""
+    """The statement does not round its result to a narrower type, nor does the tile that it writes."""
+    buffer = kernel.buffers.get(made.made.name)
+    for dtype in (kernel.text_of(made, "dtype"), "" if buffer is None else kernel.text_of(buffer.declaration, "dtype")):
+        known = kernel.dtypes.get(dtype.removesuffix(".dtype"), "float32") if dtype.endswith(".dtype") else dtype
+        if known and not known.endswith("float32"):
+            return f"line {made.line} rounds to {dtype}: a tile of float32 would keep what it makes"
+    return ""
 
 
 def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last: Statement) -> str:

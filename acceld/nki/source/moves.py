@@ -9,6 +9,7 @@ from math import prod
 
 from acceld.editing import Edits
 from acceld.errors import RuleRefused
+from acceld.nki.source.building import changed
 from acceld.nki.source.nests import ELEMENT_BYTES, SBUF_BYTES, all_accesses, first_line, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import Access, Loop, elements
@@ -43,12 +44,11 @@ def expanded(kernel: KernelModule, loop: Loop, names: Sequence[str], places: int
         needed[buffer.space] += places * prod(shape[1:]) * ELEMENT_BYTES
         written = buffer.declaration.args["shape"]
         start, end = buffer.declaration.start, buffer.declaration.end
-        own = Edits(kernel.source[start:end])
-        at = kernel.span(elements(written)[0])[1] - start
-        own.insert(at, f", {places}")
+        rows = elements(written)[0]
+        declared = changed(kernel, buffer.declaration.node, {rows: f"{kernel.text(rows)}, {places}"})
         edits.delete_lines(start, end)
-        edits.insert(first_line(kernel, loop), f"{loop.indent}{own.apply()}\n")
-        for access in {id(one.node): one for _, one in found}.values():
+        edits.insert(first_line(kernel, loop), f"{loop.indent}{declared}\n")
+        for _, access in found:
             edits.replace(*kernel.span(access.node), _at_place(kernel, access, shape, f"{loop.variable} % {places}"))
     if needed["sbuf"] > SBUF_BYTES // 2 or needed["psum"] > _PSUM_BYTES // 2:
         kept = ", ".join(f"{size >> 10} KiB of {space.upper()}" for space, size in needed.items() if size)

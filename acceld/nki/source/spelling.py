@@ -32,8 +32,7 @@ def operation(
     kernel: KernelModule, statement: Statement, name: str, arguments: Mapping[str, str], *, module: str = "isa"
 ) -> str:
     """Return a statement for the operation ``name`` that writes the target of ``statement``, with its mask and dtype."""
-    assert statement.target is not None
-    target = kernel.text(statement.target.node)
+    target = kernel.text(statement.made.node)
     given = {key: value for key, value in arguments.items() if value}
     callee = f"{prefix(kernel, module)}.{name}"
     if kernel.api == "nki":

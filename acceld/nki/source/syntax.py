@@ -155,6 +155,12 @@ class Statement:
     """A second result: ``reduce_res``, the sum over what an instruction writes."""
 
     @property
+    def made(self) -> Access:
+        """The target of a statement that has one."""
+        assert self.target is not None
+        return self.target
+
+    @property
     def results(self) -> tuple[Access, ...]:
         """Accesses that the statement writes: its target, and a second result."""
         return tuple(access for access in (self.target, self.second) if access is not None)
@@ -179,8 +185,9 @@ class Buffer:
 
 
 def accesses(statement: Statement) -> list[Access]:
-    """Return the accesses of a statement, reads and writes."""
-    return [*statement.mentions, *(statement.results if statement.kind != "declaration" else ())]
+    """Return the accesses of a statement, reads and writes, each once."""
+    found = [*statement.mentions, *(statement.results if statement.kind != "declaration" else ())]
+    return list({id(access.node): access for access in found}.values())
 
 
 def flatten(items: Sequence[Item]) -> Iterator[Statement]:

@@ -129,8 +129,8 @@ class Rule(ABC):
         *variants: Variant,
         precondition: str,
         plan: str,
-        benefit: float,
-        gain_percent: tuple[float, float],
+        benefit: float = 0.1,
+        gain_percent: tuple[float, float] = (0.0, 10.0),
         key: str = "",
     ) -> Finding:
         """Return a place where the rule applies; where it refuses, if there is an obstacle to what it wishes to do."""

@@ -45,3 +45,18 @@ def test_what_is_not_ported_is_reported_with_its_line_and_exit_7(
 ) -> None:
     assert port(tmp_path, ", mask=i + j < 100") == 7
     assert "add.py:10: not ported: the mask" in capsys.readouterr().out
+
+
+def test_helpers_of_the_kernel_s_own_folder_are_ported_with_it_as_one_file(tmp_path: Path) -> None:
+    helpers = KERNEL.partition("@nki.jit")[0] + "def both(a, b):\n    return nl.add(a, b)\n"
+    (tmp_path / "helpers.py").write_text(f'"""Loads."""\n{helpers}', encoding="utf-8")
+    path = tmp_path / "add.py"
+    text = KERNEL.replace("{mask}", "").replace(
+        "nl.load(x[i, j]) + nl.load(y[i, j])", "sums(nl.load(x[i, j]), nl.load(y[i, j]))"
+    )
+    arguments = [str(path), "--arg", "128x64:float32", "--arg", "y=128x64:float32", "--home", str(tmp_path / "state")]
+    path.write_text(f"from helpers import both as sums\n{text}", encoding="utf-8")
+    assert main(["port", *arguments]) == 0
+    assert "neuronxcc" not in (tmp_path / "add_nki.py").read_text(encoding="utf-8")
+    path.write_text(f"import helpers\n{text}".replace("sums(", "helpers.both("), encoding="utf-8")
+    assert main(["port", *arguments, "--no-data"]) == 7

@@ -37,7 +37,7 @@ from acceld.store.connection import connect_reader
 from acceld.store.database import Store
 from acceld.store.reads.records import load_attempts, load_candidates, load_plans, load_run
 from acceld.workloads import workload
-from tests.acceld.proposers.rules.test_rules import SILU
+from tests.acceld.proposers.rules.places import SILU
 from tests.acceld.search.conftest import BreaksDown, ListedProposer, ScriptedEvaluator, SearchMaker, new_run
 from tests.acceld.search.test_llm_search import SIGMOID, SLOW, kernel
 

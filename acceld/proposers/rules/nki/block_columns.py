@@ -179,7 +179,7 @@ def _obstacle(kernel: KernelModule, block: _Block) -> str:
         if item not in block.makers and (
             made & (read([item]) | written([item])) or written([item]) & read(block.makers) or _opaque([item])
         ):
-            return f"line {item.line}: this stands between, and uses what the parts need"
+            return f"line {item.line}: this stands between, and uses what the parts need: move it before line {block.makers[0].line}"
     return (
         _problem_of_makers(kernel, block, made)
         or next(filter(None, (_problem_of_use(kernel, block, name) for name in sorted(made))), "")
@@ -202,7 +202,7 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
         if one.kind == "marker":
             continue
         if one.kind != "op" or one.op not in OPERATIONS - {"store"} or one.augmented or one.second is not None:
-            return f"{where} this is not element-wise"
+            return f"{where} this is not element-wise: work on all columns before"
         if kernel.mask(one) or len(one.mentions) != len(one.reads):
             return f"{where} there is a mask, or an operand is an expression"
         for access in accesses(one):
@@ -231,7 +231,7 @@ def _problem_of_use(kernel: KernelModule, block: _Block, name: str) -> str:
         fits = inside(one, block.parts) and one.kind == "op"
         uses = [access for access in accesses(one) if access.name == name]
         if not fits or any(_part_width(access, block.parts) != block.wide.get(name) for access in uses):
-            return f"line {one.line}: {name} is also used in another way"
+            return f"line {one.line}: {name} is also used in another way: use it by the same parts, in their loop"
     return ""
 
 
@@ -284,7 +284,7 @@ def _by_parts(kernel: KernelModule, block: _Block) -> str:
     """Return the source with the columns of one part in what makes the tiles and in the stores."""
     edits = Edits(kernel.source)
     for one in (*flatten(block.makers), *block.stores):
-        for access in {id(found.node): found for found in accesses(one)}.values():
+        for access in accesses(one):
             whole = (kernel.extents(access) or (1,))[-1]
             if access.dims is not None and whole > 1:
                 width = whole // (block.parts.trips or 1)

@@ -74,10 +74,10 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
     """Return the loop's steps; or the reason why none of them could be larger."""
     where = f"line {loop.line}:"
     if loop.trips is None or loop.trips < 2 or loop.kind == "range":
-        return f"{where} the number of iterations is not known"
+        return f"{where} the number of iterations is not known, or it is Python's range: say affine_range of a number"
     statements = [item for item in loop.items if isinstance(item, Statement)]
     if len(statements) < len(loop.items):
-        return f"{where} there is a loop inside"
+        return f"{where} there is a loop inside: move it out"
     ops = [s for s in statements if s.kind == "op"]
     for statement in statements:
         if statement.kind == "other" or (statement in ops and (statement.op not in OPERATIONS or statement.augmented)):
@@ -117,7 +117,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     ``own`` are names whose values live only within an iteration.
     """
     if len(statement.mentions) != len(statement.reads):
-        return "an operand is an expression"
+        return "an operand is an expression: give it a tile of its own"
     if statement.second is not None:
         return "it adds up its columns"
     if statement.op in TRANSFERS:
@@ -125,11 +125,11 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
     else:
         steps.operations += 1
     if kernel.mask(statement) and not _only_rows(kernel, steps.loop, statement.args["mask"]):
-        return "the mask depends on the columns"
+        return "the mask depends on the columns: treat the last columns apart"
     scalars = {id(access.node) for name, access in statement.reads.items() if name in _SCALARS}
     for access in accesses(statement):
         if access.name in kernel.ambiguous:
-            return f"{access.name} may have another name"
+            return f"{access.name} may have another name: use one"
         steps.psum |= kernel.space_of(access.name) == "psum"
         part = _Part.SAME if access.dims is None else _part(steps, access.dims)
         if part is None:
@@ -212,7 +212,7 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
             return f"{name} has no place for each step"
     for name in sorted(own):
         if any(s.parent is not loop for s in kernel.readers(name)):
-            return f"{name} is used after the loop"
+            return f"{name} is used after the loop: give it a place for each step"
         if name in steps.tiles and kernel.buffers[name].shape[-1] not in (steps.columns, 1):
             return f"{name} is not {steps.columns} columns wide"
     return ""

@@ -218,8 +218,7 @@ def _obstacle(kernel: KernelModule, match: _Match) -> str:
     made = {access.name for one in steps for access in one.results}
     used = {match.data.name, *(access.name for one in steps for access in one.mentions)} - made
     for reader, step in pairwise(steps):
-        assert step.target is not None
-        reads = [access for access in reader.mentions if access.name == step.target.name]
+        reads = [access for access in reader.mentions if access.name == step.made.name]
         found = maker(kernel, reader, reads[0])
         problem = found if isinstance(found, str) else only_reader(kernel, step, reader)
         problem = problem or same_mask(kernel, step, match.last)

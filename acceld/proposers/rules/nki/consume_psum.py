@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.nki.source.building import replaced
+from acceld.nki.source.building import changed, replaced
 from acceld.nki.source.matching import keeps_float32, one_name, same_body, same_mask, unchanged, uses
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.syntax import UNARY, Access, Statement
@@ -56,17 +55,9 @@ class ConsumePsum(Rule):
 
 def _without(kernel: KernelModule, copy: Statement, readers: Sequence[Statement], _: Variant) -> str:
     """Return the source without the copy, whose readers get the PSUM operand."""
-    assert copy.target is not None
-    product = kernel.text(copy.reads["src"].node)
-    changed = {}
-    for reader in readers:
-        edits = Edits(kernel.source[reader.start : reader.end])
-        for name, access in reader.reads.items():
-            if access.name == copy.target.name:
-                start, end = kernel.span(reader.args[name])
-                edits.replace(start - reader.start, end - reader.start, product)
-        changed[reader] = edits.apply()
-    return replaced(kernel, [copy], changed)
+    product, name = kernel.text(copy.reads["src"].node), copy.made.name
+    texts = {reader: {a.node: product for a in reader.reads.values() if a.name == name} for reader in readers}
+    return replaced(kernel, [copy], {one: changed(kernel, one.node, new) for one, new in texts.items()})
 
 
 def _element_wise_readers(kernel: KernelModule, copy: Statement) -> list[Statement]:
@@ -82,8 +73,7 @@ def _element_wise_readers(kernel: KernelModule, copy: Statement) -> list[Stateme
 
 def _obstacle(kernel: KernelModule, copy: Statement, readers: Sequence[Statement]) -> str:
     """Return the reason why the readers can not read PSUM; empty if they can."""
-    assert copy.target is not None
-    product, tile = copy.reads["src"], copy.target.name
+    product, tile = copy.reads["src"], copy.made.name
     reasons = [one_name(kernel, (product.name, tile)), keeps_float32(kernel, copy)]
     if len(kernel.writers(tile)) != 1:
         reasons.append(f"{tile} is written in several lines: give the copy a tile of its own")
@@ -91,7 +81,7 @@ def _obstacle(kernel: KernelModule, copy: Statement, readers: Sequence[Statement
         reasons += [
             same_body(copy, reader),
             same_mask(kernel, copy, reader),
-            _operands(kernel, copy.target, reader),
+            _operands(kernel, copy.made, reader),
             unchanged(kernel, [product.name], copy, reader),
         ]
     return next(filter(None, reasons), "")

@@ -18,13 +18,14 @@ from acceld.editing import Edits, reindent
 from acceld.errors import RuleRefused
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine
-from acceld.nki.source.building import STEP, emitted, header, read, without_unused_buffers, written
+from acceld.nki.source.building import STEP, changed, emitted, header, read, without_unused_buffers, written
+from acceld.nki.source.effects import understood
 from acceld.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining
 from acceld.nki.source.nests import all_accesses, inside, substance, without_element
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix, ranges, rendered, span
 from acceld.nki.source.splitting import split_loop
-from acceld.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, accesses, flatten
+from acceld.nki.source.syntax import TRANSFERS, Access, Dim, Item, Loop, Statement, accesses, elements, flatten
 from acceld.proposers.rules.nki.column_steps import OPERATIONS
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -154,7 +155,7 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
             return f"line {one.line}: {problem}"
     problem = _dependence(kernel, loop, before, work, after, banks, own)
     if problem:
-        return f"line {loop.line}: {problem}"
+        return problem if problem.startswith("line") else f"line {loop.line}: {problem}"
     found = _Drain(loop, before, tuple(work), after, banks, tiles, columns.pop())
     mixed = any(tile.axes == 2 for tile in tiles.values()) or any(bank.declaration is None for bank in banks.values())
     if kernel.api == "nki" and found.parts is not None and mixed:
@@ -171,24 +172,24 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
     where = f"{name} in PSUM"
     writers = kernel.writers(name)
     if name in kernel.ambiguous or any(one.op not in _PRODUCTS or one.kind != "op" for one in writers):
-        return f"{where} may have another name, or is not written by products alone"
+        return f"{where} may have another name, or is not written by products alone: give products a tile of their own"
     if not all(inside(one, loop) for one in (*writers, *kernel.readers(name))):
-        return f"{where} is also used outside of the loop"
+        return f"{where} is also used outside of the loop: copy it there first"
     buffer = kernel.buffers.get(name)
     if buffer is None:
         return _bank_of_tile(kernel, loop, name, writers)
     found, shape = all_accesses(kernel, name), buffer.declaration.args.get("shape")
     if found is None or not isinstance(shape, ast.Tuple | ast.List) or None in buffer.shape:
-        return f"{where} is not understood"
+        return f"{where} has a shape that is not known, or is used without an index: write both out"
     dtype = kernel.text_of(buffer.declaration, "dtype")
     if not dtype.endswith("float32") or len(buffer.shape) != buffer.partition_axis + 2:
-        return f"{where} is not a buffer of float32 tiles with two axes"
+        return f"{where} is no buffer of float32 tiles with two axes: declare it so"
     rows, columns = (extent or 0 for extent in buffer.shape[-2:])
     if inside(buffer.declaration, loop):
         if buffer.declaration not in declared or buffer.partition_axis:
-            return f"{where} is declared inside another loop"
+            return f"{where} is declared inside another loop: declare it in the loop of its copy"
         if not all(_is_whole(access, rows, columns) for _, access in found):
-            return f"{where} is used in part"
+            return f"{where} is used in part: use all rows and columns of it"
         return _Bank(name, rows, columns, declaration=buffer.declaration)
     axis, first = buffer.partition_axis, found[0][1].dims or ()
     alike = [
@@ -200,11 +201,11 @@ def _bank(kernel: KernelModule, loop: Loop, name: str, declared: Sequence[Statem
         for _, access in found
     ]
     if not all(alike):
-        return f"{where} is used in part, or by several indices"
+        return f"{where} is used in part, or by several indices: use one index, and all of the tile"
     places = [at for at, dim in enumerate(first[:axis]) if dim.form and loop.variable in dim.form.variables]
     group = _group(first[places[0]], loop) if len(places) == 1 else None
     if group is None or (buffer.shape[places[0]] or 0) % (loop.trips or 1):
-        return f"{where} has no place for each iteration"
+        return f"{where} has no place for each iteration: index it by the loop's variable"
     blocks = [dim.text for dim in first[:axis]]
     if buffer.shape[places[0]] == loop.trips:
         del blocks[places[0]]
@@ -278,13 +279,13 @@ def _problem(
 ) -> str:
     """Note the tiles of a statement. Return the reason why it can not work on all iterations at once; empty if it can."""
     if one.augmented or one.second is not None or kernel.mask(one) or one.target is None:
-        return "it adds up, or has a mask"
+        return "it adds up, or has a mask: slice the tiles"
     if len(one.mentions) != len(one.reads):
-        return "an operand is an expression"
+        return "an operand is an expression: give it a tile of its own"
     scalars = {id(access.node) for name, access in one.reads.items() if name in _ONE_COLUMN}
     for access in accesses(one):
         if access.name in kernel.ambiguous:
-            return f"{access.name} may have another name"
+            return f"{access.name} may have another name: use one"
         if access.name in banks or (access.name in own and access.dims is None):
             continue
         if id(access.node) in scalars and _is_one_column(kernel, access, loop):
@@ -294,11 +295,11 @@ def _problem(
                 not all(reader.parent is loop for reader in kernel.readers(access.name))
                 or len(kernel.writers(access.name)) > 1
             ):
-                return f"{access.name} is also used elsewhere"
+                return f"{access.name} is also used elsewhere: give this result a tile of its own"
             own.add(access.name)
             continue
         if kernel.space_of(access.name) != "sbuf":
-            return f"{access.name} is not in SBUF"
+            return f"{access.name} is not in SBUF: copy it there first"
         found = joined(kernel, access, [loop])
         if not isinstance(found, str):
             found = obstacle_to_joining(kernel, found) or found
@@ -331,24 +332,25 @@ def _dependence(
     own: set[str],
 ) -> str:
     """Return the reason why the loop can not be cut before and after the work; empty if it can."""
-    if any(one.kind not in ("op", "marker", "declaration") for one in flatten([*before, *after])):
-        return "a statement is not understood"
+    problem = understood([*before, *after])
+    if problem:
+        return problem
     if any("loop_indices" in one.args for one in flatten([*before, *after])):
-        return "it joins results of its iterations"
+        return "it joins results of its iterations by loop_reduce: join them in a loop of its own"
     made = written(work)
     if made & (written(before) | read(before)) or written(after) & (read(before) | written(before) | read(work) | made):
-        return "an iteration reads what another wrote"
+        return "an iteration reads what another wrote: give each iteration its own place"
     if own & read(after):
-        return "a tile of the work is used after it"
+        return "a tile of the work is used after it: declare it before the loop, with a place for each iteration"
     shared = (written(before) & (read(work) | read(after))) | (made & read(after))
     for name in shared - banks.keys():
         if name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop):
-            return f"{name} does not outlive an iteration"
+            return f"{name} does not outlive an iteration: declare it before the loop, with a place for each"
         uses = [a for one in flatten([*before, *work, *after]) for a in accesses(one) if a.name == name]
         if any(loop.variable not in (access.variables or ()) for access in uses):
-            return f"{name} has no place for each iteration"
+            return f"{name} has no place for each iteration: index it by {loop.variable}"
     if banks.keys() & read(after):
-        return "results in PSUM are used after the work"
+        return "results in PSUM are used after the work: use the copy"
     return ""
 
 
@@ -382,16 +384,14 @@ def _at_once(kernel: KernelModule, found: _Drain, _: Variant) -> str:
 
 def _wide(kernel: KernelModule, found: _Drain, one: Statement) -> str:
     """Return a statement that works on the tiles of all iterations."""
-    edits = Edits(kernel.source[one.start : one.end])
-    for access in {id(access.node): access for access in accesses(one)}.values():
+    texts: dict[ast.AST, str] = {}
+    for access in accesses(one):
         tile, bank = found.tiles.get(access.node), found.banks.get(access.name)
-        text = "" if tile is None else tile.text(kernel, found.parts)
         if bank is not None:
-            text = _whole_bank(kernel, bank, found)
-        if text:
-            start, end = kernel.span(access.node)
-            edits.replace(start - one.start, end - one.start, text)
-    return edits.apply()
+            texts[access.node] = _whole_bank(kernel, bank, found)
+        elif tile is not None:
+            texts[access.node] = tile.text(kernel, found.parts)
+    return changed(kernel, one.node, texts)
 
 
 def _whole_bank(kernel: KernelModule, bank: _Bank, found: _Drain) -> str:
@@ -422,36 +422,26 @@ def _shared(kernel: KernelModule, found: _Drain, bank: _Bank, edits: Edits, inde
     """
     loop, wide = found.loop, bank.columns * (found.loop.trips or 1)
     for one in flatten(found.before):
-        for access in {id(a.node): a for a in accesses(one) if a.name == bank.name}.values():
-            edits.replace(*kernel.span(access.node), _one_result(kernel, bank, found))
+        for access in accesses(one):
+            if access.name == bank.name:
+                edits.replace(*kernel.span(access.node), _one_result(kernel, bank, found))
     if bank.declaration is not None:
-        one = bank.declaration
-        own = Edits(kernel.source[one.start : one.end])
         in_parts = kernel.api == "nki" and found.parts is not None
-        _widen(kernel, one, f"{loop.trips}, {bank.columns}" if in_parts else str(wide), own, one.start)
-        return f"{indent}{own.apply()}\n"
+        last = elements(bank.declaration.args["shape"])[-1]
+        columns = f"{loop.trips}, {bank.columns}" if in_parts else str(wide)
+        return f"{indent}{changed(kernel, bank.declaration.node, {last: columns})}\n"
     if bank.place is None:
         language = prefix(kernel, "language")
         shape = f"({language}.par_dim({bank.rows}), {wide})"
         return f"{indent}{bank.name} = {language}.ndarray({shape}, dtype={language}.float32, buffer={language}.psum)\n"
-    declaration = kernel.buffers[bank.name].declaration
-    _widen(kernel, declaration, str(wide), edits, 0)
-    shape_of = declaration.args["shape"]
-    assert isinstance(shape_of, ast.Tuple | ast.List)
+    extents = elements(kernel.buffers[bank.name].declaration.args["shape"])
+    edits.replace(*kernel.span(extents[-1]), str(wide))
     groups = (kernel.buffers[bank.name].shape[bank.place] or 0) // (loop.trips or 1)
     if groups > 1:
-        edits.replace(*kernel.span(shape_of.elts[bank.place]), str(groups))
+        edits.replace(*kernel.span(extents[bank.place]), str(groups))
     else:
-        edits.replace(*without_element(kernel, shape_of.elts, bank.place), "")
+        edits.replace(*without_element(kernel, extents, bank.place), "")
     return ""
-
-
-def _widen(kernel: KernelModule, declaration: Statement, columns: str, edits: Edits, offset: int) -> None:
-    """Give a declared tile other columns. ``offset`` is where the edited text begins in the source."""
-    shape = declaration.args["shape"]
-    assert isinstance(shape, ast.Tuple | ast.List)
-    start, end = kernel.span(shape.elts[-1])
-    edits.replace(start - offset, end - offset, columns)
 
 
 RULE = DrainOnce()

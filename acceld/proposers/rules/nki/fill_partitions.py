@@ -7,44 +7,50 @@ Before, and after::
         nisa.dma_copy(dst=a, src=x[t])                 nisa.dma_copy(dst=a[0:64, 0:512], src=x[(2 * t)])
                                                        nisa.dma_copy(dst=a[64:128, 0:512], src=x[(2 * t + 1)])
         nisa.reciprocal(dst=b, data=a)                 nisa.reciprocal(dst=b, data=a)
+
+Where a legacy kernel uses the halves of a larger tile apart, each half gets a tile of its own.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
-from acceld.editing import Edits
 from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.nki.source.affine import Affine
-from acceld.nki.source.building import renamed
-from acceld.nki.source.nests import all_accesses
+from acceld.nki.source.affine import Affine, Symbol
+from acceld.nki.source.building import changed, comments
+from acceld.nki.source.matching import one_name
+from acceld.nki.source.nests import inside
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Access, Loop, Statement, accesses, elements, names_in
-from acceld.proposers.rules.nki.stacked_rows import Stacking, fewest_rows
+from acceld.nki.source.spelling import prefix, span
+from acceld.nki.source.syntax import (
+    BINARY,
+    UNARY,
+    Access,
+    Loop,
+    Statement,
+    accesses,
+    assigned,
+    elements,
+    names_in,
+    value_of,
+)
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PARTITIONS = 128
-_BEGINNINGS = (32, 64)
+_ROWS = (32, 64)
 """Heights of tiles that can be stacked. An instruction starts at a partition that is a multiple of 32."""
-_BY_PARTITION = frozenset(
-    "activation activation_reduce memset reciprocal scalar_tensor_tensor tensor_copy tensor_reduce tensor_scalar "
-    "tensor_tensor tensor_tensor_scan".split()
-)
-"""Operations that treat each partition alone."""
-
-
-@dataclass(frozen=True)
-class _Low:
-    """A parallel loop whose tiles all have few partitions."""
-
-    loop: Loop
-    rows: int
-    tiles: frozenset[str]
-    transfers: tuple[Statement, ...]
+_BY_PARTITION = {
+    "nki": frozenset(
+        "activation activation_reduce memset reciprocal scalar_tensor_tensor tensor_copy tensor_reduce tensor_scalar "
+        "tensor_tensor tensor_tensor_scan".split()
+    ),
+    "nki_legacy": frozenset(("tensor_tensor", "copy", "tensor_copy", "tensor_scalar", "activation", *BINARY, *UNARY)),
+}
+"""Operations that treat each partition alone; in the legacy API, whose results have the shape of an operand."""
 
 
 class FillPartitions(Rule):
@@ -60,172 +66,330 @@ class FillPartitions(Rule):
     change_class = "tile_width"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every loop whose tiles all have 32 partitions or all have 64 partitions.
-
-        In the legacy API also every loop whose instructions use such tiles, or halves of larger ones.
-        """
+        """Yield every loop whose tiles have 32 or 64 partitions; in the legacy API also if it uses halves of larger ones."""
         for loop in kernel.loops:
-            if kernel.api == "nki_legacy":
-                yield from self._halves(kernel, loop)
+            rows = _fewest_rows(kernel, loop)
+            if rows is None:
                 continue
-            low = _low(kernel, loop)
-            if isinstance(low, str):
-                yield self.refused(loop.line, low, f"Fill {_PARTITIONS} partitions in loop {loop.variable}")
-            elif low is not None:
-                factors = [_PARTITIONS // low.rows >> step for step in range(2)]
-                fitting = [factor for factor in factors if factor > 1 and (loop.trips or 1) % factor == 0]
-                if not fitting:
-                    continue
-                yield self.found(
-                    loop.line,
-                    partial(_filled, kernel, low),
-                    *(Variant(f"{factor} iterations", {"factor": factor}) for factor in fitting),
-                    precondition=f"iterations of {loop.variable} are parallel, every operation works on each partition "
-                    "alone, and its tiles are used nowhere else",
-                    plan=f"The tiles of loop {loop.variable} have {low.rows} of {_PARTITIONS} partitions. Let "
-                    f"{fitting[0]} iterations lie one below the other in one tile, so that each instruction does their "
-                    "work at once.",
-                    benefit=1.0 - low.rows / _PARTITIONS,
-                    gain_percent=(10.0, 50.0),
-                    key=loop.variable,
+            factors = [factor for factor in (_PARTITIONS // rows, _PARTITIONS // rows // 2) if factor > 1]
+            factors = [factor for factor in factors if (loop.trips or 0) % factor == 0] or factors[:1]
+            try:
+                _Stacking(kernel, loop, rows, factors[0]).source()
+            except RuleRefused as refusal:
+                yield self.refused(loop.line, refusal.message, f"Fill {_PARTITIONS} partitions in loop {loop.variable}")
+                continue
+            yield self.found(
+                loop.line,
+                partial(_stacked, kernel, loop, rows),
+                *(Variant(f"{factor} iterations", {"factor": factor}) for factor in factors),
+                precondition=f"iterations of {loop.variable} share nothing, and every operation works on each partition alone",
+                plan=f"Instructions of loop {loop.variable} use {rows} of {_PARTITIONS} partitions. Let {factors[0]} iterations "
+                "lie one below the other in one tile, so that each instruction does their work at once.",
+                benefit=1.0 - rows / _PARTITIONS,
+                gain_percent=(10.0, 50.0),
+                key=loop.variable,
+            )
+
+
+def _stacked(kernel: KernelModule, loop: Loop, rows: int, variant: Variant) -> str:
+    return _Stacking(kernel, loop, rows, int(variant.parameters["factor"])).source()
+
+
+def _fewest_rows(kernel: KernelModule, loop: Loop) -> int | None:
+    """Return the rows of the lowest tiles that a loop uses, if these can be stacked; None if not."""
+    found: set[int] = set()
+    if kernel.api == "nki":
+        declared = [one.made.name for one in loop.items if isinstance(one, Statement) and one.kind == "declaration"]
+        found |= {kernel.buffers[name].shape[0] or 0 for name in declared if kernel.buffers[name].shape}
+        found = found if len(found) == 1 else set()
+    for one in loop.statements() if kernel.api != "nki" else ():
+        for access in accesses(one) if one.kind == "op" else ():
+            rows = [dim.form for dim in (access.dims or ())[:1]]
+            found |= {symbol.extent for form in rows if form is not None for symbol in form.ranges if symbol.axis == 0}
+    return min(found) if found and min(found) in _ROWS else None
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A tile of the old loop, or the part of one that a name stands for."""
+
+    name: str
+    columns: int
+    dtype: str
+    parts: int
+    """Number of new tiles that hold its rows."""
+    first: int = 0
+    """The first of the new tiles that hold rows of this part."""
+    made: bool = False
+    """True if it keeps its name, so that no new tile is declared."""
+
+
+@dataclass
+class _Stacking:
+    """The new loop, written statement by statement. Raises RuleRefused where a statement can not be stacked."""
+
+    kernel: KernelModule
+    loop: Loop
+    rows: int
+    """Rows of an iteration in a new tile."""
+    factor: int
+    """Number of iterations in one."""
+    _variables: list[str] = field(default_factory=list)
+    """The old loop's variable in each stacked iteration."""
+    _known: dict[str, _Tile] = field(default_factory=dict)
+    _declared: dict[tuple[str, int], str] = field(default_factory=dict)
+    _lines: list[str] = field(default_factory=list)
+
+    @property
+    def _height(self) -> int:
+        return self.rows * self.factor
+
+    def source(self) -> str:
+        """Return the kernel with the new loop."""
+        loop, kernel = self.loop, self.kernel
+        header, self._variables = self._iterations()
+        self._check_sharing()
+        for item in loop.items:
+            if not isinstance(item, Statement):
+                raise _refused(item.line, "there is another loop inside: write its iterations out, or move it out")
+            self._lines.append(comments(kernel, item, item.indent))
+            self._statement(item)
+        start, end = kernel.line_start(loop.start), kernel.after_line(loop.end)
+        return kernel.source[:start] + header + "".join(self._lines) + kernel.source[end:]
+
+    def _iterations(self) -> tuple[str, list[str]]:
+        """Return the new loop's first line, and the old loop's variable in each stacked iteration."""
+        loop, kernel = self.loop, self.kernel
+        assert isinstance(loop.node.iter, ast.Call)
+        given = loop.node.iter.args
+        variable, call = loop.variable, kernel.text(loop.node.iter.func)
+        if loop.kind == "range" and len(given) == 3:
+            first, end, step = (kernel.constant(one) for one in given)
+            if first is None or end is None or step is None or step <= 0:
+                raise _refused(loop.line, "the number of iterations is not known: give the range as numbers")
+            trips, by = -(-(end - first) // step), kernel.text(given[2])
+            by = by if isinstance(given[2], ast.Name | ast.Constant) else f"({by})"
+            header = f"{call}({kernel.text(given[0])}, {kernel.text(given[1])}, {self.factor} * {by})"
+            at = [variable, f"({variable} + {by})"]
+            at += [f"({variable} + {number} * {by})" for number in range(2, self.factor)]
+        elif loop.kind in ("range", "affine_range") and len(given) == 1 and loop.trips is not None:
+            trips = loop.trips
+            header = f"{call}({trips // self.factor})"
+            at = [f"({self.factor} * {variable}{f' + {number}' if number else ''})" for number in range(self.factor)]
+        else:
+            raise _refused(
+                loop.line, f"{variable} is a {loop.kind}: if its iterations are independent, say affine_range"
+            )
+        if trips % self.factor:
+            raise _refused(loop.line, f"{trips} iterations are no multiple of {self.factor}: treat the last ones apart")
+        return f"{loop.indent}for {variable} in {header}:\n", at
+
+    def _check_sharing(self) -> None:
+        """Refuse iterations that share anything: only then does their order not matter."""
+        kernel, loop = self.kernel, self.loop
+        stored = [one.made.name for one in loop.statements() if one.target and kernel.space_of(one.made.name) == "hbm"]
+        if loop.kind == "range" and len(set(stored)) < len(stored):
+            raise _refused(
+                loop.line, "two statements store to one tensor: say affine_range if iterations are independent"
+            )
+        if any(access.name in stored for one in loop.statements() for access in one.mentions):
+            raise _refused(loop.line, "it loads from what it stores to: use another tensor")
+        bound = {found[0] for one in loop.statements() if (found := assigned(one))}
+        problem = one_name(kernel, bound) if kernel.api == "nki" else ""
+        if problem:
+            raise _refused(loop.line, problem)
+        for one in kernel.statements:
+            if not inside(one, loop) and (used := bound & {name.id for name in names_in(one.node)}):
+                raise _refused(one.line, f"{min(used)}, a tile of the loop, is used here too: give it another name")
+
+    def _statement(self, one: Statement) -> None:
+        depends = any(name.id == self.loop.variable for name in names_in(one.node))
+        if one.kind == "marker" or (one.kind == "alias" and not depends):
+            self._lines.append(f"{one.indent}{self.kernel.source[one.start : one.end]}\n")
+        elif one.kind == "declaration":
+            if depends:
+                raise _refused(
+                    one.line, f"the shape of {one.made.name} depends on {self.loop.variable}: give it one shape"
                 )
+            self._declare(one)
+        elif one.kind == "op" and one.op in ("load", "store", "dma_copy"):
+            self._transfer(one)
+        elif one.kind == "op" and one.op in _BY_PARTITION[self.kernel.api]:
+            self._by_partition(one, depends)
+        else:
+            self._view(one)
 
-    def _halves(self, kernel: KernelModule, loop: Loop) -> Iterator[Finding]:
-        rows = fewest_rows(kernel, loop)
-        if rows is None:
+    def _declare(self, one: Statement) -> None:
+        """Note a tile. In the legacy API its new tiles are declared where they are first written."""
+        kernel, name, buffer = self.kernel, one.made.name, self.kernel.buffers[one.made.name]
+        shape = buffer.shape
+        if buffer.declaration is not one or one.op != "ndarray" or buffer.space != "sbuf" or None in shape:
+            raise _refused(one.line, f"{name} is no plain tile in SBUF of a known shape")
+        rows, columns = shape[0] or 0, shape[-1] or 0
+        if kernel.api == "nki" and len(shape) > 1 and isinstance(one.args["shape"], ast.Tuple):
+            self._known[name] = _Tile(name, columns, "", 1, made=True)
+            height = {elements(one.args["shape"])[0]: str(self._height)}
+            self._lines.append(f"{one.indent}{changed(kernel, one.node, height)}\n")
             return
-        try:
-            Stacking(kernel, loop, rows).source()
-        except RuleRefused as refusal:
-            yield self.refused(loop.line, refusal.message, f"Fill {_PARTITIONS} partitions in loop {loop.variable}")
-            return
-        factor = _PARTITIONS // rows
-        yield self.found(
-            loop.line,
-            partial(_stacked, kernel, loop, rows),
-            Variant(f"{factor} iterations", {"factor": factor}),
-            precondition=f"iterations of {loop.variable} share nothing, and every operation works on each partition alone",
-            plan=f"Instructions of loop {loop.variable} use {rows} of {_PARTITIONS} partitions. Let {factor} iterations lie "
-            "one below the other, with a tile for each part, so that each instruction does their work at once.",
-            benefit=1.0 - rows / _PARTITIONS,
-            gain_percent=(10.0, 50.0),
-            key=loop.variable,
-        )
+        if len(shape) != 2 or rows % self.rows or rows > _PARTITIONS or kernel.api == "nki":
+            raise _refused(one.line, f"the shape of {name} is not {self.rows} or {2 * self.rows} rows of columns")
+        dtype = kernel.text_of(one, "dtype")
+        of = self._known.get(dtype.removesuffix(".dtype"))
+        self._known[name] = _Tile(name, columns, of.dtype if of is not None else dtype, rows // self.rows)
+
+    def _view(self, one: Statement) -> None:
+        """Note a name for a part of a tile."""
+        found, value = assigned(one), value_of(one)
+        access = self.kernel.access(value) if value is not None else None
+        if found is None or access is None or access.name not in self._known or self.kernel.api == "nki":
+            raise _refused(one.line, f"{one.op or 'this'} is no work on each partition alone that is understood")
+        self._known[found[0]] = self._part(one, access)
+
+    def _part(self, one: Statement, access: Access) -> _Tile:
+        """Return the part of a tile that an access covers: all rows, or all columns of some new tiles."""
+        tile = self._known.get(access.name)
+        if tile is None:
+            raise _refused(one.line, f"{access.name} is the same in every iteration: make it in the loop")
+        if access.dims is None:
+            return tile
+        if self.kernel.api == "nki":
+            first = access.dims[0]
+            if not first.full and (first.form != Affine() or first.extent != self.rows):
+                raise _refused(one.line, f"it does not use all {self.rows} partitions of {access.name}")
+            return tile
+        if len(access.dims) != 2 or tile.made or tile.first or tile.parts == 0:
+            raise _refused(one.line, f"an index of {access.name} is not understood")
+        at, count = self._covered(one, access.dims[0].form)
+        if access.dims[1].form != Affine.of(Symbol.over(tile.columns, 1, 2)):
+            raise _refused(one.line, f"it does not use all columns of {access.name}")
+        if at + count > tile.parts:
+            raise _refused(one.line, f"it uses rows beyond {access.name}")
+        return _Tile(tile.name, tile.columns, tile.dtype, count, at)
+
+    def _covered(self, one: Statement, form: Affine | None) -> tuple[int, int]:
+        """Return the first new tile and the number of new tiles that an index over rows covers."""
+        ranges = form.ranges if form is not None else ()
+        if form is None or len(ranges) != 1 or form != Affine(form.constant) + Affine.of(ranges[0]):
+            raise _refused(one.line, "an index over partitions is not understood: give it as nl.arange(n)[:, None]")
+        if (ranges[0].axis, ranges[0].axes) != (0, 2) or ranges[0].extent % self.rows or form.constant % self.rows:
+            raise _refused(one.line, f"its partitions are no multiple of {self.rows}")
+        return form.constant // self.rows, ranges[0].extent // self.rows
+
+    def _transfer(self, one: Statement) -> None:
+        """Write the transfers of each iteration and each new tile, in the old order."""
+        kernel = self.kernel
+        source = one.reads.get("value" if one.op == "store" else "src")
+        if source is None or len(one.mentions) != 1 or kernel.mask(one) or one.augmented:
+            raise _refused(one.line, "this transfer has a mask, or is not understood")
+        loads = kernel.space_of(source.name) == "hbm"
+        there, mine = (source, one.made) if loads else (one.made, source)
+        if kernel.space_of(there.name) != "hbm" or (mine.name not in self._known and mine.dims is not None):
+            raise _refused(one.line, f"this moves nothing between HBM and a tile of the loop: {mine.name} is another")
+        if there.variables is None or kernel.ambiguous & {there.name}:
+            raise _refused(one.line, f"an index of {there.name} is not understood")
+        base, count = (0, 1) if kernel.api == "nki" else self._hbm_rows(one, there)
+        if kernel.api != "nki" and loads and mine.dims is None:
+            extents = kernel.extents(source)
+            if extents is None or len(extents) != 2 or count != 1 or "dtype" in one.args:
+                raise _refused(one.line, f"the shape of {mine.name} is not known")
+            tile = self._known[mine.name] = _Tile(mine.name, extents[1], f"{there.name}.dtype", 1, made=True)
+            self._lines.append(self._declaration(one, mine.name, tile))
+        else:
+            tile = self._part(one, mine)
+        if tile.parts != count:
+            raise _refused(one.line, f"it moves other rows than {tile.name} has")
+        names = [self._place(one, tile, part, writes=loads) for part in range(count)]
+        for number, variable in enumerate(self._variables):
+            for part, name in enumerate(names):
+                here = f"{name}[{', '.join((self._rows(self.rows * number), *self._columns(tile, mine)))}]"
+                at = self._there(there, base + self.rows * part, variable)
+                self._lines.append(f"{one.indent}{changed(kernel, one.node, {mine.node: here, there.node: at})}\n")
+
+    def _hbm_rows(self, one: Statement, there: Access) -> tuple[int, int]:
+        """Return the first row in HBM, and how many new tiles the rows fill. The first index is over rows."""
+        dims = there.dims or ()
+        symbols = [symbol for dim in dims[1:] if dim.form is not None for symbol in dim.form.ranges]
+        if not dims or any(dim.form is None for dim in dims) or any((s.axis, s.axes) != (1, 2) for s in symbols):
+            raise _refused(one.line, f"an index of {there.name} is not understood")
+        first, count = self._covered(one, dims[0].form)
+        return first * self.rows, count
+
+    def _there(self, there: Access, row: int, variable: str) -> str:
+        """Return the place in HBM of one iteration's rows."""
+        moved = {name: variable for name in names_in(there.node) if name.id == self.loop.variable}
+        if self.kernel.api == "nki":
+            return changed(self.kernel, there.node, moved)
+        places = [self._rows(row)]
+        for index in elements(there.node)[1:]:
+            within = {name: text for name, text in moved.items() if name in names_in(index)}
+            places.append(changed(self.kernel, index, within))
+        return f"{there.name}[{', '.join(places)}]"
+
+    def _by_partition(self, one: Statement, depends: bool) -> None:
+        """Write one statement for the rows of all iterations."""
+        kernel = self.kernel
+        current = kernel.api == "nki"
+        if one.second is not None and not current:
+            raise _refused(one.line, "it adds up its columns: use nisa.tensor_reduce for the sum")
+        if one.augmented or kernel.mask(one) or depends:
+            raise _refused(one.line, f"it depends on {self.loop.variable}, or has a mask")
+        if len(one.mentions) != len(one.reads) or not (one.reads or current):
+            raise _refused(one.line, "an operand is an expression: give it a tile of its own")
+        made = not current and one.made.dims is None
+        if made:
+            columns = {self._part(one, access).columns for access in one.reads.values()}
+            if len(columns) != 1:
+                raise _refused(one.line, f"the shape of {one.made.name} is not known")
+            tile = _Tile(one.made.name, columns.pop(), f"{one.made.name}.dtype", 1, made=True)
+        texts: dict[ast.AST, str] = {}
+        for access in (*one.reads.values(), *(() if made else one.results)):
+            part = self._part(one, access)
+            if part.parts != 1:
+                raise _refused(one.line, "it works on more rows than an iteration's")
+            if not current:
+                name = self._place(one, part, 0, writes=access is one.target)
+                whole = prefix(kernel, "language")
+                texts[access.node] = f"{name}[{whole}.arange({_PARTITIONS})[:, None], {self._columns(part, access)[0]}]"
+            elif access.dims is not None and not access.dims[0].full:
+                texts[elements(access.node)[0]] = f"0:{self._height}"
+        if made:
+            self._known[tile.name] = tile
+        tail = kernel.source[one.end : kernel.after_line(one.end)]
+        self._lines.append(f"{one.indent}{changed(kernel, one.node, texts)}{tail}")
+
+    def _place(self, one: Statement, tile: _Tile, part: int, *, writes: bool) -> str:
+        """Return the new tile that holds one part of a tile. It is declared where it is first written."""
+        if tile.made:
+            return tile.name
+        key = (tile.name, tile.first + part)
+        if key not in self._declared:
+            if not writes:
+                raise _refused(one.line, f"{tile.name} is read before it is written")
+            self._declared[key] = self.kernel.fresh(f"{tile.name}_rows_{tile.first + part}", self._declared.values())
+            self._lines.append(self._declaration(one, self._declared[key], tile))
+        return self._declared[key]
+
+    def _declaration(self, one: Statement, name: str, tile: _Tile) -> str:
+        language = prefix(self.kernel, "language")
+        shape = f"({language}.par_dim({_PARTITIONS}), {tile.columns})"
+        return f"{one.indent}{name} = {language}.ndarray({shape}, dtype={tile.dtype}, buffer={language}.sbuf)\n"
+
+    def _rows(self, first: int) -> str:
+        if self.kernel.api == "nki":
+            return f"{first}:{first + self.rows}"
+        return span(self.kernel, Affine(), self.rows, 0, 2) if not first else f"{first} + {self._rows(0)}"
+
+    def _columns(self, tile: _Tile, access: Access) -> list[str]:
+        """Return the indices of a new tile after its rows: those of the access, or all columns."""
+        if self.kernel.api != "nki":
+            return [span(self.kernel, Affine(), tile.columns, 1, 2)]
+        if access.dims is None:
+            return [f"0:{extent}" for extent in self.kernel.buffers[tile.name].shape[1:]]
+        return [self.kernel.text(index) for index in elements(access.node)[1:]]
 
 
-def _stacked(kernel: KernelModule, loop: Loop, rows: int, _: Variant) -> str:
-    return Stacking(kernel, loop, rows).source()
-
-
-def _low(kernel: KernelModule, loop: Loop) -> _Low | str | None:
-    """Return the loop, or the reason why its tiles can not be stacked, or None if its tiles have enough partitions."""
-    statements = [item for item in loop.items if isinstance(item, Statement)]
-    declared = [one for one in statements if one.kind == "declaration" and one.target is not None]
-    tiles = frozenset(one.target.name for one in declared if one.target is not None)
-    heights = {kernel.buffers[name].shape[0] for name in tiles if kernel.buffers[name].shape}
-    if len(heights) != 1 or (rows := heights.pop()) not in _BEGINNINGS:
-        return None
-    if loop.kind != "affine_range" or loop.trips is None or len(statements) < len(loop.items):
-        return f"line {loop.line}: {loop.variable} is not a parallel loop, or has another loop inside"
-    for name in sorted(tiles):
-        problem = _fixed(kernel, loop, name)
-        if problem:
-            return f"line {kernel.buffers[name].declaration.line}: {problem}"
-    for statement in statements:
-        problem = _unlike(kernel, loop, statement, tiles, rows)
-        if problem:
-            return f"line {statement.line}: {problem}"
-    moved = tuple(one for one in statements if one.op == "dma_copy")
-    written = {one.target.name for one in moved if one.target is not None} - tiles
-    if any(one.reads["src"].name in written for one in moved):
-        return f"line {loop.line}: it loads from what it stores to"
-    return _Low(loop, rows, tiles, moved)
-
-
-def _fixed(kernel: KernelModule, loop: Loop, name: str) -> str:
-    """Return the reason why a tile must keep its shape, or an empty text."""
-    buffer = kernel.buffers[name]
-    found = all_accesses(kernel, name)
-    if buffer.space != "sbuf" or None in buffer.shape or len(buffer.shape) < 2 or name in kernel.ambiguous:
-        return f"{name} is not a tile in SBUF of a known shape"
-    if not isinstance(buffer.declaration.args.get("shape"), ast.Tuple):
-        return f"the shape of {name} is not written out"
-    if found is None or any(statement.parent is not loop for statement, _ in found):
-        return f"{name} is also used elsewhere, or in another way"
-    return ""
-
-
-def _unlike(kernel: KernelModule, loop: Loop, statement: Statement, tiles: frozenset[str], rows: int) -> str:
-    """Return the reason why a statement can not process several iterations at once, or an empty text."""
-    uses = any(name.id == loop.variable for name in names_in(statement.node))
-    if statement.kind in ("declaration", "alias", "marker"):
-        return "it depends on the iteration" if uses else ""
-    if statement.kind != "op" or statement.target is None or len(statement.mentions) != len(statement.reads):
-        return "this statement is not understood"
-    used = accesses(statement)
-    if statement.op == "dma_copy":
-        inside = [access for access in used if access.name in tiles]
-        outside = [access for access in used if access.name not in tiles]
-        if len(inside) != 1 or len(outside) != 1 or kernel.space_of(outside[0].name) != "hbm":
-            return "this moves nothing between HBM and a tile of the loop"
-        if outside[0].variables is None or outside[0].name in kernel.ambiguous:
-            return f"an index of {outside[0].name} is not understood"
-    elif uses or statement.op not in _BY_PARTITION or statement.augmented:
-        return f"{statement.op} depends on the iteration or works across partitions"
-    elif any(access.name not in tiles for access in used):
-        return "it uses a tile that is the same in every iteration"
-    if not all(_all_rows(access, rows) for access in used if access.name in tiles):
-        return f"it does not use all {rows} partitions of a tile"
-    return ""
-
-
-def _all_rows(access: Access, rows: int) -> bool:
-    if access.dims is None:
-        return True
-    first = access.dims[0]
-    return first.full or (first.form == Affine() and first.extent == rows)
-
-
-def _filled(kernel: KernelModule, low: _Low, variant: Variant) -> str:
-    """Return the kernel with stacked tiles and one transfer for each original iteration."""
-    factor, loop = int(variant.parameters["factor"]), low.loop
-    edits = Edits(kernel.source)
-    assert isinstance(loop.node.iter, ast.Call)
-    edits.replace(*kernel.span(loop.node.iter.args[0]), str((loop.trips or 1) // factor))
-    for name in low.tiles:
-        shape = kernel.buffers[name].declaration.args["shape"]
-        assert isinstance(shape, ast.Tuple)
-        edits.replace(*kernel.span(shape.elts[0]), str(low.rows * factor))
-    for statement in loop.statements():
-        if statement in low.transfers:
-            lines = [_transfer(kernel, low, statement, factor, part) for part in range(factor)]
-            edits.replace(statement.start, statement.end, f"\n{statement.indent}".join(lines))
-        elif statement.kind == "op":
-            for access in accesses(statement):
-                if access.dims is not None and not access.dims[0].full:
-                    edits.replace(*_first(kernel, access), f"0:{low.rows * factor}")
-    return edits.apply()
-
-
-def _transfer(kernel: KernelModule, low: _Low, statement: Statement, factor: int, part: int) -> str:
-    """Return the transfer of one original iteration."""
-    (tile,) = (access for access in accesses(statement) if access.name in low.tiles)
-    rows = f"{low.rows * part}:{low.rows * (part + 1)}"
-    iteration = f"({factor} * {low.loop.variable}{f' + {part}' if part else ''})"
-    if tile.dims is None:
-        places = ", ".join((rows, *(f"0:{extent}" for extent in kernel.buffers[tile.name].shape[1:])))
-        return renamed(kernel, statement, {low.loop.variable: iteration, tile.name: f"{tile.name}[{places}]"})
-    start, end = _first(kernel, tile)
-    edits = Edits(kernel.source)
-    edits.replace(start, end, rows)
-    for name in names_in(statement.node):
-        if name.id == low.loop.variable:
-            edits.replace(*kernel.span(name), iteration)
-    return edits.apply_around(statement.start, statement.end)[1]
-
-
-def _first(kernel: KernelModule, access: Access) -> tuple[int, int]:
-    return kernel.span(elements(access.node)[0])
+def _refused(line: int, reason: str) -> RuleRefused:
+    return RuleRefused(f"line {line}: {reason}")
 
 
 RULE = FillPartitions()

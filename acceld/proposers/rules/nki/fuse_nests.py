@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,29 +20,14 @@ _DEEPEST = 4
 
 
 @dataclass(frozen=True)
-class _Split:
-    """A nest split by a loop variable: the statements that do not depend on it, and the others without its loop."""
-
-    before: tuple[_Node, ...]
-    inside: tuple[_Node, ...]
-
-
-@dataclass(frozen=True)
-class _Node:
-    """A statement, or a loop header with a new body."""
-
-    item: Item
-    contents: tuple[_Node, ...] = ()
-
-
-@dataclass(frozen=True)
 class _Fusion:
     first: Loop
     second: Loop
     variable: Loop
     """The loop of the first nest that becomes the common loop."""
     between: tuple[Item, ...]
-    split: _Split
+    before: frozenset[Statement]
+    """The statements of the first nest that do not depend on the common loop."""
     buffers: tuple[str, ...]
     factor: int = 1
     """Number of iterations of the second nest in one iteration of the common loop."""
@@ -137,12 +122,13 @@ def _fusion(kernel: KernelModule, first: Loop, second: Loop, between: tuple[Item
             continue
         if not all(_matched(write, load, loop, second, factor) for write, load in pairs):
             continue
-        split = _split(kernel, first, loop)
-        if split is None:
+        before = _before(kernel, first, loop)
+        if before is None:
             continue
-        if read(between) & _made(split.inside) or written(between) & (written([first]) | read([first])):
+        made = _made(set(first.statements()) - before)
+        if read(between) & made or written(between) & (written([first]) | read([first])):
             continue
-        return _Fusion(first, second, loop, between, split, shared, factor)
+        return _Fusion(first, second, loop, between, before, shared, factor)
     return None
 
 
@@ -222,51 +208,37 @@ def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int
     return low, high + (dim.extent or 1) - 1
 
 
-def _split(kernel: KernelModule, nest: Loop, loop: Loop) -> _Split | None:
-    """Return ``nest`` without ``loop``; None if that could change the results."""
-    variable = loop.variable
-    if any(one is not loop and one.variable == variable for one in (nest, *nest.loops())):
+def _before(kernel: KernelModule, nest: Loop, loop: Loop) -> frozenset[Statement] | None:
+    """Return the statements of ``nest`` that may run before ``loop``, which becomes the outermost; None if that could change
+    the results.
+    """
+    if any(one is not loop and one.variable == loop.variable for one in (nest, *nest.loops())):
         return None
-    split = _take_apart([nest], loop, frozenset({variable}))
-    made_inside = _made(split.inside)
-    for node, variables in _leaves_with_loops(split.before, ()):
-        statement = node.item
-        assert isinstance(statement, Statement)
-        if statement.kind == "marker":
-            continue
+    before = frozenset(_independent([nest], frozenset({loop.variable})))
+    made_inside = _made(set(nest.statements()) - before)
+    for statement in before:
         if {access.name for access in statement.mentions} & made_inside or statement.augmented:
             return None
         if statement.op == "loop_reduce" or statement.target is None:
             return None
+        variables = {one.variable for one in around(statement) if inside(statement, nest) and one is not loop}
+        variables &= {one.variable for one in (nest, *nest.loops())}
         for result in statement.results:
             names = result.variables
-            if names is None or result.name not in kernel.buffers:
-                return None
-            if not set(variables) <= set(names) or statement.kind == "declaration":
+            if names is None or result.name not in kernel.buffers or not variables <= names:
                 return None
             if inside(kernel.buffers[result.name].declaration, nest):
                 return None
-    return split
+    return before
 
 
-def _take_apart(items: Sequence[Item], loop: Loop, variables: frozenset[str]) -> _Split:
-    before: list[_Node] = []
-    inside: list[_Node] = []
+def _independent(items: Sequence[Item], variables: frozenset[str]) -> Iterator[Statement]:
+    """Yield the statements that do not depend on ``variables``, nor on tiles made from them in the same body."""
     for item in items:
-        if isinstance(item, Statement):
-            dependent = depends_on(item, variables) or item.kind in ("declaration", "marker")
-            (inside if dependent else before).append(_Node(item))
-            continue
-        inner = _take_apart(item.items, loop, _local(item.items, variables))
-        if item is loop:
-            before += inner.before
-            inside += inner.inside
-            continue
-        if _substance(inner.before):
-            before.append(_Node(item, inner.before))
-        if _substance(inner.inside):
-            inside.append(_Node(item, inner.inside))
-    return _Split(tuple(before), tuple(inside))
+        if isinstance(item, Loop):
+            yield from _independent(item.items, _local(item.items, variables))
+        elif not depends_on(item, variables) and item.kind not in ("declaration", "marker"):
+            yield item
 
 
 def _local(items: Sequence[Item], variables: frozenset[str]) -> frozenset[str]:
@@ -282,27 +254,9 @@ def _local(items: Sequence[Item], variables: frozenset[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _substance(nodes: Sequence[_Node]) -> bool:
-    return any(isinstance(node.item, Statement) and node.item.kind != "marker" for node in _leaves(nodes))
-
-
-def _made(nodes: Sequence[_Node]) -> set[str]:
-    """Return names that statements in ``nodes`` write or declare."""
-    return {one.name for node in _leaves(nodes) if isinstance(node.item, Statement) for one in node.item.results}
-
-
-def _leaves(nodes: Sequence[_Node]) -> list[_Node]:
-    return [node for node, _ in _leaves_with_loops(nodes, ())]
-
-
-def _leaves_with_loops(nodes: Sequence[_Node], around: tuple[str, ...]) -> list[tuple[_Node, tuple[str, ...]]]:
-    found = []
-    for node in nodes:
-        if isinstance(node.item, Loop):
-            found += _leaves_with_loops(node.contents, (*around, node.item.variable))
-        else:
-            found.append((node, around))
-    return found
+def _made(statements: Iterable[Statement]) -> set[str]:
+    """Return names that statements write or declare."""
+    return {one.name for statement in statements for one in statement.results}
 
 
 def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]:
@@ -324,11 +278,12 @@ def _fused(kernel: KernelModule, fusion: _Fusion) -> tuple[str, int]:
     renames = {second.variable: fusion.variable.variable} if second.variable != fusion.variable.variable else {}
     if renames and any(loop.variable == fusion.variable.variable for loop in second.loops()):
         raise RuleRefused(f"line {second.line}: the name {fusion.variable.variable} is taken in the second nest")
-    head = _written(kernel, fusion.split.before, indent) + emitted(kernel, fusion.between, indent)
+    flat, inner = {fusion.variable.variable}, set(first.statements()) - fusion.before
+    head = emitted(kernel, [first], indent, keep=fusion.before, flat=flat) + emitted(kernel, fusion.between, indent)
     body = (
         comments(kernel, fusion.variable, indent)
         + f"{indent}{header(kernel, fusion.variable)}\n"
-        + _written(kernel, fusion.split.inside, indent + STEP, fusion.variable.variable)
+        + emitted(kernel, [first], indent + STEP, None, fusion.variable.variable, keep=inner, flat=flat)
         + comments(kernel, second, indent + STEP)
         + emitted(kernel, second.items, indent + STEP, renames, fusion.variable.variable)
     )
@@ -336,18 +291,6 @@ def _fused(kernel: KernelModule, fusion: _Fusion) -> tuple[str, int]:
     source = kernel.source[:start] + head + body + kernel.source[end:]
     line = source[: start + len(head)].count("\n") + 1 + comments(kernel, fusion.variable, indent).count("\n")
     return source, line
-
-
-def _written(kernel: KernelModule, nodes: Sequence[_Node], indent: str, around: str = "") -> str:
-    pieces = []
-    for node in nodes:
-        if isinstance(node.item, Loop):
-            pieces.append(comments(kernel, node.item, indent))
-            pieces.append(f"{indent}{header(kernel, node.item)}\n")
-            pieces.append(_written(kernel, node.contents, indent + STEP, node.item.variable))
-        else:
-            pieces.append(emitted(kernel, [node.item], indent, None, around))
-    return "".join(pieces)
 
 
 RULE = FuseNests()

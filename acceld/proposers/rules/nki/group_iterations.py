@@ -12,7 +12,9 @@ from functools import partial
 from acceld.editing import Edits, reindent
 from acceld.model import Profile
 from acceld.nki.source.building import STEP
+from acceld.nki.source.effects import one_result, parallel, same_range, understood
 from acceld.nki.source.invariants import same_values
+from acceld.nki.source.matching import one_name
 from acceld.nki.source.nests import (
     SBUF_BYTES,
     all_accesses,
@@ -148,18 +150,14 @@ def _reused(kernel: KernelModule, outer: Loop, inner: Loop) -> list[tuple[Statem
 
 def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop, preparation: Sequence[Item]) -> str:
     """Return the reason why groups of the inner loop can not be outermost; empty if they can."""
-    for loop in (outer, inner):
-        if loop.kind != "affine_range":
-            return f"line {loop.line}: {loop.variable} is a {loop.kind}, whose iterations may depend on each other"
+    problem = parallel((outer, inner)) or understood([outer], names=True) or one_result(outer.statements())
     for loop in outer.loops():
-        used = {name.id for name in names_in(loop.node.iter)}
-        if {outer.variable, inner.variable} & used or (loop is not inner and loop.variable == inner.variable):
-            return f"line {loop.line}: the loop over {loop.variable} depends on the nest's variables"
-    for statement in outer.statements():
-        if statement.kind == "other" or statement.second is not None:
-            return f"line {statement.line}: this statement is not understood"
-        if kernel.ambiguous & {access.name for access in statement.mentions}:
-            return f"line {statement.line}: a tile may have another name"
+        problem = problem or same_range(loop, (outer.variable, inner.variable))
+        if not problem and loop is not inner and loop.variable == inner.variable:
+            return f"line {loop.line}: another loop is called {loop.variable} too: give it another name"
+    problem = problem or one_name(kernel, {access.name for one in outer.statements() for access in one.mentions})
+    if problem:
+        return problem
     written = {result.name for s in inner.statements() if s.kind == "op" for result in s.results}
     for statement in flatten(preparation):
         problem = _unrepeatable(kernel, outer, statement, written)

@@ -131,9 +131,8 @@ def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
 
 def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
     """Return the source with loads before the loop, and reads of the kept tiles in it."""
-    assert repeated.load.target is not None
     language, legacy = prefix(kernel, "language"), kernel.api == "nki_legacy"
-    name = kernel.fresh(f"{repeated.load.target.name}_kept")
+    name = kernel.fresh(f"{repeated.load.made.name}_kept")
     rows, columns = repeated.shape
     variables = [loop.variable for loop in repeated.indices]
     trips = [str(loop.trips) for loop in repeated.indices]

@@ -8,11 +8,11 @@ from functools import partial
 
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.nki.source.building import STEP, comments, header, renamed
+from acceld.nki.source.building import emitted
 from acceld.nki.source.invariants import Invariants, invariants
-from acceld.nki.source.nests import first_line, inside, without_element
+from acceld.nki.source.nests import first_line, without_element
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Access, Item, Loop, Statement, accesses, elements
+from acceld.nki.source.syntax import Access, Item, Loop, Statement, accesses, elements, flatten
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
@@ -68,75 +68,37 @@ def hoisted(kernel: KernelModule, loop: Loop) -> str:
 
 
 def _hoisted(kernel: KernelModule, repeated: Invariants, _: Variant) -> str:
-    """Return the source with the work moved, and the line of the loop."""
+    """Return the source with the work moved before the loop."""
     loop, moving = repeated.loop, set(repeated.statements)
-    local = {s.target.name for s in moving if s.target is not None} - set(repeated.dropped)
-    for statement in loop.statements():
-        if statement.kind == "declaration" and statement.target is not None and statement.target.name in local:
-            moving.add(statement)
+    local = {s.made.name for s in moving} - set(repeated.dropped)
+    moving |= {s for s in loop.statements() if s.kind == "declaration" and s.made.name in local}
     edits = Edits(kernel.source)
-    edits.insert(first_line(kernel, loop), _emitted(kernel, loop.items, loop.indent, moving, repeated.dropped))
+    texts: dict[ast.AST, str] = {}
+    for name, place in repeated.dropped.items():
+        shape = elements(kernel.buffers[name].declaration.args["shape"])
+        edits.replace(*without_element(kernel, shape, place), "")
+        texts |= {access.node: _without(kernel, access, place) for _, access in kernel.uses[name]}
+    edits.insert(first_line(kernel, loop), emitted(kernel, loop.items, loop.indent, keep=moving, texts=texts))
     _remove(kernel, loop.items, moving, edits)
     for statement in loop.statements():
-        if statement in moving:
-            continue
-        for access in {id(one.node): one for one in accesses(statement)}.values():
-            if access.name in repeated.dropped:
-                edits.replace(*_index(kernel, access, repeated.dropped[access.name]), "")
-    for name, place in repeated.dropped.items():
-        shape = kernel.buffers[name].declaration.args["shape"]
-        assert isinstance(shape, ast.Tuple | ast.List)
-        edits.replace(*without_element(kernel, shape.elts, place), "")
+        for access in accesses(statement) if statement not in moving else ():
+            if access.node in texts:
+                edits.replace(*kernel.span(access.node), texts[access.node])
     return edits.apply()
 
 
-def _index(kernel: KernelModule, access: Access, place: int) -> tuple[int, int]:
-    return without_element(kernel, elements(access.node), place)
-
-
-def _moves_whole(item: Item, moving: set[Statement]) -> bool:
-    """Return True if all of ``item`` moves."""
-    if isinstance(item, Loop):
-        return any(s in moving for s in item.statements()) and all(
-            s in moving or s.kind == "marker" for s in item.statements()
-        )
-    return item in moving
+def _without(kernel: KernelModule, access: Access, place: int) -> str:
+    indices = [kernel.text(index) for at, index in enumerate(elements(access.node)) if at != place]
+    return f"{access.name}[{', '.join(indices)}]"
 
 
 def _remove(kernel: KernelModule, items: Sequence[Item], moving: set[Statement], edits: Edits) -> None:
     for item in items:
-        if _moves_whole(item, moving):
+        inside = [one for one in flatten([item]) if one.kind != "marker"]
+        if inside and moving.issuperset(inside):
             edits.replace(first_line(kernel, item), kernel.after_line(item.end), "")
         elif isinstance(item, Loop):
             _remove(kernel, item.items, moving, edits)
-
-
-def _emitted(
-    kernel: KernelModule, items: Sequence[Item], indent: str, moving: set[Statement], dropped: dict[str, int]
-) -> str:
-    """Return the lines of the moving statements, in their loops."""
-    pieces: list[str] = []
-    for item in items:
-        if isinstance(item, Loop):
-            if any(inside(statement, item) for statement in moving):
-                pieces.append(comments(kernel, item, indent) if _moves_whole(item, moving) else "")
-                pieces.append(f"{indent}{header(kernel, item)}\n")
-                pieces.append(_emitted(kernel, item.items, indent + STEP, moving, dropped))
-        elif item in moving:
-            pieces.append(comments(kernel, item, indent))
-            pieces.append(indent + _moved(kernel, item, indent, dropped) + "\n")
-    return "".join(pieces)
-
-
-def _moved(kernel: KernelModule, statement: Statement, indent: str, dropped: dict[str, int]) -> str:
-    edits = Edits(renamed(kernel, statement, {}))
-    for access in {id(one.node): one for one in accesses(statement)}.values():
-        if access.name in dropped:
-            start, end = _index(kernel, access, dropped[access.name])
-            edits.replace(start - statement.start, end - statement.start, "")
-    first, *rest = edits.apply().split("\n")
-    cut = len(statement.indent)
-    return "\n".join([first, *(indent + line[cut:] if line[:cut].isspace() else line for line in rest)])
 
 
 RULE = HoistWork()

@@ -8,9 +8,10 @@ from functools import partial
 from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.building import header
+from acceld.nki.source.effects import one_result, parallel, same_range, understood
 from acceld.nki.source.nests import has_place, inside
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import LOADS, Loop, Statement, names_in
+from acceld.nki.source.syntax import LOADS, Loop, Statement
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -76,20 +77,15 @@ def _inner(outer: Loop) -> Loop | None:
 
 def obstacle_to_exchange(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
     """Return the reason why the loops can not be exchanged; empty if they can."""
-    where = f"line {outer.line}:"
+    problem = parallel((outer, inner))
     for loop in (outer, inner):
-        if loop.kind != "affine_range":
-            return f"{where} {loop.variable} is a {loop.kind}, whose iterations may depend on each other"
-        text = kernel.source[loop.start : loop.start + len(header(kernel, loop))]
-        if text != header(kernel, loop):
-            return f"{where} the loop header is written over several lines"
-    if any(name.id == outer.variable for name in names_in(inner.node.iter)):
-        return f"{where} the range of {inner.variable} depends on {outer.variable}"
+        if not problem and kernel.source[loop.start : loop.start + len(header(kernel, loop))] != header(kernel, loop):
+            problem = f"line {loop.line}: the loop's header is written over several lines: write it on one"
+    problem = problem or same_range(inner, [outer.variable]) or understood([inner], names=True)
+    problem = problem or one_result(inner.statements())
+    if problem:
+        return problem
     for statement in inner.statements():
-        if statement.kind == "other":
-            return f"line {statement.line}: this statement is not understood"
-        if statement.second is not None:
-            return f"line {statement.line}: it has a second result"
         target = statement.target
         if target is None or statement.kind != "op":
             continue

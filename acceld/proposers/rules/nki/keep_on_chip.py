@@ -18,10 +18,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 from acceld.editing import Edits
 from acceld.model import Profile
-from acceld.nki.source.nests import around
+from acceld.nki.source.affine import Affine
+from acceld.nki.source.nests import ELEMENT_BYTES, SBUF_BYTES, around
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import LOADS, Access, Buffer, Statement
@@ -29,6 +31,10 @@ from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _PARTITIONS = 128
+_SCRATCH = {"nki": ("private_hbm", "hbm"), "nki_legacy": ("private_hbm",)}
+"""Buffers of tensors that only the kernel sees."""
+_VALUE = {"nki": "src", "nki_legacy": "value"}
+"""The argument with what is stored."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -52,13 +58,13 @@ class KeepOnChip(Rule):
         "holds 24 MiB and is read at the engines' own rate. What does not fit is spilled, and costs no more than before."
     )
     source = "AWS NKI architecture guide: memory hierarchy, SBUF of 24 MiB; DMA transfers"
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "dma"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
         """Yield every tensor declared in private HBM."""
         for buffer in kernel.buffers.values():
-            if buffer.space != "private_hbm":
+            if buffer.space not in _SCRATCH[kernel.api]:
                 continue
             scratch = _scratch(kernel, buffer)
             if isinstance(scratch, str):
@@ -90,26 +96,33 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
     axes = set()
     for statement in (*stores, *loads):
         access = statement.target if statement in stores else statement.reads.get("src")
-        if statement.op != ("store" if statement in stores else "load") or access is None or access.name != name:
-            return f"line {statement.line}: {name} is used other than by a store or a load"
+        operation = "dma_copy" if kernel.api == "nki" else "store" if statement in stores else "load"
+        if statement.op != operation or access is None or access.name != name:
+            return f"line {statement.line}: {name} is used other than by a store or a load: use a tensor of its own for that"
         if statement.args.keys() - {"src", "value"} or statement.augmented:
-            return f"line {statement.line}: the transfer of {name} has a mask or another dtype"
-        axes.add(_partition_axis(access, buffer))
+            return f"line {statement.line}: the transfer of {name} has a mask or another dtype: transfer all of it, in its type"
+        axes.add(_partition_axis(access, buffer, slices=kernel.api == "nki"))
     if len(axes) != 1 or None in axes:
         return f"{where}: not every transfer of {name} spreads the same whole dimension over the partitions"
-    if any("value" not in store.reads for store in stores):
+    held = prod(extent or 0 for at, extent in enumerate(buffer.shape) if at not in axes) * ELEMENT_BYTES
+    if kernel.api == "nki" and held > SBUF_BYTES:
+        return f"{where}: {name} takes {held >> 10} KiB a partition, more than SBUF holds: keep a part of it"
+    if any(_VALUE[kernel.api] not in store.reads for store in stores):
         return f"{where}: what is stored to {name} is no tile"
     (axis,) = axes
     assert axis is not None
     return _Scratch(buffer, axis, tuple(stores), tuple(loads))
 
 
-def _partition_axis(access: Access, buffer: Buffer) -> int | None:
+def _partition_axis(access: Access, buffer: Buffer, *, slices: bool) -> int | None:
     """Return the one dimension whose index is the whole range over the partitions; None if there is none."""
     if access.dims is None or len(access.dims) != len(buffer.shape):
         return None
     found = None
     for number, (dim, extent) in enumerate(zip(access.dims, buffer.shape, strict=True)):
+        if slices and (dim.extent is not None or dim.full):  # the first one is over the partitions
+            whole = dim.full or (dim.form == Affine() and dim.extent == extent)
+            return number if whole and (extent or 0) <= _PARTITIONS and found is None else None
         if dim.form is None or dim.full or dim.extent is not None:
             return None
         for symbol in dim.form.ranges:
@@ -126,18 +139,24 @@ def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
     """Return the source with the tensor in SBUF, and without the tiles that only held its data."""
     edits = Edits(kernel.source)
     _declare(kernel, scratch, edits)
+    if kernel.api == "nki":
+        copy = f"{prefix(kernel, 'isa')}.tensor_copy"
+        for one in (*scratch.stores, *scratch.loads):
+            there = one.made if one in scratch.stores else one.reads["src"]
+            here = kernel.text((one.reads["src"] if one in scratch.stores else one.made).node)
+            sides = (_place(there, scratch), here) if one in scratch.stores else (here, _place(there, scratch))
+            edits.replace(one.start, one.end, f"{copy}(dst={sides[0]}, src={sides[1]})")
+        return edits.apply()
     for store in scratch.stores:
-        assert store.target is not None
-        place = _place(store.target, scratch)
+        place = _place(store.made, scratch)
         producer = _made_for(kernel, scratch, store)
         if producer is None:
             value = kernel.text(store.reads["value"].node)
             edits.replace(store.start, store.end, f"{place} = {prefix(kernel, 'language')}.copy({value})")
             continue
-        assert producer.target is not None
         edits.delete_lines(store.start, store.end)
-        edits.replace(*kernel.span(producer.target.node), place)
-        _read_there(kernel, edits, producer, store.target, scratch, without=store)
+        edits.replace(*kernel.span(producer.made.node), place)
+        _read_there(kernel, edits, producer, store.made, scratch, without=store)
     for load in scratch.loads:
         place = _place(load.reads["src"], scratch)
         if _needs_no_tile(kernel, scratch, load):
@@ -155,7 +174,8 @@ def _declare(kernel: KernelModule, scratch: _Scratch, edits: Edits) -> None:
     assert isinstance(shape, ast.Tuple | ast.List)
     extents = [kernel.text(extent) for extent in shape.elts]
     nl = prefix(kernel, "language")
-    partitions = f"{nl}.par_dim({extents.pop(scratch.axis)})"
+    rows = extents.pop(scratch.axis)
+    partitions = rows if kernel.api == "nki" else f"{nl}.par_dim({rows})"
     for extent, text in zip(shape.elts, [partitions, *extents], strict=True):
         edits.replace(*kernel.span(extent), text)
     edits.replace(*kernel.span(arguments["buffer"]), f"{nl}.sbuf")
@@ -202,8 +222,7 @@ def _made_for(kernel: KernelModule, scratch: _Scratch, store: Statement) -> Stat
     producer = kernel.producer(store, value)
     if producer is None or producer.op in LOADS or "dtype" in producer.args:
         return None
-    assert store.target is not None
-    return producer if _readable(kernel, producer, store.target, scratch, without=store) else None
+    return producer if _readable(kernel, producer, store.made, scratch, without=store) else None
 
 
 def _needs_no_tile(kernel: KernelModule, scratch: _Scratch, load: Statement) -> bool:
@@ -222,8 +241,7 @@ def _readable(
     kernel: KernelModule, writer: Statement, access: Access, scratch: _Scratch, without: Statement | None = None
 ) -> bool:
     """Return True if all readers of a tile follow it in the same loop body and use known parts."""
-    assert writer.target is not None
-    name = writer.target.name
+    name = writer.made.name
     for reader in kernel.readers(name):
         if reader is without:
             continue
@@ -246,12 +264,11 @@ def _read_there(
     without: Statement | None = None,
 ) -> None:
     """Let the readers of a tile read the tensor."""
-    assert writer.target is not None
-    for reader in kernel.readers(writer.target.name):
+    for reader in kernel.readers(writer.made.name):
         if reader is without:
             continue
         for one in reader.mentions:
-            if one.name == writer.target.name:
+            if one.name == writer.made.name:
                 part = _part(kernel, access, scratch, one)
                 assert part is not None
                 edits.replace(*kernel.span(one.node), part)

@@ -50,10 +50,9 @@ class ReduceInActivation(Rule):
 
 def _joined(kernel: KernelModule, made: Statement, total: Statement, _: Variant) -> str:
     """Return one activation_reduce in place of both."""
-    assert total.target is not None
     edits = Edits(kernel.source)
-    language, result, declaration = prefix(kernel, "language"), kernel.text(total.target.node), ""
-    if total.target.dims is None and total.target.name not in kernel.buffers:
+    language, result, declaration = prefix(kernel, "language"), kernel.text(total.made.node), ""
+    if total.made.dims is None and total.made.name not in kernel.buffers:
         declaration = (
             f"{result} = {language}.ndarray(({language}.par_dim({_partitions(kernel, made)}), 1), "
             f"dtype={language}.float32, buffer={language}.sbuf)\n{made.indent}"

@@ -18,7 +18,7 @@ from functools import partial
 from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine
-from acceld.nki.source.building import without_unused_buffers
+from acceld.nki.source.building import changed, without_unused_buffers
 from acceld.nki.source.joining import Joined, joined, laid_beside, obstacle_to_joining
 from acceld.nki.source.nests import all_accesses, around, has_place, inside
 from acceld.nki.source.reading import KernelModule
@@ -103,8 +103,7 @@ def _operator(kernel: KernelModule, statement: Statement) -> str:
 
 def _whole(kernel: KernelModule, part: Statement) -> Statement | None:
     """Return the only reader of a reduction's result, if it joins the results of all iterations by the same operation."""
-    assert part.target is not None
-    name = part.target.name
+    name = part.made.name
     readers = kernel.readers(name)
     if len(readers) != 1 or kernel.writers(name) != [part] or name in kernel.ambiguous:
         return None
@@ -119,7 +118,7 @@ def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement
     """Return the parts that can be reduced at once; or the reason why none can."""
     where = f"line {part.line}:"
     if kernel.text_of(part, "negate") not in ("", "False") or not _is_float32(kernel, part, whole):
-        return f"{where} the result of a part is negated, or rounded"
+        return f"{where} the result of a part is negated, or rounded: negate the whole, and keep parts in float32"
     loops = _loops_of(kernel, part, whole)
     if isinstance(loops, str):
         return f"{where} {loops}"
@@ -133,7 +132,7 @@ def _parts(kernel: KernelModule, part: Statement, tile: Access, whole: Statement
             reason = _problem(kernel, part, tile, whole, one)
             left = tuple(loop.variable for loop in _reduced_over(kernel, part, whole) if loop not in chosen)
             if not reason and whole.op != "loop_reduce" and count < len(loops):
-                reason = f"{tile.name} does not hold all parts side by side"
+                reason = f"{tile.name} does not hold all parts side by side: index its columns by every loop"
             if not reason and left and not _droppable(kernel, part, chosen):
                 reason = "the results of the other loops have no place of their own"
             if not reason:
@@ -162,14 +161,13 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
     """Return the loops directly around a reduction over which its results are joined, innermost first; or the reason
     why there are none.
     """
-    assert part.target is not None
     over = _reduced_over(kernel, part, whole)
     if whole.op == "loop_reduce":
         joins = whole.reads.get("x")
-        if joins is None or not joins.same_as(part.target) or whole.parent is not part.parent:
-            return "its result is not joined beside it"
-        if not all(has_place(part.target, loop) for loop in over):
-            return "its result has no place for each iteration"
+        if joins is None or not joins.same_as(part.made) or whole.parent is not part.parent:
+            return "its result is not joined beside it: put the loop_reduce in the same loop"
+        if not all(has_place(part.made, loop) for loop in over):
+            return "its result has no place for each iteration: index it by every loop"
     elif not over or whole.parent is not over[-1].parent or not _covers(kernel, part, whole, over):
         return "its results are not joined right after the loops that make them"
     loops = []
@@ -182,21 +180,20 @@ def _loops_of(kernel: KernelModule, part: Statement, whole: Statement) -> list[L
 
 def _covers(kernel: KernelModule, part: Statement, whole: Statement, over: Sequence[Loop]) -> bool:
     """Return True if the second reduction reads just the results of the loops ``over``."""
-    assert part.target is not None
     read = whole.reads.get(_REDUCTIONS[whole.op])
     if read is None or kernel.text_of(whole, "axis").strip("[](), ") not in ("1", "-1") or len(whole.mentions) != 1:
         return False
-    made = joined(kernel, part.target, tuple(reversed(over)))
-    if isinstance(made, str) or made.folded or part.target.dims is None:
+    made = joined(kernel, part.made, tuple(reversed(over)))
+    if isinstance(made, str) or made.folded or part.made.dims is None:
         return False
     buffer = kernel.buffers[read.name]
     if read.dims is None:
         everything = list(buffer.shape[buffer.partition_axis + 1 :])
         return list(made.widths) == everything and all(start == Affine() for start in made.starts)
-    if len(read.dims) != len(part.target.dims):
+    if len(read.dims) != len(part.made.dims):
         return False
     pairs = zip(read.dims[made.partition + 1 :], made.widths, made.starts, strict=True)
-    before = zip(read.dims[: made.partition + 1], part.target.dims[: made.partition + 1], strict=True)
+    before = zip(read.dims[: made.partition + 1], part.made.dims[: made.partition + 1], strict=True)
     same = all(one.form is not None and _as_slice(one) == _as_slice(other) for one, other in before)
     return same and all(_reaches(dim, width, start) for dim, width, start in pairs)
 
@@ -228,15 +225,14 @@ def _problem(kernel: KernelModule, part: Statement, tile: Access, whole: Stateme
     if maker is None:
         return f"{tile.name} is not made by one statement before the reduction, in the same loop"
     if len(writers) != 1 or kernel.mask(maker):
-        return f"{tile.name} is changed elsewhere, or made in part"
+        return f"{tile.name} is changed elsewhere, or made in part: give the change a tile of its own"
     if inside(kernel.buffers[tile.name].declaration, outermost):
-        return f"{tile.name} does not outlive the loop"
+        return f"{tile.name} does not outlive the loop: declare it before"
     if whole.op == "loop_reduce":
-        assert whole.target is not None
-        if any(inside(reader, outermost) for reader in kernel.readers(whole.target.name)):
+        if any(inside(reader, outermost) for reader in kernel.readers(whole.made.name)):
             return f"line {whole.line}: its result is read before the loops have ended"
         variables = {loop.variable for loop in one.loops}
-        if whole.target.variables is None or variables & whole.target.variables:
+        if whole.made.variables is None or variables & whole.made.variables:
             return f"line {whole.line}: its place depends on the loops"
     return ""
 
@@ -266,7 +262,8 @@ def _at_once(kernel: KernelModule, parts: _Parts, _: Variant) -> str:
         result = _first_place(kernel, part.target, one.loops)
     lines = [_reduction(kernel, part, one, result)]
     if parts.left:
-        lines.append(_joining(kernel, parts, result))
+        loops: dict[ast.AST, str] = {whole.args["loop_indices"]: f"[{', '.join(parts.left)}]"}
+        lines.append(changed(kernel, whole.node, {whole.args["x"]: result, **loops}))
     text = "".join(f"{outermost.indent}{line}\n" for line in lines)
     edits.insert(kernel.after_line(outermost.end), text)
     return without_unused_buffers(edits.apply(), kernel)
@@ -285,18 +282,8 @@ def _axes(one: Joined) -> str:
 
 def _reduction(kernel: KernelModule, part: Statement, one: Joined, result: str) -> str:
     """Return the reduction of a part, with all parts as its tile and another result."""
-    assert part.target is not None
-    edits = Edits(kernel.source[part.start : part.end])
-
-    def put(node: ast.AST, text: str) -> None:
-        start, end = kernel.span(node)
-        edits.replace(start - part.start, end - part.start, text)
-
-    put(part.target.node, result)
-    put(part.args[_REDUCTIONS[part.op]], one.text(kernel))
-    if one.axes > 2:
-        put(part.args["axis"], _axes(one))
-    return edits.apply()
+    texts: dict[ast.AST, str] = {part.made.node: result, part.args[_REDUCTIONS[part.op]]: one.text(kernel)}
+    return changed(kernel, part.node, texts | ({part.args["axis"]: _axes(one)} if one.axes > 2 else {}))
 
 
 def _first_place(kernel: KernelModule, access: Access, loops: Sequence[Loop]) -> str:
@@ -308,16 +295,6 @@ def _first_place(kernel: KernelModule, access: Access, loops: Sequence[Loop]) ->
         for dim, index in zip(access.dims, elements(access.node), strict=True)
     ]
     return f"{access.name}[{', '.join(indices)}]"
-
-
-def _joining(kernel: KernelModule, parts: _Parts, result: str) -> str:
-    """Return the loop_reduce over the loops that are left."""
-    whole = parts.whole
-    edits = Edits(kernel.source[whole.start : whole.end])
-    for name, text in (("x", result), ("loop_indices", f"[{', '.join(parts.left)}]")):
-        start, end = kernel.span(whole.args[name])
-        edits.replace(start - whole.start, end - whole.start, text)
-    return edits.apply()
 
 
 RULE = ReduceOnce()

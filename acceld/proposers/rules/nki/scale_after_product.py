@@ -111,14 +111,14 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
     turn = _only_reader(kernel, scaling)
     turned = transposed(kernel, turn) if turn is not None else None
     if turn is None or turned is None:
-        return f"line {scaling.line}: {scaled.name} is not only transposed"
+        return f"line {scaling.line}: {scaled.name} is not only transposed: scale what else is needed apart"
     if turn.start < scaling.start or (scaling.parent is not None and not inside(turn, scaling.parent)):
         return f"line {turn.line}: this is not in the loop of line {scaling.line}, after it"
     if _forms(turned)[:-1] != _forms(scaled)[:-1]:
         return f"line {turn.line}: this reads another tile than line {scaling.line} writes"
     copy = _only_reader(kernel, turn)
     if copy is None or not is_copy(kernel, copy, turn) or copy.target is None:
-        return f"line {turn.line}: the transpose is not only copied out of PSUM"
+        return f"line {turn.line}: the transpose is not only copied out of PSUM: copy it once"
     product = _only_reader(kernel, copy)
     if product is None or product.op != "nc_matmul" or product.target is None or "stationary" not in product.reads:
         return f"line {copy.line}: {copy.target.name} is not only the operand of one product"
@@ -126,7 +126,7 @@ def _chain(kernel: KernelModule, scaling: Statement, factor: Access) -> _Chain |
         return f"line {product.line}: {copy.target.name} is not the stationary operand"
     drain = _only_reader(kernel, product)
     if drain is None or drain.op not in ("copy", "tensor_copy") or drain.augmented or kernel.mask(drain):
-        return f"line {product.line}: the result is not only copied out of PSUM"
+        return f"line {product.line}: the result is not only copied out of PSUM: copy it once"
     total = kernel.buffers.get(product.target.name)
     if total is None or total.space != "psum" or total.declaration.op not in ("zeros", "ndarray"):
         return f"line {product.line}: the sum is not in PSUM, or does not begin with zeros"
@@ -145,8 +145,7 @@ def _only_reader(kernel: KernelModule, writer: Statement) -> Statement | None:
     """Return the only statement that reads the tile that ``writer`` writes. None if there is another writer or reader,
     or if accesses do not cover all 128 partitions.
     """
-    assert writer.target is not None
-    name = writer.target.name
+    name = writer.made.name
     readers, found = kernel.readers(name), all_accesses(kernel, name)
     others = [one for one in readers if one is not writer]
     if kernel.writers(name) != [writer] or len(others) != 1 or found is None or name in kernel.ambiguous:
@@ -282,10 +281,9 @@ def _moved(kernel: KernelModule, chain: _Chain, _: Variant) -> str:
     edits.replace(*kernel.span(turned.node), _place(kernel, chain, turned, language))
     factor = _factor_place(chain, language)
     drain, source = chain.drain, kernel.text(chain.drain.reads["src"].node)
-    assert drain.target is not None
     dtype = f", dtype={kernel.text_of(drain, 'dtype')}" if "dtype" in drain.args else ""
     scaled = f"{isa}.tensor_scalar(data={source}, op0={language}.multiply, operand0={factor}{dtype})"
-    edits.replace(drain.start, drain.end, f"{kernel.text(drain.target.node)} = {scaled}")
+    edits.replace(drain.start, drain.end, f"{kernel.text(drain.made.node)} = {scaled}")
     return without_unused_buffers(edits.apply(), kernel)
 
 

@@ -19,11 +19,12 @@ from functools import partial
 from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine
-from acceld.nki.source.building import STEP, comments, emitted, header, read, written
+from acceld.nki.source.building import emitted, read, written
+from acceld.nki.source.effects import parallel, understood, undisturbed
 from acceld.nki.source.matching import one_name
-from acceld.nki.source.nests import all_accesses, around, first_line, has_place, inside, substance
+from acceld.nki.source.nests import all_accesses, around, first_line, has_place, inside
 from acceld.nki.source.reading import KernelModule
-from acceld.nki.source.syntax import Dim, Item, Loop, Statement, accesses, flatten
+from acceld.nki.source.syntax import Dim, Item, Loop, Statement
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -91,20 +92,14 @@ def _obstacle(
     kernel: KernelModule, producer: Loop, consumer: Loop, between: Sequence[Item], names: Sequence[str]
 ) -> str:
     """Return the reason why no part of the producer may run in the consumer; empty if it gives the same values there."""
-    made, used = written([producer]), read([producer])
-    for loop in (producer, *producer.loops()):
-        if loop.kind != "affine_range":
-            return f"line {loop.line}: {loop.variable} is a {loop.kind}: if its iterations are independent, say affine_range"
-    for one in flatten([producer, *between, consumer]):
-        if one.kind not in ("op", "marker", "declaration"):
-            return f"line {one.line}: this statement is not understood"
-    for items, where in ((between, "between the nests"), ([consumer], "in the second nest")):
-        changed = sorted((made | used) & written(items)) or sorted(made & read(items) - set(names))
-        changed = changed or (sorted(made & read(items)) if items is between else [])
-        if changed:
-            lines = [one.line for one in flatten(items) if changed[0] in {a.name for a in accesses(one)}]
-            return f"line {lines[0]} uses {changed[0]} {where}: give it a tile of its own"
-    problem = one_name(kernel, made | used)
+    made = written([producer])
+    problem = (
+        parallel((producer, *producer.loops()))
+        or understood([producer, *between, consumer])
+        or undisturbed([producer], between)
+        or undisturbed([producer], [consumer], names)
+        or one_name(kernel, made | read([producer]))
+    )
     if problem:
         return problem
     for name in sorted(made):
@@ -212,8 +207,9 @@ def _sunk(kernel: KernelModule, one: _Sinking, _: Variant) -> str:
             renames[loop.variable] = kernel.fresh(f"{loop.variable}_of_{one.names[0]}", renames.values())
     first = one.into.items[0]
     private = _private(kernel, one)
+    work = [statement for statement in one.producer.statements() if statement.kind != "marker"]
     text = emitted(kernel, private, first.indent)
-    text += _without_loops(kernel, [one.producer], one.known, renames, first.indent)
+    text += emitted(kernel, [one.producer], first.indent, renames, keep=work, flat=one.known)
     edits = Edits(kernel.source)
     for declaration in private:
         edits.delete_lines(declaration.start, declaration.end)
@@ -237,26 +233,6 @@ def _private(kernel: KernelModule, one: _Sinking) -> list[Statement]:
         if name not in one.names or not outer <= places:
             found.append(buffer.declaration)
     return found
-
-
-def _without_loops(
-    kernel: KernelModule, items: Sequence[Item], gone: Mapping[str, Dim], renames: Mapping[str, str], indent: str
-) -> str:
-    """Return the lines of ``items`` without the loops over the variables ``gone``."""
-    pieces = []
-    for item in items:
-        if not substance([item]):
-            continue
-        if not isinstance(item, Loop):
-            pieces.append(emitted(kernel, [item], indent, renames))
-        elif item.variable in gone:
-            pieces.append(comments(kernel, item, indent))
-            pieces.append(_without_loops(kernel, item.items, gone, renames, indent))
-        else:
-            pieces.append(comments(kernel, item, indent))
-            pieces.append(f"{indent}{header(kernel, item, renames)}\n")
-            pieces.append(_without_loops(kernel, item.items, gone, renames, indent + STEP))
-    return "".join(pieces)
 
 
 RULE = SinkWork()

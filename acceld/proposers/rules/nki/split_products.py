@@ -20,7 +20,7 @@ from acceld.editing import Edits
 from acceld.errors import RuleRefused
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine, Symbol
-from acceld.nki.source.building import without_unused_buffers
+from acceld.nki.source.building import changed, without_unused_buffers
 from acceld.nki.source.nests import all_accesses, around
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import partitions, prefix
@@ -309,35 +309,34 @@ def _product(
     """Return the statement that adds the product of one part of each operand to the sum. Stacked parts are multiplied
     by a single product. ``adds``: the statement follows another product of the same operands.
     """
-    edits = Edits(kernel.source[product.start : product.end])
+    texts: dict[ast.AST, str] = {}
     for access, part in zip(_operands(product), pair, strict=True):
         name = parts[access.name].of(part)
         if stacked and kernel.api == "nki":
-            start, end = kernel.span(access.node)
             last = 2 * _HALF if pair == _STACKED[0] else _HALF
-            edits.replace(start - product.start, end - product.start, _on_rows(kernel, access, name, 0, last))
+            texts[access.node] = _on_rows(kernel, access, name, 0, last)
             continue
-        start, end = kernel.span(_base(access))
-        edits.replace(start - product.start, end - product.start, name)
+        texts[access.node.value if isinstance(access.node, ast.Subscript) else access.node] = name
         if stacked and pair == _STACKED[0]:
-            start, end = kernel.span(_partitions(kernel, access))
-            rows = f"{prefix(kernel, 'language')}.arange({2 * _HALF})[:, None]"
-            edits.replace(start - product.start, end - product.start, rows)
-    if kernel.api == "nki":
-        if adds:
-            _accumulate(kernel, product, edits)
-    elif not product.augmented:
+            texts[_partitions(kernel, access)] = f"{prefix(kernel, 'language')}.arange({2 * _HALF})[:, None]"
+    if kernel.api == "nki" and adds:
+        given, final = product.args.get("accumulate"), list(product.args.values())[-1]
+        if given is None:
+            inside = {node: texts.pop(node) for node in ast.walk(final) if node in texts}
+            texts[final] = f"{changed(kernel, final, inside)}, accumulate=True"
+        else:
+            texts[given] = "True"
+    text = changed(kernel, product.node, texts)
+    if kernel.api != "nki" and not product.augmented:
         assert isinstance(product.node, ast.Assign)
-        _, end = kernel.span(product.node.targets[0])
-        equals = kernel.source.index("=", end)
-        edits.replace(equals - product.start, equals - product.start + 1, "+=")
-    return edits.apply()
+        target = kernel.text(product.made.node)
+        text = text.replace(f"{target} =", f"{target} +=", 1)
+    return text
 
 
 def _begin_with_zeros(kernel: KernelModule, product: Statement, edits: Edits) -> None:
     """Make the legacy buffer that a product overwrites begin with zeros, to which its parts are added."""
-    assert product.target is not None
-    declaration = kernel.buffers[product.target.name].declaration
+    declaration = kernel.buffers[product.made.name].declaration
     if kernel.api == "nki" or declaration.op != "ndarray":
         return
     call = value_of(declaration)
@@ -346,24 +345,9 @@ def _begin_with_zeros(kernel: KernelModule, product: Statement, edits: Edits) ->
     edits.replace(end - len(call.func.attr), end, "zeros")
 
 
-def _accumulate(kernel: KernelModule, product: Statement, edits: Edits) -> None:
-    """Make a product of the current API add to the content of its destination."""
-    given = product.args.get("accumulate")
-    if given is None:
-        _, end = kernel.span(list(product.args.values())[-1])
-        edits.insert(end - product.start, ", accumulate=True")
-    else:
-        start, end = kernel.span(given)
-        edits.replace(start - product.start, end - product.start, "True")
-
-
 def _partitions(kernel: KernelModule, access: Access) -> ast.AST:
     """Return the index over partitions."""
     return elements(access.node)[kernel.buffers[access.name].partition_axis]
-
-
-def _base(access: Access) -> ast.expr:
-    return access.node.value if isinstance(access.node, ast.Subscript) else access.node
 
 
 def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edits: Edits, stacked: str) -> None:
@@ -419,18 +403,17 @@ def _make_parts(
     When stacked, the lower partitions of the high part hold a stationary operand's low part, or a moving one's high
     part again.
     """
-    assert writer.target is not None
-    name = writer.target.name
-    target = kernel.text(writer.target.node) if name in kernel.buffers else name
+    name = writer.made.name
+    target = kernel.text(writer.made.node) if name in kernel.buffers else name
     source = writer.reads.get("src") if writer.op in ("copy", "tensor_copy") and moved else None
     value = target if source is None else kernel.text(source.node)
     mask = f", mask={kernel.mask(writer)}" if kernel.mask(writer) else ""
     hi, lo = (target.replace(name, part, 1) for part in (parts.hi, parts.lo))
     if stacked and kernel.api == "nki":
-        hi, lo = (_on_rows(kernel, writer.target, part, 0, _HALF) for part in (parts.hi, parts.lo))
-        below = _on_rows(kernel, writer.target, parts.hi, _HALF, 2 * _HALF)
+        hi, lo = (_on_rows(kernel, writer.made, part, 0, _HALF) for part in (parts.hi, parts.lo))
+        below = _on_rows(kernel, writer.made, parts.hi, _HALF, 2 * _HALF)
     elif stacked:
-        rows = kernel.text(_partitions(kernel, writer.target))
+        rows = kernel.text(_partitions(kernel, writer.made))
         below = hi.replace(rows, f"{_HALF} + {rows}", 1)
     if stacked == "stationary":
         lo = below

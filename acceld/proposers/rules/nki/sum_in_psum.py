@@ -21,6 +21,7 @@ from functools import partial
 from acceld.editing import Edits
 from acceld.model import Profile
 from acceld.nki.source.building import STEP, comments, emitted, header
+from acceld.nki.source.effects import parallel, same_range, understood
 from acceld.nki.source.nests import (
     all_accesses,
     around,
@@ -139,15 +140,9 @@ def _obstacle(kernel: KernelModule, found: _Sum) -> str:
     if loop.kind not in ("affine_range", "sequential_range") or loop.trips is None or loop.trips < 2:
         return f"line {loop.line}: {loop.variable} is a {loop.kind}, or its length is not known"
     between = [one for one in around(addition) if inside(one, loop)]
-    for one in between:
-        if one.kind != "affine_range":
-            return f"line {one.line}: {one.variable} is a {one.kind}, whose iterations may depend on each other"
-        if any(name.id == loop.variable for name in names_in(one.node.iter)):
-            return f"line {one.line}: the range of {one.variable} depends on {loop.variable}"
-    for statement in loop.statements():
-        if statement.kind not in ("op", "declaration", "marker"):
-            return f"line {statement.line}: this statement is not understood"
-    return _problem_of_total(kernel, found) or _problem_of_part(kernel, found) or _shared(kernel, found)
+    problem = parallel(between) or next(filter(None, (same_range(one, [loop.variable]) for one in between)), "")
+    problem = problem or understood([loop])
+    return problem or _problem_of_total(kernel, found) or _problem_of_part(kernel, found) or _shared(kernel, found)
 
 
 def _problem_of_total(kernel: KernelModule, found: _Sum) -> str:
@@ -156,18 +151,18 @@ def _problem_of_total(kernel: KernelModule, found: _Sum) -> str:
     where = f"line {found.addition.line}: {name}"
     uses = all_accesses(kernel, name)
     if uses is None or name in kernel.ambiguous:
-        return f"{where} may have another name"
+        return f"{where} may have another name: use one"
     if any(inside(one, found.loop) and one is not found.addition for one, _ in uses):
-        return f"{where} is also used in the loop"
+        return f"{where} is also used in the loop: use it after the loop"
     if not _is_float32(kernel, declared) or not _is_float32(kernel, found.addition, otherwise=True):
-        return f"{where} is not a sum in float32"
+        return f"{where} is not a sum in float32: declare it so"
     if not _places(found, found.total, declared):
         return f"{where} has no place for every iteration of the other loops"
     if found.addition.op == "loop_reduce":
         return ""
     zeros = declared.op == "zeros" or (declared.op == "full" and kernel.text_of(declared, "fill_value") in _ZEROS)
     if not zeros or kernel.writers(name) != [found.addition]:
-        return f"{where} does not begin with zeros"
+        return f"{where} does not begin with zeros: declare it by nl.zeros"
     return ""
 
 
@@ -177,7 +172,7 @@ def _problem_of_part(kernel: KernelModule, found: _Sum) -> str:
     where = f"line {found.addition.line}: {name}"
     uses = all_accesses(kernel, name)
     if uses is None or name in kernel.ambiguous:
-        return f"{where} may have another name"
+        return f"{where} may have another name: use one"
     if declared.op != "zeros" or not _is_float32(kernel, declared):
         return f"{where} is not a sum in float32 that begins with zeros"
     if found.place is None and declared.parent is not found.addition.parent:
@@ -232,7 +227,7 @@ def _shared(kernel: KernelModule, found: _Sum) -> str:
             continue
         users = [*kernel.writers(name), *kernel.readers(name), *([buffer.declaration] if buffer is not None else ())]
         if uses is None and buffer is not None:
-            return f"{where} may have another name"
+            return f"{where} may have another name: use one"
         if not any(all(one in set(flatten(piece)) for one in users) for piece in pieces):
             return f"{where} is used both before the products and with them"
     return ""

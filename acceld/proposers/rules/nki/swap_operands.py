@@ -21,7 +21,7 @@ from acceld.editing import Edits
 from acceld.errors import RuleRefused
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine, Symbol
-from acceld.nki.source.building import without_unused_buffers
+from acceld.nki.source.building import changed, without_unused_buffers
 from acceld.nki.source.nests import all_accesses, around, first_line
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import rendered
@@ -94,8 +94,8 @@ def _exchanged(kernel: KernelModule, swap: OperandSwap, product: Product) -> dic
     if not product.by_columns:
         group[place] = _quotient(kernel.text(place), swap.blocks)
     return {
-        "stationary": _rewritten(kernel, product.moving, {_index(product.moving, -1): block}),
-        "moving": _rewritten(kernel, product.stationary, group),
+        "stationary": changed(kernel, product.moving.node, {_index(product.moving, -1): block}),
+        "moving": changed(kernel, product.stationary.node, group),
     }
 
 
@@ -144,7 +144,7 @@ def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[ast.expr, str] | str
         iteration = _iteration(kernel, swap, access)
         if iteration is None or reader.start < swap.copy.start or not _shares_loops(kernel, swap, reader, iteration):
             return f"line {reader.line}: which tile of {source.name} this is does not follow from its index"
-        texts[access.node] = _rewritten(kernel, source, _renamed(source, iteration))
+        texts[access.node] = changed(kernel, source.node, _renamed(source, iteration))
     return texts
 
 
@@ -213,16 +213,6 @@ def _range_text(kernel: KernelModule, access: Access, extent: int) -> str:
             return kernel.text(node)
         pending += below(node)
     raise RuleRefused(f"{kernel.text(access.node)} has no index range over {extent} columns")
-
-
-def _rewritten(kernel: KernelModule, access: Access, changes: Mapping[ast.AST, str]) -> str:
-    """Return the access's text with other indices."""
-    start, end = kernel.span(access.node)
-    edits = Edits(kernel.source[start:end])
-    for node, text in changes.items():
-        first, last = kernel.span(node)
-        edits.replace(first - start, last - start, text)
-    return edits.apply()
 
 
 def _atom(text: str) -> str:

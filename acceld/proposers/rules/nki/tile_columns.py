@@ -20,7 +20,7 @@ from functools import partial
 from acceld.editing import Edits, reindent
 from acceld.model import Profile
 from acceld.nki.source.affine import Affine
-from acceld.nki.source.building import STEP
+from acceld.nki.source.building import STEP, changed
 from acceld.nki.source.nests import around
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
@@ -108,12 +108,12 @@ def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
             before.append(one)
             continue
         if one.kind != "op" or one.op not in _ALLOWED or one.target is None or kernel.mask(one):
-            return f"{where} this is not work on each column alone"
+            return f"{where} this is not work on each column alone: do it in a loop of its own"
         shape = shapes[one]
         if shape is None:
             return f"{where} the columns of {one.target.name} are not known"
         if kernel.ambiguous & {access.name for access in accesses(one)}:
-            return f"{where} a tile may have another name"
+            return f"{where} a tile may have another name: use one"
         reads_wide = bool(wide & {access.name for access in one.mentions})
         if shape[-1] == 1 and not reads_wide and not _on_columns(kernel, one, columns):
             if body and {access.name for access in one.mentions} & {s.target.name for s in body if s.target}:
@@ -256,7 +256,6 @@ def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
             carried = kernel.fresh("last_column", taken)
             taken.append(carried)
             rows = (_shape(kernel, one) or (128,))[0]
-            assert one.target is not None
             start = kernel.text_of(one, "initial")
             lines.append(
                 f"{outer}{carried} = {language}.full(({language}.par_dim({rows}), 1), {start}, dtype={language}.float32, "
@@ -265,9 +264,8 @@ def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
         text = _narrowed(kernel, one, wide, width, piece, carried)
         body.append(indent + reindent(text, one.indent, indent))
         if carried:
-            assert one.target is not None
             rows = (_shape(kernel, one) or (128,))[0]
-            last = f"{kernel.text(one.target.node)}[0:{rows}, {width - 1}:{width}]"
+            last = f"{kernel.text(one.made.node)}[0:{rows}, {width - 1}:{width}]"
             body.append(f"{indent}{carried}[0:{rows}, 0:1] = {language}.copy({last})")
     count = "sequential_range" if wide.scans else "affine_range"
     lines.append(f"{outer}for {piece} in {language}.{count}({wide.columns // width}):")
@@ -279,27 +277,20 @@ def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
 
 def _narrowed(kernel: KernelModule, one: Statement, wide: _Wide, width: int, piece: str, carried: str) -> str:
     """Return the statement on the columns of one piece."""
-    edits = Edits(kernel.source[one.start : one.end])
-
-    def put(node: ast.AST, text: str) -> None:
-        first, last = kernel.span(node)
-        edits.replace(first - one.start, last - one.start, text)
-
-    for access in {id(found.node): found for found in accesses(one)}.values():
+    texts: dict[ast.AST, str] = {}
+    for access in accesses(one):
         first = f"{width} * {piece}"
         if access.name in wide.whole:
             rows = (kernel.extents(access) or (128,))[0]
-            put(access.node, f"{access.name}[0:{rows}, {first}:{first} + {width}]")
-        if not covers(access, wide.columns):
-            continue
-        put(*narrowed(kernel, access, first, width))
+            texts[access.node] = f"{access.name}[0:{rows}, {first}:{first} + {width}]"
+        if covers(access, wide.columns):
+            place, text = narrowed(kernel, access, first, width)
+            texts[place] = text
     for call in [*_calls_in_operands(one), *([value_of(one)] if one.op == "broadcast_to" else [])]:
         shape = _broadcast_shape(call)
         if shape is not None:
-            put(shape.elts[-1], str(width))
-    if carried:
-        put(one.args["initial"], carried)
-    return edits.apply()
+            texts[shape.elts[-1]] = str(width)
+    return changed(kernel, one.node, texts | ({one.args["initial"]: carried} if carried else {}))
 
 
 RULE = TileColumns()

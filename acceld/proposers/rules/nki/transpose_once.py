@@ -1,4 +1,18 @@
-"""Make transposes that a matrix product hides explicit, once, before the loop that repeats them."""
+"""Make transposes once, before the loop that repeats them: those that a matrix product hides, or those of loaded blocks.
+
+In the current API loaded rows are turned block by block for a product. Turned rows wait in HBM. Before, and after::
+
+    for n in nl.affine_range(24):                         for row in nl.affine_range(32):
+        for row in nl.affine_range(32):                       load(x_tile, x[row])
+            load(x_tile, x[row])                              for k in nl.affine_range(40):
+            for k in nl.affine_range(40):                         turn(x_t_made[0:128, k, 0:128], x_tile[0:128, k, 0:128])
+                turn(x_t, x_tile[0:128, k, 0:128])            store(x_t_once[row], x_t_made)
+                product(x_t, w_tile[0:128, k, 0:512])     for n in nl.affine_range(24):
+                                                              for row in nl.affine_range(32):
+                                                                  load(x_t_kept, x_t_once[row])
+                                                                  for k in nl.affine_range(40):
+                                                                      product(x_t_kept[0:128, k, 0:128], ...)
+"""
 
 from __future__ import annotations
 
@@ -7,10 +21,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from acceld.editing import Edits
 from acceld.errors import RuleRefused
 from acceld.model import Profile
-from acceld.nki.source.building import filled_before, named_inside
-from acceld.nki.source.nests import around, inside
+from acceld.nki.source.building import STEP, emitted, filled_before, named_inside
+from acceld.nki.source.nests import all_accesses, around, first_line, inside
 from acceld.nki.source.reading import KernelModule
 from acceld.nki.source.spelling import prefix
 from acceld.nki.source.syntax import Access, Loop, Statement
@@ -32,21 +47,43 @@ class _Hidden:
 
 
 class TransposeOnce(Rule):
-    """Transpose ``x`` before the loop, for ``nl.matmul(x, y)`` with ``x`` the same in every iteration."""
+    """Transpose ``x`` before the loop, for products with ``x`` the same in every iteration."""
 
     name = "transpose_once"
     reason = (
         "The tensor engine wants the contraction axis in the partitions; nl.matmul(x, y) without transpose_x inserts a "
-        "transpose on the same engine and a copy out of PSUM for every call, also where x does not change."
+        "transpose on the same engine and a copy out of PSUM for every call, also where x does not change. In the current "
+        "API the kernel writes both itself; a turned tile is as large as the one that is loaded, and loaded as fast."
     )
     source = "nki.language.matmul and AWS NKI performance guide: an inserted PE transpose of x when transpose_x=False"
-    apis = frozenset({"nki_legacy"})
+    apis = frozenset({"nki_legacy", "nki"})
     change_class = "loop_order"
     relieves = ("tensor", "vector", "scalar")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every such product."""
-        for statement in kernel.statements:
+        """Yield every such product; in the current API every transpose of loaded blocks. It is refused with the reason."""
+        for turn in kernel.statements if kernel.api == "nki" else ():
+            found = _turned(kernel, turn)
+            if found is None:
+                continue
+            name, obstacle = kernel.text(turn.reads["data"].node), found if isinstance(found, str) else ""
+            wish = f"Turn {name} once, before the loop that repeats it"
+            if isinstance(found, str):
+                yield self.refused(turn.line, obstacle, wish)
+                continue
+            repeats = found.outermost.variable
+            yield self.found(
+                turn.line,
+                partial(_turned_once, kernel, found),
+                Variant("once"),
+                precondition=f"what line {found.load.line} loads does not depend on {repeats}, nothing writes it, and only "
+                f"products of loop {found.blocks.variable} read the turned blocks",
+                plan=f"Every iteration of {repeats} loads and turns {name} again. Turn it once before the loop, keep it in "
+                f"HBM, and load it turned: transposes and their PSUM copies disappear from {repeats}.",
+                benefit=0.5,
+                gain_percent=(5.0, 40.0),
+            )
+        for statement in kernel.statements if kernel.api != "nki" else ():
             hidden = _hidden(kernel, statement)
             if hidden is not None:
                 operand, outer = kernel.text(hidden.argument), hidden.outermost.variable
@@ -134,6 +171,123 @@ def _call(statement: Statement) -> ast.Call:
     if not isinstance(value, ast.Call):
         raise RuleRefused(f"line {statement.line}: this is not a call")
     return value
+
+
+@dataclass(frozen=True)
+class _Turned:
+    """Blocks of a loaded tile that are turned one by one, each for the products of its iteration."""
+
+    load: Statement
+    turn: Statement
+    copy: Statement
+    blocks: Loop
+    """The loop over blocks."""
+    outermost: Loop
+    """The outermost loop that repeats all of it."""
+    indices: tuple[Loop, ...]
+    """Loops inside of it on which the loaded tile depends."""
+
+
+def _turned(kernel: KernelModule, turn: Statement) -> _Turned | str | None:
+    """Return the turned blocks; the reason why they can not be made before; None if no loop repeats them."""
+    blocks, data, writers = turn.parent, turn.reads.get("data"), []
+    if turn.kind == "op" and turn.op == "nc_transpose" and data is not None and blocks is not None:
+        writers = kernel.writers(data.name)
+    if len(writers) != 1 or writers[0].op != "dma_copy" or writers[0].parent is not (blocks.parent if blocks else None):
+        return None
+    assert blocks is not None and data is not None
+    load, copies, where = writers[0], kernel.readers(turn.made.name), f"line {turn.line}:"
+    source = load.reads.get("src")
+    names = source.variables if source is not None and source.name in kernel.parameters else None
+    loops = [blocks, *around(blocks)]
+    repeats = [loop for loop in loops if names is not None and loop.variable not in {*names, blocks.variable}]
+    if source is None or not repeats:
+        return None
+    outermost = repeats[-1]
+    within = loops[1 : loops.index(outermost) + 1]
+    if any(loop.kind != "affine_range" or loop.trips is None for loop in (blocks, *within)):
+        return f"line {outermost.line}: a loop is not parallel, or its length is not known: say affine_range"
+    if (
+        len(copies) != 1
+        or copies[0].op != "tensor_copy"
+        or copies[0].parent is not blocks
+        or copies[0].made.dims is not None
+    ):
+        return f"{where} the turned block is not only copied out of PSUM into a tile: copy it once"
+    copy, tile = copies[0], copies[0].made.name
+    moving = [
+        load,
+        turn,
+        copy,
+        *(b.declaration for b in map(kernel.buffers.get, (data.name, turn.made.name, tile)) if b),
+    ]
+    if load.start > blocks.start or any(named_inside(one.node, outermost) for one in moving):
+        return f"{where} an index is named in loop {outermost.variable}, or line {load.line} loads too late: write indices out"
+    shapes = kernel.extents(data), kernel.extents(copy.made)
+    if (
+        shapes[0] is None
+        or len(shapes[0]) != 2
+        or shapes[1] != shapes[0][::-1]
+        or blocks.variable not in (data.variables or ())
+    ):
+        return f"{where} {data.name} is not turned by blocks of rows and columns, one in each iteration of {blocks.variable}"
+    for name in (data.name, tile, turn.made.name):
+        declared = kernel.buffers[name].declaration if name in kernel.buffers else None
+        found = all_accesses(kernel, name)
+        if declared is None or not inside(declared, outermost) or found is None or name in kernel.ambiguous:
+            return f"{where} {name} is declared outside of loop {outermost.variable}, or has another name: declare it inside"
+    others = [one.line for one in kernel.readers(data.name) if one is not turn]
+    others += [one.line for one in kernel.readers(tile) if not inside(one, blocks)]
+    if (
+        others
+        or kernel.writers(tile) != [copy]
+        or kernel.writers(source.name)
+        or kernel.writers(turn.made.name) != [turn]
+    ):
+        return (
+            f"line {[*others, turn.line][0]}: {data.name} or {tile} is also used in another way: load it again for that"
+        )
+    return _Turned(
+        load, turn, copy, blocks, outermost, tuple(reversed([one for one in within if one.variable in (names or ())]))
+    )
+
+
+def _turned_once(kernel: KernelModule, found: _Turned, _: Variant) -> str:
+    """Return the source with the blocks turned before the outermost loop, and loaded in it."""
+    language, tile = prefix(kernel, "language"), found.copy.made.name
+    made, once, kept = (kernel.fresh(f"{tile}_{word}") for word in ("made", "once", "kept"))
+    rows, columns = kernel.extents(found.copy.made) or (0, 0)
+    count, dtype = found.blocks.trips, kernel.text_of(kernel.buffers[tile].declaration, "dtype")
+    extents = f"{rows}, {count}, {columns}"
+    places = [loop.variable for loop in found.indices]
+    stored = f"{once}[{', '.join([*places, f'0:{rows}', f'0:{count}', f'0:{columns}'])}]"
+    block = f"[0:{rows}, {found.blocks.variable}, 0:{columns}]"
+    declared = [kernel.buffers[one.made.name].declaration for one in (found.load, found.turn)]
+    moving = {*declared, found.load, found.turn, found.copy}
+    flat = {loop.variable for loop in (found.outermost, *around(found.load)) if loop not in found.indices}
+    whole = "".join(f"{loop.trips}, " for loop in found.indices)
+    indent = found.outermost.indent
+    body = indent + STEP * len(found.indices)
+    texts: dict[ast.AST, str] = {found.copy.made.node: made + block}
+    work = emitted(kernel, [found.outermost], indent, keep=moving, flat=flat, texts=texts)
+    first = f"{body}{made} = {language}.ndarray(({extents}), dtype={dtype}, buffer={language}.sbuf)\n"
+    store = f"{body}{prefix(kernel, 'isa')}.dma_copy(dst={stored}, src={made})\n"
+    edits = Edits(kernel.source)
+    edits.insert(
+        first_line(kernel, found.outermost),
+        f"{indent}{once} = {language}.ndarray(({whole}{extents}), dtype={dtype}, buffer={language}.private_hbm)\n"
+        + work.replace(f"\n{body}" if found.indices else body, f"\n{first}{body}" if found.indices else first + body, 1)
+        + store,
+    )
+    for one in (*declared, found.turn, found.copy, kernel.buffers[tile].declaration):
+        edits.delete_lines(one.start, one.end)
+    load = f"{kept} = {language}.ndarray(({extents}), dtype={dtype}, buffer={language}.sbuf)\n{found.load.indent}"
+    edits.replace(found.load.start, found.load.end, f"{load}{prefix(kernel, 'isa')}.dma_copy(dst={kept}, src={stored})")
+    for one in kernel.readers(tile):
+        for access in one.mentions:
+            if access.name == tile:
+                edits.replace(*kernel.span(access.node), kept + block)
+    return edits.apply()
 
 
 RULE = TransposeOnce()

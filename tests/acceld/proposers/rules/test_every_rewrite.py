@@ -10,7 +10,7 @@ import pytest
 from acceld.model import Profile, Source
 from acceld.proposers.rules.proposer import moves
 from tests.acceld.nki.source import test_moves
-from tests.acceld.proposers.rules import test_drain_once, test_reduce_once, test_sink_work
+from tests.acceld.proposers.rules import places
 from tests.acceld.proposers.rules.kernels import Array, api_of, arrays, current, legacy, run
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -34,12 +34,12 @@ KERNELS: dict[str, tuple[str, Shapes]] = {
         ),
         ((512, 64),),
     ),
-    "sums of parts in blocks": (test_reduce_once.BLOCKS, ((3, 128, 2048),)),
-    "greatest of parts side by side": (test_reduce_once.COLUMNS, ((256, 2048),)),
-    "transposes with a copy each": (test_drain_once.TURNED, ((2, 128, 1024),)),
-    "transposes into strided tiles": (test_drain_once.PARTS, ((1, 128, 1024),)),
-    "sums of products with a copy and a store each": (test_drain_once.SUMS, ((2, 128, 128), (4, 2, 128, 128))),
-    "tiles made long before they are used": (test_sink_work.HEADS, ((2, 128, 512), (4, 128, 512))),
+    "sums of parts in blocks": (places.REDUCE_BLOCKS, ((3, 128, 2048),)),
+    "greatest of parts side by side": (places.REDUCE_COLUMNS, ((256, 2048),)),
+    "transposes with a copy each": (places.DRAIN_TURNED, ((2, 128, 1024),)),
+    "transposes into strided tiles": (places.DRAIN_PARTS, ((1, 128, 1024),)),
+    "sums of products with a copy and a store each": (places.DRAIN_SUMS, ((2, 128, 128), (4, 2, 128, 128))),
+    "tiles made long before they are used": (places.SINK_HEADS, ((2, 128, 512), (4, 128, 512))),
     "a sum between two nests that an activation writes beside its result": (
         legacy(
             "x",
@@ -840,13 +840,3 @@ def test_an_activation_that_also_adds_up_may_move_into_the_nest_that_reads_its_s
     inputs = arrays(*shapes)
     for step, text in fused.items():
         assert_close(step, text, inputs, run(in_order, *inputs))
-
-
-def test_tiles_from_before_the_loop_are_taken_by_pieces_and_a_product_of_them_is_made_once() -> None:
-    source, shapes = KERNELS["scans over tiles from before the loop, added up"]
-    found = dict(rewrites(source, shapes))
-    pieces = found["tile_columns 1024 columns, line 14"]
-    assert "data=x_tile[0:128, 1024 * s_piece:1024 * s_piece + 1024])" in pieces
-    assert "total[0:128, 1024 * s_piece:1024 * s_piece + 1024] += mine" in pieces
-    once = found["hoist_work before the loop, line 14 (s)"]
-    assert once.index("part = ") < once.index("for s in") and once.count("part = ") == 1

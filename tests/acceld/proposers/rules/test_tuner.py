@@ -15,7 +15,7 @@ from acceld.nki.timing.timeline import timeline
 from acceld.proposers.interface import AttemptRequest, Partner, PlanRequest, Problem, ProblemArgument, Step
 from acceld.proposers.rules.proposer import RulesProposer, TunedRules, moves
 from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
-from tests.acceld.proposers.rules.test_rules import SILU
+from tests.acceld.proposers.rules.places import SILU
 
 # Kernels of letters: a and b pay only together, c always does, d is the same program as c.
 LATENCIES = {"": 10.0, "a": 11.0, "ab": 4.0, "b": 12.0, "c": 9.0, "abc": 3.0, "ac": 10.5, "bc": 11.5}

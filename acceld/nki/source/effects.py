@@ -1,0 +1,50 @@
+"""Prove that parts of a kernel do not disturb each other. Each proof gives the reason why it fails: the line that is in the
+way, and the change that would let it; an empty text if it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from acceld.nki.source.building import read, written
+from acceld.nki.source.syntax import Item, Loop, Statement, accesses, flatten, names_in
+
+
+def understood(items: Sequence[Item], *, names: bool = False) -> str:
+    """Every statement is an operation, a declaration or a marker; with ``names`` it may name an index, or return."""
+    fine = ("op", "marker", "declaration", *(("alias", "return") if names else ()))
+    one = next((one for one in flatten(items) if one.kind not in fine), None)
+    if one is None:
+        return ""
+    return f"line {one.line} is not understood: write it with functions of nl and nisa, on tiles under one name"
+
+
+def parallel(loops: Iterable[Loop]) -> str:
+    """No iteration waits for another."""
+    loop = next((loop for loop in loops if loop.kind != "affine_range"), None)
+    if loop is None:
+        return ""
+    return f"line {loop.line}: {loop.variable} is a {loop.kind}: if its iterations are independent, say affine_range"
+
+
+def same_range(loop: Loop, variables: Iterable[str]) -> str:
+    """The length of a loop does not depend on these variables."""
+    used = sorted({name.id for name in names_in(loop.node.iter)} & set(variables))
+    return f"line {loop.line}: the range of {loop.variable} depends on {used[0]}: give it as a number" if used else ""
+
+
+def undisturbed(first: Sequence[Item], second: Sequence[Item], handed: Iterable[str] = ()) -> str:
+    """``second`` writes nothing that ``first`` uses, and reads nothing that ``first`` writes, but for tiles ``handed`` over."""
+    made, used = written(first), read(first)
+    changed = sorted((made | used) & written(second)) or sorted(made & read(second) - set(handed))
+    return f"line {_user(second, changed[0])} uses {changed[0]} too: give it a tile of its own" if changed else ""
+
+
+def _user(items: Sequence[Item], name: str) -> int:
+    return next(one.line for one in flatten(items) if name in {access.name for access in accesses(one)})
+
+
+def one_result(statements: Iterable[Statement]) -> str:
+    """No statement writes a second result, such as a sum beside its target."""
+    one = next((one for one in statements if one.second is not None), None)
+    return f"line {one.line} has a second result: compute it by an instruction of its own" if one is not None else ""

@@ -1,0 +1,62 @@
+"""Each rule keeps the results at its places, and leaves a kernel alone where it can not prove that."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from acceld.nki.source.reading import KernelModule
+from acceld.proposers.rules import all_rules, rule_named
+from acceld.proposers.rules.records import Site
+from tests.acceld.proposers.rules.kernels import api_of, arrays, run
+from tests.acceld.proposers.rules.places import PLACES, Place
+
+_ALLOWED = 3e-5
+"""Relative error in the L2 norm: that of products of bfloat16 parts."""
+_IDS = [f"{one.rule} {number}" for number, one in enumerate(PLACES)]
+
+
+def is_meant(place: Place, site: Site) -> bool:
+    variants = " ".join(variant.name for variant in site.variants)
+    return re.search(place.what, f"{site.line} {site.key} {variants} {site.plan}") is not None
+
+
+@pytest.mark.parametrize(
+    "place", [one for one in PLACES if one.runs], ids=[i for i, p in zip(_IDS, PLACES, strict=True) if p.runs]
+)
+def test_every_variant_keeps_the_results(place: Place) -> None:
+    kernel = KernelModule(place.source, api_of(place.source), place.shapes)
+    inputs = [one * np.float32(place.scale) for one in arrays(*place.shapes)]
+    inputs = [np.abs(one) + np.float32(0.1) for one in inputs] if place.positive else inputs
+    expected = run(place.source, *inputs)
+    found = [one for one in rule_named(place.rule).find(kernel, None) if one.rewrite and is_meant(place, one.site)]
+    assert found
+    for one in found:
+        for variant in one.site.variants:
+            text = one.rewrite(variant) if one.rewrite else ""
+            for shuffle in (None, 3):
+                distance = np.linalg.norm(run(text, *inputs, shuffle=shuffle) - expected)
+                assert text != place.source and distance < _ALLOWED * np.linalg.norm(expected), variant
+
+
+@pytest.mark.parametrize(
+    "place", [one for one in PLACES if one.stays], ids=[i for i, p in zip(_IDS, PLACES, strict=True) if p.stays]
+)
+def test_a_rule_leaves_alone_what_it_can_not_prove_and_says_why(place: Place) -> None:
+    rule, api = rule_named(place.rule), api_of(place.source)
+    assert any(is_meant(place, site) for site in rule.sites(KernelModule(place.source, api, place.shapes), None))
+    for replacements in place.stays:
+        changed = place.source
+        for old, new in zip(replacements[::2], replacements[1::2], strict=True):
+            assert old in changed, old
+            changed = changed.replace(old, new)
+        kernel = KernelModule(changed, api, place.shapes)
+        assert not [site for site in rule.sites(kernel, None) if is_meant(place, site)], replacements
+        for refused in rule.refusals(kernel):
+            assert re.search(r"lines? \d+", refused.precondition), refused.precondition
+
+
+def test_every_rule_has_a_place() -> None:
+    assert {rule.name for rule in all_rules() if rule.apis & {"nki", "nki_legacy"}} == {one.rule for one in PLACES}
