@@ -291,7 +291,10 @@ class Choices:
         self.vectors = [
             n
             for n, reach in enumerate(self.reach)
-            if reach.access.role == "value" and not reach.scalar and not reach.strides[self.partition]
+            if reach.access.role == "value"
+            and reach.access.node.kind != "gather"
+            and not reach.scalar
+            and not reach.strides[self.partition]
         ]
         row_bytes = sum(self.width[id(node)] * BYTES[node.dtype] for node in self.nodes if id(node) in self.kept)
         deep = {

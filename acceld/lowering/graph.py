@@ -1,4 +1,4 @@
-"""The graph of a reference: nodes of six kinds, and affine views of their results."""
+"""The graph of a reference: nodes of eight kinds, and affine views of their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from acceld.errors import UsageError
 
-Kind = Literal["input", "elementwise", "reduce", "dot", "scan", "buffer"]
+Kind = Literal["input", "index", "elementwise", "reduce", "dot", "scan", "gather", "buffer"]
 Shape = tuple[int, ...]
 
 _ORDER = itertools.count()
@@ -46,7 +46,8 @@ class Node:
 
     ``name`` is the function of an elementwise, reduce or scan node, and the argument's name of an input. ``folded`` counts the
     last axes of the operands that a reduce or dot contracts. A ``buffer`` is its first operand, an earlier version or
-    nothing, after its last operand was stored to ``target``.
+    nothing, after its last operand was stored to ``target``. A ``gather`` reads, for each element of its first operand, a
+    row of a table; its second operand is the table's row 0, repeated, and ``folded`` counts the axes of a row.
     """
 
     kind: Kind
@@ -124,6 +125,10 @@ def whole(node: Node) -> View:
     return View(node, node.shape, dense(node.shape))
 
 
+INDEX = Node("index", "index", (), (2**31,), "float32")
+"""The numbers 0, 1, 2 and so on. A view of them is an affine function of positions: positions, distances, masks."""
+
+
 def entry(name: str, shape: Sequence[int], dtype: str) -> Node:
     """Return an input of the graph."""
     return Node("input", name, (), tuple(shape), dtype)
@@ -192,10 +197,25 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
 
     The first ``batch`` axes are shared, the last ``folded`` axes contracted.
     """
+    left, right = (whole(elementwise("copy", [one], line=line)) if one.node is INDEX else one for one in (left, right))
     rows = left.shape[batch : len(left.shape) - folded]
     columns = right.shape[batch : len(right.shape) - folded]
     shape = (*left.shape[:batch], *rows, *columns)
     return Node("dot", "dot", (left, right), shape, dtype or common_dtype((left, right)), line, folded)
+
+
+def gathered(table: View, index: View, line: int = 0) -> Node:
+    """Return the rows of a table, along its first axis, that an array of positions names."""
+    held = table if table.whole and table.node.kind == "input" else whole(elementwise("copy", [table], line=line))
+    rows = table.shape[1:]
+    number = index if index.dtype == "int32" else whole(elementwise("copy", [index], "int32", line))
+    first = View(held.node, (*index.shape, *rows), (*(0,) * len(index.shape), *dense(rows)))
+    return Node("gather", "gather", (number, first), first.shape, table.dtype, line, folded=len(rows))
+
+
+def scanned(name: str, decay: View, drive: View, line: int = 0) -> View:
+    """Return a scan along the last axis, by its name in ``instructions.SCANS``."""
+    return whole(Node("scan", name, (decay, drive), drive.shape, drive.dtype, line))
 
 
 def stored(before: View | None, value: View, target: View, line: int = 0) -> Node:

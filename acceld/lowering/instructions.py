@@ -24,17 +24,30 @@ ALU = {
 TURNED = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}
 """Comparisons with their operands exchanged; other functions but ``sub`` commute."""
 
-ACTIVATIONS = frozenset("exp log sqrt rsqrt tanh sigmoid relu abs sin cos sign erf gelu silu softplus square".split())
+ACTIVATIONS = frozenset(
+    "exp log sqrt rsqrt tanh sigmoid relu abs arctan sin cos sign erf gelu silu softplus square".split()
+)
+SCANS = {
+    "linear": ("multiply", "add", 0.0),
+    "sum": ("multiply", "add", 0.0),
+    "product": ("multiply", "add", 1.0),
+    "greatest": ("maximum", "maximum", -3e38),
+    "least": ("minimum", "minimum", 3e38),
+}
+"""A scan is ``step(turn(decay, before), drive)``: turn, step, and what stands before the first element."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Operand ``place`` of ``node``, the ``number``-th that an instruction reads; ``negative`` if it is negated first."""
+    """Operand ``place`` of ``node``, the ``number``-th that an instruction reads; ``negative`` if it is negated first,
+    ``spread`` if one number a row is repeated along the columns first.
+    """
 
     number: int
     node: Node
     place: int
     negative: bool = False
+    spread: bool = False
 
     @property
     def value(self) -> View | float:
@@ -154,15 +167,12 @@ class Selection:
             assert isinstance(value, float)
             return Selected("memset", (), (("value", value),))
         if node.name == "where":
-            return Selected("where", tuple(Operand(n, node, n) for n in range(3)), ())
+            return Selected("where", tuple(self._operand(n, read) for n, read in enumerate(args)), ())
         if len(args) == 1:
             return self._unary(node, args[0], fused)
         return self._binary(node, args)
 
     def _unary(self, node: Node, read: _Read, fused: Node | None) -> Selected:
-        if self._is_row(read):
-            data = self._operand(0, read)
-            raise NotLowered(f"'{node.name}' of one number a row, spread over columns, is not lowered", data.node.line)
         if node.name == "square" and fused is None:
             data = self._operand(0, read)
             return Selected("tensor_tensor", (data,), (("data1", data), ("data2", data), ("op", "multiply")))
@@ -224,6 +234,9 @@ class Selection:
         return self._number(read) is not None or self._is_row(read)
 
     def _operand(self, number: int, read: _Read) -> Operand:
+        return Operand(number, read.node, read.place, spread=self._is_row(read))
+
+    def _row_operand(self, number: int, read: _Read) -> Operand:
         return Operand(number, read.node, read.place)
 
     def _chained(self, node: Node, read: _Read, op: str, value: float | _Read, reverse: bool) -> Selected:
@@ -240,7 +253,7 @@ class Selection:
         for number, (word, by, turned) in enumerate(steps):
             arguments.append((f"op{number}", word))
             if isinstance(by, _Read):
-                operands.append(self._operand(len(operands), by))
+                operands.append(self._row_operand(len(operands), by))
                 arguments.append((f"operand{number}", operands[-1]))
             else:
                 arguments.append((f"operand{number}", by))
@@ -257,7 +270,7 @@ class Selection:
         for place, other in ((0, 1), (1, 0)):
             data, value = _Read(node, place), _Read(node, other)
             number = self._number(value)
-            if self._plain_row(data) or (number is None and not self._is_row(value)):
+            if self._number(data) is not None or (number is None and not self._is_row(value)):
                 continue
             name = node.name if place == 0 else TURNED.get(node.name, node.name)
             return data, ALU[name], value if number is None else number, place == 1 and node.name == "sub"
@@ -275,22 +288,18 @@ class Selection:
             return self._chained(node, *step)
         if node.name not in ALU:
             raise NotLowered(f"'{node.name}' has no instruction", node.line)
-        if any(self._plain_row(read) for read in args):
-            raise NotLowered(
-                f"'{node.name}' of two values of one number a row, spread over columns, is not lowered", node.line
-            )
         for place, other in ((0, 1), (1, 0)):
             inner = self._absorbable(args[place])
             before = None if inner is None else self._step(inner)
             commutes = node.name in ("add", "mul", "max", "min", "eq", "ne")
-            if inner is None or before is None or (before[3] and False):
+            if inner is None or before is None or self._is_row(args[other]):
                 continue
             self.taken.add(id(inner))
             data = self._operand(0, before[0])
             operands = [data]
             arguments: list[tuple[str, Argument]] = [("data", data), ("op0", before[1])]
             if isinstance(before[2], _Read):
-                operands.append(self._operand(1, before[2]))
+                operands.append(self._row_operand(1, before[2]))
                 arguments.append(("operand0", operands[-1]))
             else:
                 arguments.append(("operand0", before[2]))

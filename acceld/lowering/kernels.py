@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import Builder
 from acceld.lowering.choices import Memory, Rolled
-from acceld.lowering.graph import Graph, Node, Shape, View, whole
+from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
-from acceld.lowering.regions import Access, Region, accesses, in_place, regions, stores
+from acceld.lowering.regions import COMPUTED, Access, Region, accesses, in_place, regions, stores
 from acceld.lowering.simplify import simplified
 from acceld.lowering.spelling import SPELLINGS
 from acceld.lowering.statements import Kernel, Tensor
@@ -56,7 +56,7 @@ def _names(graph: Graph) -> dict[int, str]:
     """Return the reference's own name of a value: the variable that the last node of an assignment's line fills."""
     last: dict[int, Node] = {}
     for node in graph.nodes():
-        if node.kind in ("elementwise", "reduce", "dot", "scan") and node.line:
+        if node.kind in COMPUTED and node.line:
             last[node.line] = node
     found = {}
     for line, node in last.items():
@@ -80,6 +80,7 @@ def _memory(
 ) -> tuple[Memory, tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Give each input, output, buffer and value that another region reads a tensor in HBM."""
     tensors = {id(node): Tensor(node.name, shapes.get(node.name, node.shape), node.dtype) for node in graph.inputs}
+    tensors[id(INDEX)] = Tensor("index", INDEX.shape, INDEX.dtype)
     targets: dict[int, list[View]] = {}
     made: list[Tensor] = []
 
@@ -113,7 +114,7 @@ def _memory(
                 assert access is not None
                 source = access.view.node
                 if (
-                    source.kind not in ("input", "buffer")
+                    source.kind in COMPUTED
                     and not (id(source) in inside and in_place(access, region.layout.columns[id(source)]))
                     and id(source) not in tensors
                 ):

@@ -18,6 +18,8 @@ WIDEST_VALUES = 40 * 1024
 """Elements a row that the three widest values of a region with products may have together: 160 of the 192 KiB of a partition,
 in float32. Without products, wide values are computed again instead of kept."""
 MOST_NODES = 40
+COMPUTED = ("elementwise", "reduce", "dot", "scan", "gather")
+"""Kinds of nodes that a region computes."""
 
 
 Role = Literal["value", "left", "right", "store"]
@@ -45,7 +47,7 @@ def fixed_rows(node: Node) -> Axes | None:
     if node.kind == "elementwise":
         return None
     operand = node.views[0]
-    kept = len(operand.shape) - (1 if node.kind == "scan" else node.folded)
+    kept = len(operand.shape) - {"scan": 1, "gather": 0}.get(node.kind, node.folded)
     return squeezed(operand.shape[:kept], operand.strides[:kept])
 
 
@@ -258,7 +260,7 @@ def _computed_outputs(graph: Graph) -> Graph:
             value = args[-1]
             assert isinstance(value, View)
             target = _on(node.target, made)
-            plain = value.node.kind in ("elementwise", "reduce", "dot", "scan") and value.whole
+            plain = value.node.kind in COMPUTED and value.whole
             if not plain or value.node.dtype != node.dtype:
                 copied = elementwise("copy", [value], node.dtype, node.line)
                 copied.order = node.order
@@ -276,7 +278,7 @@ def _computed_outputs(graph: Graph) -> Graph:
     taken: set[int] = set()
     for view in (_on(view, made) for view in graph.outputs):
         plain = view.whole and (
-            view.node.kind not in ("input", "buffer") or (view.node.kind == "buffer" and bool(view.node.args))
+            view.node.kind in COMPUTED or (view.node.kind == "buffer" and bool(view.node.args))
         )
         if not plain or id(view.node) in taken:
             view = View((copied := elementwise("copy", [view])), view.shape, dense(view.shape))
@@ -315,7 +317,7 @@ class _Division:
     def result(self) -> list[Region]:
         """Return the regions in an order in which they can run."""
         for node in self.nodes:
-            if node.kind in ("elementwise", "reduce", "dot", "scan"):
+            if node.kind in COMPUTED:
                 self._add(node)
         while self._join():
             pass

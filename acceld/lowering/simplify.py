@@ -28,7 +28,7 @@ def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
     made: dict[int, View] = {}
     known: dict[object, View] = {}
     for node in graph.nodes():
-        if node.kind == "input":
+        if node.kind in ("input", "index"):
             made[id(node)] = whole(node)
             continue
         copy = replace(node, args=tuple(_moved(arg, made) for arg in node.args), target=_held(node, made))
@@ -89,7 +89,7 @@ def _held(node: Node, made: dict[int, View]) -> View | None:
 
 def _identity(node: Node) -> object:
     """Return what two equal nodes share; None for a node that is one of its kind."""
-    if node.kind in ("input", "buffer"):
+    if node.kind in ("input", "index", "buffer"):
         return None
     args = tuple(
         (id(arg.node), arg.shape, arg.strides, arg.offset) if isinstance(arg, View) else arg for arg in node.args
@@ -177,6 +177,13 @@ def _power(node: Node, once: set[int]) -> View | None:
     if node.name == "mul" and first == node.args[1]:
         return whole(_derived(node, "square", [first]))
     return None
+
+
+def _cosine(node: Node, once: set[int]) -> View | None:
+    """The scalar engine has a sine, and no cosine."""
+    if node.name != "cos":
+        return None
+    return whole(_derived(node, "sin", [whole(_derived(node, "add", [node.args[0], math.pi / 2]))]))
 
 
 def _divided(node: Node, once: set[int]) -> View | None:
@@ -389,7 +396,7 @@ def _scaled_product(node: Node, once: set[int]) -> View | None:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _divided, _summed),
+    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _cosine, _divided, _summed),
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _gathered, _scaled_product),
 }

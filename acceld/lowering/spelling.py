@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from acceld.lowering.graph import dense
@@ -14,10 +14,12 @@ from acceld.lowering.statements import (
     Call,
     Condition,
     Declaration,
+    Gathered,
     Kernel,
     Loop,
     Note,
     Piece,
+    Positions,
     Span,
     Statement,
     Strided,
@@ -121,6 +123,10 @@ class _Printer:
 
     def _called(self, call: Call) -> str:
         dst = self._value("dst", call.dst)
+        if call.operation == "iota":
+            return self._counted(call)
+        if isinstance(source := dict(call.args).get("src"), Gathered):
+            return self._gathered(call, source)
         args = [f"{name}={self._value(name, value)}" for name, value in call.args]
         if not self.spelling.returns_results:
             return f"nisa.{call.operation}({', '.join((f'dst={dst}', *args))})"
@@ -144,6 +150,39 @@ class _Printer:
             operation = "activation_reduce"
             args = [arg for arg in args if not arg.startswith("reduce_cmd")]
         return f"{self._place(call.dst)} = nisa.{operation}({', '.join(args)})"
+
+    def _counted(self, call: Call) -> str:
+        values = dict(call.args)["pattern"]
+        assert isinstance(values, Positions) and isinstance(call.dst, Piece)
+        if not self.spelling.returns_results:
+            return (
+                f"nisa.iota(dst={self._value('dst', call.dst)}, pattern={[list(pair) for pair in values.pattern]}, "
+                f"offset={affine(values.offset)}, channel_multiplier={values.step})"
+            )
+        counts = [call.dst.spans[0].count or 1, *(count for _, count in values.pattern)]
+        terms = [affine(values.offset)] if values.offset != Affine() else []
+        for place, (step, count) in enumerate(((values.step, counts[0]), *values.pattern)):
+            grid = _grid(count, place, len(counts))
+            terms += [grid if step == 1 else f"{step} * {grid}"]
+        place = self._place(call.dst) if len(counts) == 2 else _gridded_piece(call.dst, counts)
+        return f"{place} = nisa.iota({' + '.join(terms)}, dtype=nl.{call.dst.tile.dtype})"
+
+    def _gathered(self, call: Call, source: Gathered) -> str:
+        tensor = source.tensor
+        rows = math.prod(tensor.shape) // source.row
+        table = tensor.name if tensor.shape == (rows, source.row) else f"{tensor.name}.reshape(({rows}, {source.row}))"
+        assert isinstance(call.dst, Piece)
+        count = call.dst.spans[0].count
+        if not self.spelling.returns_results:
+            pattern = [[source.row, count], [1, source.count]]
+            return (
+                f"nisa.dma_copy(dst={self._value('dst', call.dst)}, src={table}.ap(pattern={pattern}, "
+                f"offset={affine(source.offset)}, vector_offset={self._piece(source.index)}, indirect_dim=0))"
+            )
+        columns = _grid(source.count, 1, 2)
+        columns = columns if source.offset == Affine() else f"{affine(source.offset)} + {columns}"
+        index = self._piece(source.index)
+        return f"{self._place(call.dst)} = nl.load({table}[{index}, {columns}])"
 
     def _transfer(self, call: Call) -> str:
         """Return a load or a store. Where slices can not name the elements in HBM, both sides are index grids."""
@@ -177,6 +216,8 @@ class _Printer:
                 return self._piece(value)
             case Block():
                 return self._block(value)
+            case Gathered() | Positions():
+                raise AssertionError("positions and gathers are printed with their instruction")
             case Strided():
                 return self._strided(value)
             case Condition(variables):
@@ -320,10 +361,10 @@ def walks(block: Block) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for place, (stride, count) in enumerate(block.pattern):
         parts: list[tuple[int, int]] = []
-        while count > 1 and stride and place:
+        while count > 1 and stride > 0 and place:
             axis = next(a for a, s in enumerate(strides) if stride % s == 0 and stride >= s and shape[a] > 1)
             room = shape[axis] * strides[axis] // stride
-            if count <= room or count % room:
+            if not room or count <= room or count % room:
                 break
             parts.insert(0, (stride, room))
             stride, count = stride * room, count // room
@@ -343,6 +384,14 @@ def _gridded_piece(piece: Piece, counts: list[int]) -> str:
     return f"{piece.tile.name}[{', '.join((_grid(counts[0], 0, rank), *(affine(span.start) for span in fixed), ' + '.join(inner)))}]"
 
 
+def _coordinates(stride: int, strides: tuple[int, ...]) -> Iterator[int]:
+    """Yield a step as one along each axis."""
+    sign, rest = (-1 if stride < 0 else 1), abs(stride)
+    for step in strides:
+        yield sign * (rest // step)
+        rest %= step
+
+
 def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str, int]) -> list[str]:
     """Return a block as index grids of its tensor's axes, for an API without access patterns."""
     shape = block.tensor.shape or (1,)
@@ -358,7 +407,12 @@ def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str
         if stride == 0 or count == 1:
             parts[-1].append(f"0 * {grid}")
             continue
-        axis = next(a for a, s in enumerate(strides) if stride % s == 0 and shape[a] > 1)
-        factor = stride // strides[axis]
-        parts[axis].append(grid if factor == 1 else f"{factor} * {grid}")
+        single = next((a for a, s in enumerate(strides) if stride % s == 0 and abs(stride) >= s and shape[a] > 1), None)
+        if single is not None and abs(stride) // strides[single] * (count - 1) < shape[single]:
+            steps = {single: stride // strides[single]}
+        else:  # a diagonal: one step along several axes
+            steps = dict(enumerate(_coordinates(stride, strides)))
+        for axis, factor in steps.items():
+            if factor:
+                parts[axis].append(grid if factor == 1 else f"{factor} * {grid}")
     return [" + ".join(found) or "0" for found in parts]

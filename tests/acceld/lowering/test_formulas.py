@@ -79,8 +79,8 @@ def branch_on_data(x: Array) -> Any:
     return x if x.sum() > 0 else -x
 
 
-def index_by_array(x: Array, y: Array) -> Any:
-    return x[y]
+def index_by_mask(x: Array, y: Array) -> Any:
+    return x[y > 0]
 
 
 def sorted_rows(x: Array) -> Any:
@@ -91,7 +91,7 @@ def sorted_rows(x: Array) -> Any:
     ("function", "what"),
     [
         (branch_on_data, "branch on the values"),
-        (index_by_array, "indexing by an array"),
+        (index_by_mask, "indexing by a mask"),
         (sorted_rows, "np.sort is not lowered"),
     ],
 )
