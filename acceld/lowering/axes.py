@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from acceld.lowering.graph import Shape, dense
 
 PARTITIONS = 128
+DEEPEST = 16384
+"""Terms of a product, whose left operand lies twice in a partition: as rows, and turned."""
 
 Axes = tuple[tuple[int, int], ...]
 """Axes as (extent, stride)."""

@@ -247,7 +247,8 @@ class Graph:
                 readers.setdefault(id(view.node), []).append(node)
                 todo.append(view.node)
         missing = {key: len(node.views) for key, node in needed.items()}
-        ready = [(node.order, number, node) for number, node in enumerate(needed.values()) if not missing[id(node)]]
+        numbers = itertools.count()
+        ready = [(node.order, next(numbers), node) for node in needed.values() if not missing[id(node)]]
         heapq.heapify(ready)
         found: list[Node] = []
         while ready:
@@ -256,5 +257,5 @@ class Graph:
             for reader in readers.get(id(node), ()):
                 missing[id(reader)] -= 1
                 if not missing[id(reader)]:
-                    heapq.heappush(ready, (reader.order, len(needed) + len(found), reader))
+                    heapq.heappush(ready, (reader.order, next(numbers), reader))
         return found

@@ -22,7 +22,7 @@ from acceld.lowering.axes import (
     split,
 )
 from acceld.lowering.building import Builder, full
-from acceld.lowering.choices import BANK, CHUNK_BYTES, Choices, Memory, Rolled
+from acceld.lowering.choices import BANK, CHUNK_BYTES, SBUF, Choices, Memory, Rolled
 from acceld.lowering.graph import INDEX, Node, NotLowered, View
 from acceld.lowering.instructions import SCANS, Operand, Selected
 from acceld.lowering.regions import Access
@@ -188,15 +188,21 @@ class Nest(Choices):
     def _shared_rows(self) -> None:
         """Note which rows are read in several groups: they are loaded once, whole."""
         groups: dict[object, set[object]] = {}
+        widths = {self._key(n): math.prod(e for e, _ in (*r.columns, *r.depth)) for n, r in enumerate(self.reach)}
         for n, reach in enumerate(self.reach):
             access = reach.access
             if access.role == "value" and n not in self.vectors and not reach.scalar:
                 groups.setdefault(self._key(n), set()).add(self._group_of(access.node))
             elif access.role == "left" and not self._direct(n):
                 groups.setdefault(self._key(n), set()).update({("left", id(access.node)), "left"})
-        self.shared = {key for key, found in groups.items() if len(found) > 1}
-        if self.again:
-            self.shared = {key for key in self.shared if any(group == "left" for group in groups[key])}
+        lefts = {key for key, found in groups.items() if "left" in found}
+        self.shared = {key for key, found in groups.items() if len(found) > 1 and (key in lefts or not self.again)}
+        room = SBUF - 4 * CHUNK_BYTES - self.block * sum(self.width[id(n)] * 4 for n in self.nodes if id(n) in self.kept)
+        room -= sum(self.reach[n].width * 4 for n in self.vectors)
+        for key in sorted(self.shared, key=lambda key: widths[key]):
+            room -= self.block * widths[key] * 4
+            if room < 0 and key not in lefts:
+                self.shared.remove(key)
 
     def _key(self, n: int) -> object:
         """Return what two accesses of the same elements share."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from acceld.lowering.axes import Axes, merged, prefix, refined, split, squeezed
+from acceld.lowering.axes import DEEPEST, Axes, merged, prefix, refined, split, squeezed
 from acceld.lowering.graph import Graph, Node, Shape, View, dense, elementwise, stored, whole
 
 WIDEST_VALUES = 40 * 1024
@@ -293,6 +293,15 @@ def _on(view: View, made: dict[int, Node]) -> View:
     return view if found is None else View(found, view.shape, view.strides, view.offset)
 
 
+def _depths(products: Sequence[Node]) -> dict[object, int]:
+    """Return the terms of products by their left operands."""
+    return {
+        (id(left.node), left.offset, left.shape): math.prod(left.shape[len(left.shape) - node.folded :])
+        for node in products
+        for left in node.views[::2]
+    }
+
+
 def _own_inputs(node: Node) -> list[View]:
     """Return the inputs that a node reads by its rows: all but the right operands of a dot."""
     views = node.views[::2] if node.kind == "dot" else node.views
@@ -357,7 +366,9 @@ class _Division:
         if found is None:
             return None
         widest = sorted(found.columns.values(), reverse=True)[:3]
-        products = any(node.kind == "dot" for node in nodes)
+        products = [node for node in nodes if node.kind == "dot"]
+        if len(products) > 1 and sum(_depths(products).values()) > DEEPEST:
+            return None
         return found if not products or sum(widest) <= WIDEST_VALUES or len(nodes) == 1 else None
 
     def _writers(self, view: View) -> list[Region]:

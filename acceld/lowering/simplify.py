@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from acceld.lowering.axes import DEEPEST
 from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, whole
 
 Rule = Callable[[Node, set[int]], View | None]
@@ -18,7 +19,7 @@ _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"
 
 def simplified(graph: Graph) -> Graph:
     """Return the graph with every rule of this module applied, and equal nodes made one."""
-    return _swept(_swept(graph, RULES), LAST)
+    return _swept(_swept(_swept(graph, RULES), LAST), LONG)
 
 
 def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
@@ -402,5 +403,30 @@ RULES: dict[str, tuple[Rule, ...]] = {
 }
 """Rules tried on each kind of node, in order."""
 
+def _cut_depth(node: Node, once: set[int]) -> View | None:
+    """A product of more terms than a partition holds twice is a sum of products."""
+    left = node.views[0]
+    kept = len(left.shape) - node.folded
+    total = math.prod(left.shape[kept:])
+    if total <= DEEPEST or len(node.views) != 2:
+        return None
+    axis = max(range(node.folded), key=lambda at: left.shape[kept + at])
+    extent = left.shape[kept + axis]
+    part = max(1, DEEPEST * extent // total)
+    found: View | None = None
+    for start in range(0, extent, part):
+        args = []
+        for view in node.views:
+            at = len(view.shape) - node.folded + axis
+            args.append(view.mapped(lambda a, at=at, start=start: a[(slice(None),) * at + (slice(start, start + part),)]))  # type: ignore[misc]
+        made = replace(node, args=tuple(args))
+        made.order = node.order
+        found = whole(made) if found is None else whole(_derived(node, "add", [found, whole(made)]))
+    return found
+
+
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_rolled_terms,)}
 """Rules tried on the result: terms can be counted when all sums are products."""
+
+LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,)}
+"""Rules tried last, since they undo others."""
