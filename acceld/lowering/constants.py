@@ -67,7 +67,7 @@ def values(view: View) -> Array | None:
     """Return the values of a view that depends on no input, or None if it depends on one."""
     if view.node is INDEX:
         return _counted_values(view)
-    if math.prod(view.shape) > MOST_ELEMENTS:
+    if not view.node.constant or math.prod(view.shape) > MOST_ELEMENTS:
         return None
     held: dict[int, Array] = {}
 
@@ -268,6 +268,17 @@ def _separated(core: Array, line: int) -> View | None:
     return None
 
 
+def settled(view: View, line: int) -> View:
+    """Return a buffer of constants as a function of positions, if one gives it."""
+    known = values(view) if view.node.kind == "buffer" and view.node.constant else None
+    if known is None:
+        return view
+    try:
+        return placed(known, view.dtype, line)
+    except NotLowered:
+        return view
+
+
 def shifted_index(name: str, args: list[Any], line: int) -> View | None:
     """Return an affine function of positions for arithmetic on such functions; None for anything else."""
     views = [arg for arg in args if isinstance(arg, View)]
@@ -301,7 +312,7 @@ def runs(positions: Array) -> list[tuple[int, int, int]]:
     found: list[list[int]] = []
     for place in positions.tolist():
         last = found[-1] if found else None
-        if last is not None and (last[2] == 1 or place == last[0] + last[1] * last[2]):
+        if last is not None and place != last[0] and (last[2] == 1 or place == last[0] + last[1] * last[2]):
             last[1] = place - last[0] if last[2] == 1 else last[1]
             last[2] += 1
         else:

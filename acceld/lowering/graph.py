@@ -59,6 +59,11 @@ class Node:
     folded: int = 0
     target: View | None = None
     order: int = field(default_factory=lambda: next(_ORDER))
+    constant: bool = field(init=False)
+    """True if the value depends on no input."""
+
+    def __post_init__(self) -> None:
+        self.constant = self.kind != "input" and all(view.node.constant for view in self.views)
 
     @property
     def views(self) -> list[View]:

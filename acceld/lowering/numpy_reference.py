@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from acceld.lowering.constants import FUNCTIONS as CONSTANT
-from acceld.lowering.constants import compared, counted, finite, placed, runs, shifted_index, values
+from acceld.lowering.constants import compared, counted, finite, placed, runs, settled, shifted_index, values
 from acceld.lowering.graph import (
     INDEX,
     Graph,
@@ -126,7 +126,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             node = todo.pop()
             if node.kind == "elementwise" and node.name in ("mul", "max") and len(node.views) == 2:
                 todo += [view.node for view in node.views]
-            elif node.kind != "elementwise" or node.name not in COMPARISONS:
+            elif node.dtype != "bool" and (node.kind != "elementwise" or node.name not in COMPARISONS):
                 return False
         return True
 
@@ -208,6 +208,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         for of in reversed(fakes):
             assert of is not None
             target = target.mapped(of)
+        if not math.prod(target.shape):
+            return
         if not isinstance(given, View):
             given = whole(fill(given, target.shape, held.dtype, line))
         first = held.node.kind == "buffer" and not held.node.args
@@ -429,7 +431,7 @@ def _line() -> int:
 def operand(value: Any) -> Operand:
     """Return a value of the reference as an operand. NotLowered if it is neither an array of one value nor traced."""
     if isinstance(value, Traced):
-        view = value.view
+        view = settled(value.view, _line())
         return view if view.node is not INDEX or any(view.strides) or view.shape else float(view.offset)
     if isinstance(value, bool | int | float | np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return finite(float(value))
@@ -731,6 +733,14 @@ def _triangle(a: Any, k: int, upper: bool) -> Traced:
     return _where(distance >= 0 if upper else distance <= 0, a, 0.0)
 
 
+def _matrix_of(diagonal: Traced, k: int) -> Traced:
+    """Return a matrix with a diagonal, and 0 elsewhere."""
+    extent = diagonal.shape[0] + abs(k)
+    held = np.pad(diagonal, (max(-k, 0), max(k, 0)))
+    distance = Traced(counted((extent, extent), (-1, 1), -k))
+    return _where(distance == 0, held[:, None], 0.0)
+
+
 def _indexed(a: Traced, key: tuple[Any, ...]) -> Traced:
     """Return the parts that arrays of positions name: gathered rows, elements of each row, or constant positions."""
     line = _line()
@@ -925,6 +935,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "where": _where,
     "cumsum": lambda a, axis=None, **_: _cumulated("sum", a, axis),
     "cumprod": lambda a, axis=None, **_: _cumulated("product", a, axis),
+    "diag": lambda v, k=0: v.diagonal(k) if v.ndim == 2 else _matrix_of(v, k),
     "tril": lambda m, k=0: _triangle(m, k, upper=False),
     "triu": lambda m, k=0: _triangle(m, k, upper=True),
     "take": _taken,
@@ -1035,6 +1046,11 @@ def _given(original: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a numpy constructor of constants whose array is traced, so that a traced array can index it."""
+    return lambda *args, **further: Traced(placed(original(*args, **further), "float32", _line()))
+
+
 def _for_references(made: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function for references; numpy's own modules, which look up the same name, get the original."""
 
@@ -1055,6 +1071,7 @@ def _traced_constructors() -> Iterator[None]:
         "full": lambda shape, value, dtype=float, **_: _new(shape, dtype, finite(float(value))),
         "arange": _arange,
         "vectorize": _vectorized,
+        **{name: _placing(getattr(np, name)) for name in ("eye", "identity", "tri", "linspace")},
         **{name: _given(getattr(np, name)) for name in ("array", "asarray", "ascontiguousarray")},
     }
     held = {name: getattr(np, name) for name in made}

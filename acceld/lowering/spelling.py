@@ -29,6 +29,7 @@ from acceld.lowering.statements import (
 )
 
 WIDTH = 120
+_TYPED = frozenset("activation reciprocal scalar_tensor_tensor tensor_reduce tensor_scalar tensor_tensor".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class _Printer:
         kernel = self.kernel
         for tensor in kernel.made:
             shape = tensor.shape or (1,)
-            self._put(1, f"{tensor.name} = nl.ndarray({shape}, dtype=nl.{tensor.dtype}, buffer=nl.shared_hbm)")
+            self._put(1, f"{tensor.name} = nl.ndarray({shape}, dtype={_nl(tensor.dtype)}, buffer=nl.shared_hbm)")
         self._statements(kernel.body, 1)
         self._put(1, f"return {', '.join(tensor.name for tensor in kernel.returned)}")
         doc = textwrap.fill(kernel.doc, WIDTH - 8) if kernel.doc else "A lowered kernel."
@@ -93,8 +94,9 @@ class _Printer:
         if len(line) <= WIDTH or "(" not in text or text.startswith("#"):
             self.lines.append(line)
             return
-        head, inner = text.split("(", 1)
-        body, tail = inner.rsplit(")", 1)
+        body, tail = text.rsplit(")", 1)
+        opening = _opening(body)
+        head, body = body[:opening], body[opening + 1 :]
         self.lines.append("    " * depth + head + "(")
         joined = "    " * (depth + 1) + body
         if len(joined) <= WIDTH:
@@ -119,7 +121,7 @@ class _Printer:
 
     def _declared(self, tile: Tile) -> str:
         made = "zeros" if self.spelling.returns_results and tile in self.sums else "ndarray"
-        return f"{tile.name} = nl.{made}({tile.shape}, dtype=nl.{tile.dtype}, buffer=nl.{tile.space})"
+        return f"{tile.name} = nl.{made}({tile.shape}, dtype={_nl(tile.dtype)}, buffer=nl.{tile.space})"
 
     def _called(self, call: Call) -> str:
         dst = self._value("dst", call.dst)
@@ -132,7 +134,7 @@ class _Printer:
             return f"nisa.{call.operation}({', '.join((f'dst={dst}', *args))})"
         if call.operation in ("dma_copy", "memset"):
             if call.operation == "memset":
-                return f"{self._place(call.dst)} = nisa.memset({self._shape(call.dst)}, {args[0].split('=')[1]}, dtype=nl.{_dtype(call.dst)})"
+                return f"{self._place(call.dst)} = nisa.memset({self._shape(call.dst)}, {args[0].split('=')[1]}, dtype={_nl(_dtype(call.dst))})"
             return self._transfer(call)
         if call.operation == "nc_matmul":
             added = "accumulate" in dict(call.args)
@@ -149,6 +151,9 @@ class _Printer:
         if operation == "activation" and "reduce_res" in dict(call.args):
             operation = "activation_reduce"
             args = [arg for arg in args if not arg.startswith("reduce_cmd")]
+        given = {value.tile.dtype for _, value in call.args if isinstance(value, Piece | Strided)}
+        if operation in _TYPED and given - {_dtype(call.dst)}:  # a result has its operands' type, if nothing else is said
+            args.append(f"dtype={_nl(_dtype(call.dst))}")
         return f"{self._place(call.dst)} = nisa.{operation}({', '.join(args)})"
 
     def _counted(self, call: Call) -> str:
@@ -165,7 +170,7 @@ class _Printer:
             grid = _grid(count, place, len(counts))
             terms += [grid if step == 1 else f"{step} * {grid}"]
         place = self._place(call.dst) if len(counts) == 2 else _gridded_piece(call.dst, counts)
-        return f"{place} = nisa.iota({' + '.join(terms)}, dtype=nl.{call.dst.tile.dtype})"
+        return f"{place} = nisa.iota({' + '.join(terms)}, dtype={_nl(call.dst.tile.dtype)})"
 
     def _gathered(self, call: Call, source: Gathered) -> str:
         tensor = source.tensor
@@ -264,6 +269,16 @@ class _Printer:
         return f"{block.tensor.name}[{', '.join(gridded(block, block.pattern, self.trips))}]"
 
 
+def _opening(text: str) -> int:
+    """Return the place of the last bracket that is open at the end of a text."""
+    depth = 0
+    for at in range(len(text) - 1, -1, -1):
+        depth += (text[at] in ")]}") - (text[at] in "([{")
+        if depth < 0:
+            return at
+    raise AssertionError(f"no bracket is open in {text}")
+
+
 def _arguments(text: str) -> list[str]:
     """Divide the text of arguments at the commas that are not inside of brackets."""
     found, depth, start = [], 0, 0
@@ -273,6 +288,11 @@ def _arguments(text: str) -> list[str]:
             found.append(text[start:at].strip())
             start = at + 1
     return [*found, text[start:].strip()]
+
+
+def _nl(dtype: str) -> str:
+    """Return a dtype's name in ``nl``."""
+    return f"nl.{'bool_' if dtype == 'bool' else dtype}"
 
 
 def _dtype(place: Piece | Block) -> str:
