@@ -88,7 +88,9 @@ class Reach:
 class Choices:
     """Hold all that is decided about a region before a statement is written."""
 
-    def __init__(self, memory: Memory, rolled: Rolled, accesses: Sequence[Access], *, sliced: bool) -> None:
+    def __init__(
+        self, memory: Memory, rolled: Rolled, accesses: Sequence[Access], *, sliced: bool, sums_beside: bool
+    ) -> None:
         self.memory, self.rolled = memory, rolled
         self.region = rolled.region
         self.nodes = self.region.nodes
@@ -97,7 +99,7 @@ class Choices:
         self.folds = self.region.layout.folds
         self.sliced = sliced
         self._rows(accesses)
-        self.selection = Selection(self)
+        self.selection = Selection(self, sums_beside=sums_beside)
         self.by_key = {(id(r.access.node), r.access.number, r.access.role): n for n, r in enumerate(self.reach)}
         self._levels()
         self._axes()

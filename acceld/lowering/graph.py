@@ -230,6 +230,58 @@ def stored(before: View | None, value: View, target: View, line: int = 0) -> Nod
     return Node("buffer", held.name, args, held.shape, held.dtype, line, target=target)
 
 
+def coordinates(offset: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the place of an element along each axis."""
+    found = []
+    for stride in dense(shape):
+        found.append(offset // stride)
+        offset %= stride
+    return tuple(found)
+
+
+def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
+    """Return each axis's step as steps along the axes of the node, or None if an axis runs over an edge."""
+    strides = dense(shape)
+    start = coordinates(view.offset, shape)
+    found = []
+    reach = list(start)
+    for extent, stride in zip(view.shape, view.strides, strict=True):
+        if stride < 0:
+            return None
+        step = [0] * len(shape)
+        if extent > 1 and stride:
+            axis = next(
+                (a for a, (s, n) in enumerate(zip(strides, shape, strict=True)) if stride % s == 0 and n > 1), None
+            )
+            if axis is None:
+                return None
+            step[axis] = stride // strides[axis]
+            reach[axis] += step[axis] * (extent - 1)
+        found.append(tuple(step))
+    return found if all(at < n for at, n in zip(reach, shape, strict=True)) else None
+
+
+def box(view: View) -> list[tuple[int, int]] | None:
+    """Return the range of each axis of the node that a view reads (its bounding box), or None if it is no box."""
+    steps = steps_of(view, view.node.shape)
+    if steps is None:
+        return None
+    start = coordinates(view.offset, view.node.shape)
+    ends = list(start)
+    for step, extent in zip(steps, view.shape, strict=True):
+        for axis, by in enumerate(step):
+            ends[axis] += by * (extent - 1)
+    return [(a, b + 1) for a, b in zip(start, ends, strict=True)]
+
+
+def overlap(first: View, second: View) -> bool:
+    """Return True if two views of one array may have an element in common."""
+    one, other = box(first), box(second)
+    if one is None or other is None:
+        return True
+    return all(a[0] < b[1] and b[0] < a[1] for a, b in zip(one, other, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Graph:
     """Inputs in the kernel's order, outputs in the reference's, and the reference's source lines by number."""

@@ -107,8 +107,9 @@ class Surroundings(Protocol):
 class Selection:
     """The choice for one region."""
 
-    def __init__(self, nest: Surroundings) -> None:
+    def __init__(self, nest: Surroundings, *, sums_beside: bool) -> None:
         self.nest = nest
+        self.sums_beside = sums_beside
         self.readers: dict[int, list[Node]] = {}
         for node in nest.nodes:
             for view in node.views:
@@ -120,7 +121,7 @@ class Selection:
         self.sums = {
             id(n.views[0].node): n
             for n in nodes
-            if n.kind == "reduce" and n.name == "add" and id(n) in self.nest.attached
+            if self.sums_beside and n.kind == "reduce" and n.name == "add" and id(n) in self.nest.attached
         }
         absorbed: set[int] = set()
         found: dict[int, Selected] = {}

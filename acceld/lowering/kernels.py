@@ -42,10 +42,11 @@ def lowered(
     memory, made, returned = _memory(graph, divided, build, shapes or {}, output_shapes)
     for rolled in rolled_up([(region, external(region, memory)) for region in divided], memory):
         reach = external(rolled.region, memory)
-        nest = Nest(build, memory, rolled, reach, graph.lines, sliced=True)
+        sums = SPELLINGS[api].sums_beside
+        nest = Nest(build, memory, rolled, reach, graph.lines, sliced=True, sums_beside=sums)
         if nest.rows < PARTITIONS and SPELLINGS[api].has_patterns:
             # Access patterns can fill partitions with parts of rows; slices can not.
-            wider = Nest(build, memory, rolled, reach, graph.lines, sliced=False)
+            wider = Nest(build, memory, rolled, reach, graph.lines, sliced=False, sums_beside=sums)
             nest = wider if wider.rows > nest.rows else nest
         nest.write()
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)

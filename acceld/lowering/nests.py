@@ -72,8 +72,9 @@ class Nest(Choices):
         lines: Sequence[str],
         *,
         sliced: bool,
+        sums_beside: bool,
     ) -> None:
-        super().__init__(memory, rolled, accesses, sliced=sliced)
+        super().__init__(memory, rolled, accesses, sliced=sliced, sums_beside=sums_beside)
         self.build, self.lines = build, lines
 
     def write(self) -> None:

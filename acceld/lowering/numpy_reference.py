@@ -22,6 +22,7 @@ from acceld.lowering.graph import (
     NotLowered,
     Operand,
     View,
+    box,
     contraction,
     dense,
     elementwise,
@@ -31,6 +32,7 @@ from acceld.lowering.graph import (
     product,
     reduced,
     scanned,
+    steps_of,
     stored,
     whole,
 )
@@ -476,7 +478,7 @@ def forwarded(view: View) -> View:
     while view.node.kind == "buffer" and view.node.target is not None:
         target, value = view.node.target, view.node.args[-1]
         assert isinstance(value, View)
-        read, held = _box(view), _box(target)
+        read, held = box(view), box(target)
         if read is None or held is None:
             return view
         inside = all(h[0] <= r[0] and r[1] <= h[1] for r, h in zip(read, held, strict=True))
@@ -490,56 +492,13 @@ def forwarded(view: View) -> View:
             return view
         # The stored value has the target's shape: the same steps lead through both.
         start = tuple(r[0] - h[0] for r, h in zip(read, held, strict=True))
-        places = _steps(view, view.node.shape)
+        places = steps_of(view, view.node.shape)
         if places is None:
             return view
         strides = tuple(sum(c * s for c, s in zip(place, value.strides, strict=True)) for place in places)
         offset = value.offset + sum(c * s for c, s in zip(start, value.strides, strict=True))
         view = View(value.node, view.shape, strides, offset)
     return view
-
-
-def _coordinates(offset: int, shape: Sequence[int]) -> tuple[int, ...]:
-    found = []
-    for stride in dense(shape):
-        found.append(offset // stride)
-        offset %= stride
-    return tuple(found)
-
-
-def _steps(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
-    """Return each axis's step as steps along the axes of the node, or None if an axis runs over an edge."""
-    strides = dense(shape)
-    start = _coordinates(view.offset, shape)
-    found = []
-    reach = list(start)
-    for extent, stride in zip(view.shape, view.strides, strict=True):
-        if stride < 0:
-            return None
-        step = [0] * len(shape)
-        if extent > 1 and stride:
-            axis = next(
-                (a for a, (s, n) in enumerate(zip(strides, shape, strict=True)) if stride % s == 0 and n > 1), None
-            )
-            if axis is None:
-                return None
-            step[axis] = stride // strides[axis]
-            reach[axis] += step[axis] * (extent - 1)
-        found.append(tuple(step))
-    return found if all(at < n for at, n in zip(reach, shape, strict=True)) else None
-
-
-def _box(view: View) -> list[tuple[int, int]] | None:
-    """Return the range of each axis of the node that a view reads (its bounding box), or None if it is no box."""
-    steps = _steps(view, view.node.shape)
-    if steps is None:
-        return None
-    start = _coordinates(view.offset, view.node.shape)
-    ends = list(start)
-    for step, extent in zip(steps, view.shape, strict=True):
-        for axis, by in enumerate(step):
-            ends[axis] += by * (extent - 1)
-    return [(a, b + 1) for a, b in zip(start, ends, strict=True)]
 
 
 def _where(condition: Any, first: Any = None, second: Any = None) -> Traced:

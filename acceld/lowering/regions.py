@@ -6,13 +6,14 @@ attention, gated layers and epilogues become single regions by this one rule.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from acceld.lowering.axes import DEEPEST, Axes, merged, prefix, refined, split, squeezed
-from acceld.lowering.graph import Graph, Node, Shape, View, dense, elementwise, stored, whole
+from acceld.lowering.graph import Graph, Node, Shape, View, dense, elementwise, overlap, stored, whole
 
 WIDEST_VALUES = 40 * 1024
 """Elements a row that the three widest values of a region with products may have together: 160 of the 192 KiB of a partition,
@@ -361,7 +362,32 @@ class _Division:
         self.home[id(node)] = made
         self._depend(made, [node])
 
+    def _stores(self, node: Node) -> list[View]:
+        """Return the parts of buffers to which a node's result goes."""
+        return [
+            one.target
+            for one in self.readers.get(id(node), ())
+            if one.kind == "buffer" and one.target is not None and one.views[-1].node is node
+        ]
+
+    def _overwrites(self, nodes: Sequence[Node]) -> bool:
+        """Return True if nodes store to the same elements of a buffer: all of one must be done before the other begins."""
+        found = [target for node in nodes for target in self._stores(node)]
+        return any(
+            first.node.shape == second.node.shape and self._root(first.node) is self._root(second.node)
+            and overlap(first, second)
+            for first, second in itertools.combinations(found, 2)
+        )
+
+    def _root(self, node: Node) -> Node:
+        """Return the first version of a buffer."""
+        while node.kind == "buffer" and node.target is not None:
+            node = node.target.node
+        return node
+
     def _fit(self, nodes: list[Node]) -> Layout | None:
+        if len(nodes) > 1 and self._overwrites(nodes):
+            return None
         found = layout(nodes, self._outside(nodes))
         if found is None:
             return None

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from acceld.lowering.axes import DEEPEST
-from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, whole
+from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, overlap, whole
 
 Rule = Callable[[Node, set[int]], View | None]
+MOST_STORES = 256
+"""Stores to one buffer that are compared with each other."""
 MOST_FOLDED = 9
 """Elements of a window that is folded step by step."""
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"}
@@ -19,7 +21,50 @@ _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"
 
 def simplified(graph: Graph) -> Graph:
     """Return the graph with every rule of this module applied, and equal nodes made one."""
-    return _swept(_swept(_swept(graph, RULES), LAST), LONG)
+    return _swept(_swept(_swept(_without_dead_fills(graph), RULES), LAST), LONG)
+
+
+def _without_dead_fills(graph: Graph) -> Graph:
+    """Return the graph without first values of buffers that later stores overwrite as a whole."""
+    nodes = graph.nodes()
+    read = Counter(id(view.node) for node in nodes for view in node.views)
+    read.update(id(view.node) for view in graph.outputs)
+    following = {id(node.args[0].node): node for node in nodes if node.kind == "buffer" and len(node.args) == 2}  # type: ignore[union-attr]
+    first: dict[int, Node] = {}
+    for node in nodes:
+        if node.kind != "buffer" or len(node.args) != 1:
+            continue
+        chain = [node]
+        while read[id(chain[-1])] == 1 and (after := following.get(id(chain[-1]))) is not None:
+            chain.append(after)
+        targets = [one.target for one in chain[1:] if one.target is not None][:MOST_STORES]
+        covered = sum(math.prod(target.shape) for target in targets) == node.size
+        if covered and not any(overlap(one, other) for one, other in itertools.combinations(targets, 2)):
+            second = chain[1]
+            first[id(second)] = replace(second, args=second.args[1:])
+            first[id(second)].order = second.order
+    if not first:
+        return graph
+    made: dict[int, Node] = {}
+    for node in nodes:
+        fresh = first.get(id(node), node)
+        args = tuple(
+            View(made[id(arg.node)], arg.shape, arg.strides, arg.offset)
+            if isinstance(arg, View) and id(arg.node) in made
+            else arg
+            for arg in fresh.args
+        )
+        target = fresh.target
+        if target is not None and id(target.node) in made:
+            target = View(made[id(target.node)], target.shape, target.strides, target.offset)
+        if id(node) in first or args != fresh.args or target is not fresh.target:
+            made[id(node)] = replace(fresh, args=args, target=target)
+            made[id(node)].order = node.order
+    outputs = tuple(
+        View(made[id(view.node)], view.shape, view.strides, view.offset) if id(view.node) in made else view
+        for view in graph.outputs
+    )
+    return Graph(graph.inputs, outputs, graph.lines)
 
 
 def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:

@@ -43,15 +43,19 @@ class Spelling:
     has_patterns: bool
     """True if an access can be a pattern of strides; False if it is an index of each axis."""
 
+    sums_beside: bool
+    """True if an activation may sum its columns too. The legacy compiler computes its operand twice for that."""
+
 
 SPELLINGS = {
     "nki": Spelling(
-        ("import nki", "import nki.isa as nisa", "import nki.language as nl"), returns_results=False, has_patterns=True
+        ("import nki", "import nki.isa as nisa", "import nki.language as nl"), returns_results=False, has_patterns=True, sums_beside=True
     ),
     "nki_legacy": Spelling(
         ("from neuronxcc import nki", "import neuronxcc.nki.isa as nisa", "import neuronxcc.nki.language as nl"),
         returns_results=True,
         has_patterns=False,
+        sums_beside=False,
     ),
 }
 
