@@ -282,7 +282,7 @@ def settled(view: View, line: int) -> View:
 def shifted_index(name: str, args: list[Any], line: int) -> View | None:
     """Return an affine function of positions for arithmetic on such functions; None for anything else."""
     views = [arg for arg in args if isinstance(arg, View)]
-    if not views or any(view.node is not INDEX for view in views) or len(args) > 2:
+    if len(args) > 2 or not views or views[0].node is not INDEX or views[-1].node is not INDEX:
         return None
     if not all(isinstance(arg, View) or float(arg).is_integer() for arg in args):
         return None
