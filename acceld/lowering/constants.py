@@ -110,7 +110,7 @@ def _value(node: Node, args: list[Any]) -> Array:
         np.lib.stride_tricks.as_strided(base[target.offset :], target.shape, steps)[...] = args[-1]
         return total
     with np.errstate(all="ignore"):
-        found: Array = np.float64(args[0]) if node.name == "fill" else FUNCTIONS[node.name](*args)
+        found: Any = args[0] if node.name == "fill" else FUNCTIONS[node.name](*args)
     return np.array(np.broadcast_to(found, node.shape))
 
 

@@ -109,7 +109,7 @@ class Selection:
 
     def __init__(self, nest: Surroundings, *, sums_beside: bool) -> None:
         self.nest = nest
-        self.sums_beside = sums_beside
+        self.sums_beside = sums_beside or not any(node.kind == "dot" for node in nest.nodes)
         self.readers: dict[int, list[Node]] = {}
         for node in nest.nodes:
             for view in node.views:

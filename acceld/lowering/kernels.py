@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import Builder
 from acceld.lowering.choices import Memory, Rolled
-from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, whole
+from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, overlap, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
 from acceld.lowering.regions import COMPUTED, Access, Region, accesses, in_place, regions, stores
@@ -179,9 +179,18 @@ def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: Memory) -> l
         while end < len(found) and not written & read and _signature(*found[end], memory) == signature:
             end += 1
         block = found[at:end]
-        result += _fitted(block) if len(block) > 1 else [Rolled(block[0][0], (), ())]
+        alone = len(block) == 1 or _overwritten(block)
+        result += [Rolled(region, (), ()) for region, _ in block] if alone else _fitted(block)
         at = end
     return result
+
+
+def _overwritten(block: Sequence[tuple[Region, list[Access]]]) -> bool:
+    """Return True if two regions store to one place: then their order matters, and a loop has none."""
+    for place, first in enumerate(block[0][1]):
+        if first.role == "store" and any(overlap(first.view, found[place].view) for _, found in block[1:]):
+            return True
+    return False
 
 
 def _fitted(block: Sequence[tuple[Region, list[Access]]]) -> list[Rolled]:

@@ -257,7 +257,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def astype(self, dtype: Any, **_: object) -> Traced:
         """Return the values in another type. float64 is float32 here: the oracle has the wide type, a kernel has not."""
         if np.dtype(dtype) == np.bool_:
-            return self if self.boolean else self != 0  # type: ignore[no-any-return]
+            return self if self.boolean else self != 0
         name = _name(np.dtype(dtype))
         if self.view.node is INDEX or (self.boolean and name == "int32"):
             name = self.view.dtype
@@ -439,7 +439,7 @@ def operand(value: Any) -> Operand:
         return finite(float(value))
     if isinstance(value, np.ndarray | list | tuple):
         if any(isinstance(one, Traced) for one in value):
-            return _stacked(value).view
+            return _stacked(list(value)).view
         array = np.asarray(value)
         if array.dtype.kind in "biuf" or array.dtype.name in ("bfloat16", "float16"):
             return placed(array, _name(array.dtype) if array.dtype.kind not in "biu" else "float32", _line())
@@ -572,7 +572,7 @@ def _einsum(subscripts: str, *operands: Any, **_: object) -> Traced:
     if "." in subscripts:
         spare = [one for one in "ZYXWVUTSRQ" if one not in subscripts]
         extra = [spare[: a.ndim - len(part) + 3][::-1] if "." in part else [] for a, part in zip(arrays, names, strict=True)]
-        longest = "".join(max(extra, key=len))
+        longest = max(("".join(own) for own in extra), key=len)
         names = [part.replace("...", longest[len(longest) - len(own) :]) for part, own in zip(names, extra, strict=True)]
         output = output.replace("...", longest) if arrow else longest + output
     if not arrow:
@@ -720,10 +720,13 @@ def _indexed(a: Traced, key: tuple[Any, ...]) -> Traced:
         axis = sum(not isinstance(one, int | np.integer) for one in key[:place])
         return _taken(rest, key[place] if known[place] is None else known[place], axis)
     if arrays == list(range(len(arrays))) and len(key) <= a.ndim:
-        found: Any = key[0] if known[0] is None else Traced(placed(known[0], "float32", line))
+        lines = [
+            one if values is None else Traced(placed(values, "float32", line))
+            for one, values in zip(key, known, strict=True)
+        ]
+        found: Any = lines[0]
         for place in arrays[1:]:
-            other = key[place] if known[place] is None else Traced(placed(known[place], "float32", line))
-            found = found * float(a.shape[place]) + other
+            found = found * float(a.shape[place]) + lines[place]
         flat = a.reshape((math.prod(a.shape[: len(arrays)]), *a.shape[len(arrays) :]))
         first = _counts_rows(key[0], known[0], a.shape[0])
         if len(arrays) == 2 and first and a.ndim == 2 and isinstance(key[1], Traced) and key[1].ndim == 1:
@@ -970,7 +973,7 @@ def _repeated(a: Traced, repeats: Any, axis: int | None) -> Traced:
 def _arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, **_: object) -> Any:
     first, end = (0, start) if stop is None else (start, stop)
     if not all(isinstance(one, int | np.integer | Traced) for one in (first, end, step)):
-        return np.arange(first, end, step, dtype)
+        return np.arange(*(float(one) for one in (first, end, step)), dtype=dtype)
     first, end, step = int(first), int(end), int(step)
     found = Traced(counted((max(0, -(-(end - first) // step)),), (step,), first))
     return found if dtype is None else found.astype(dtype)

@@ -21,28 +21,37 @@ _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"
 
 def simplified(graph: Graph) -> Graph:
     """Return the graph with every rule of this module applied, and equal nodes made one."""
-    return _swept(_swept(_swept(_without_dead_fills(graph), RULES), LAST), LONG)
+    return _swept(_swept(_swept(_without_dead_stores(graph), RULES), LAST), LONG)
 
 
-def _without_dead_fills(graph: Graph) -> Graph:
-    """Return the graph without first values of buffers that later stores overwrite as a whole."""
+def _without_dead_stores(graph: Graph) -> Graph:
+    """Return the graph without stores to a buffer that later stores overwrite before anything reads them."""
     nodes = graph.nodes()
     read = Counter(id(view.node) for node in nodes for view in node.views)
     read.update(id(view.node) for view in graph.outputs)
     following = {id(node.args[0].node): node for node in nodes if node.kind == "buffer" and len(node.args) == 2}  # type: ignore[union-attr]
     first: dict[int, Node] = {}
+    seen: set[int] = set()
     for node in nodes:
-        if node.kind != "buffer" or len(node.args) != 1:
+        if node.kind != "buffer" or not node.args or id(node) in seen:
             continue
         chain = [node]
         while read[id(chain[-1])] == 1 and (after := following.get(id(chain[-1]))) is not None:
             chain.append(after)
-        targets = [one.target for one in chain[1:] if one.target is not None][:MOST_STORES]
-        covered = sum(math.prod(target.shape) for target in targets) == node.size
+        seen.update(id(one) for one in chain)
+        last = {(one.target.shape, one.target.strides, one.target.offset): one for one in chain if one.target}
+        kept = [one for one in chain if one in last.values()]
+        targets = [one.target for one in kept[1:] if one.target is not None][:MOST_STORES]
+        covered = len(node.args) == 1 and sum(math.prod(target.shape) for target in targets) == node.size
         if covered and not any(overlap(one, other) for one, other in itertools.combinations(targets, 2)):
-            second = chain[1]
-            first[id(second)] = replace(second, args=second.args[1:])
-            first[id(second)].order = second.order
+            kept = kept[1:]
+        if len(kept) == len(chain):
+            continue
+        before = chain[0].args[:-1]
+        for one in kept:
+            first[id(one)] = replace(one, args=(*before, one.args[-1]))
+            first[id(one)].order = one.order
+            before = (whole(one),)
     if not first:
         return graph
     made: dict[int, Node] = {}

@@ -44,7 +44,7 @@ class Spelling:
     """True if an access can be a pattern of strides; False if it is an index of each axis."""
 
     sums_beside: bool
-    """True if an activation may sum its columns too. The legacy compiler computes its operand twice for that."""
+    """True if an activation beside products may sum its columns too: the legacy compiler computes its operand twice then."""
 
 
 SPELLINGS = {
@@ -170,8 +170,8 @@ class _Printer:
             )
         counts = [call.dst.spans[0].count or 1, *(count for _, count in values.pattern)]
         terms = [affine(values.offset)] if values.offset != Affine() else []
-        for place, (step, count) in enumerate(((values.step, counts[0]), *values.pattern)):
-            grid = _grid(count, place, len(counts))
+        for axis, (step, count) in enumerate(((values.step, counts[0]), *values.pattern)):
+            grid = _grid(count, axis, len(counts))
             terms += [grid if step == 1 else f"{step} * {grid}"]
         place = self._place(call.dst) if len(counts) == 2 else _gridded_piece(call.dst, counts)
         return f"{place} = nisa.iota({' + '.join(terms)}, dtype={_nl(call.dst.tile.dtype)})"
