@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import Builder
 from acceld.lowering.choices import Memory, Rolled
-from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, overlap, whole
+from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
 from acceld.lowering.regions import COMPUTED, Access, Region, accesses, in_place, regions, stores
@@ -197,20 +197,37 @@ def _fitted(block: Sequence[tuple[Region, list[Access]]]) -> list[Rolled]:
     """Return equal regions as one nest of one or two loops, or each by itself if their offsets are not affine."""
     total = len(block)
     offsets = [[access.view.offset for access in found] for _, found in block]
+    places = [[_place(access.view) for access in found] for _, found in block]
     for inner in (1, *(d for d in range(2, total) if total % d == 0)):
         steps = []
-        for column in zip(*offsets, strict=True):
-            outer_step = column[inner] - column[0] if total > inner else 0
-            inner_step = column[1] - column[0] if inner > 1 else 0
-            if any(
-                at != column[0] + outer_step * (i // inner) + inner_step * (i % inner) for i, at in enumerate(column)
-            ):
+        for column, place in zip(zip(*offsets, strict=True), zip(*places, strict=True), strict=True):
+            step = _steps(column, inner)
+            along = [_steps(axis, inner) for axis in zip(*place, strict=True)]
+            # An index counts along each axis: a step over the end of a row is none.
+            if step is None or None in along or any(_turns(level) for level in zip(*filter(None, along), strict=True)):
                 break
-            steps.append((outer_step, inner_step))
+            steps.append(step)
         else:
             counts = (total // inner, inner) if inner > 1 else (total,)
             return [Rolled(block[0][0], counts, tuple(step[: len(counts)] for step in steps))]
     return [Rolled(region, (), ()) for region, _ in block]
+
+
+def _place(view: View) -> tuple[int, ...]:
+    return (view.offset,) if view.node is INDEX else coordinates(view.offset, view.node.shape)
+
+
+def _turns(steps: Sequence[int]) -> bool:
+    """Return True for a step forward along one axis and back along another."""
+    return min(steps, default=0) < 0 < max(steps, default=0)
+
+
+def _steps(column: Sequence[int], inner: int) -> tuple[int, int] | None:
+    """Return the steps (outer, inner) of numbers that count like two nested loops, or None."""
+    outer_step = column[inner] - column[0] if len(column) > inner else 0
+    inner_step = column[1] - column[0] if inner > 1 else 0
+    every = (column[0] + outer_step * (i // inner) + inner_step * (i % inner) for i in range(len(column)))
+    return (outer_step, inner_step) if tuple(column) == tuple(every) else None
 
 
 def work(graph: Graph) -> tuple[int, int, int]:

@@ -458,12 +458,11 @@ class Nest(Choices):
         """Write one selected instruction, which may do the work of several nodes."""
         fused = selected.reduce
         data = [self._resolved(operand) for operand in selected.operands]
-        if selected.operation == "tensor_tensor" and all(isinstance(d, Piece) and d.tile.space == "psum" for d in data):
-            first = data[0]
-            assert isinstance(first, Piece)
+        banks = [d for d in data if isinstance(d, Piece) and d.tile.space == "psum"]
+        if selected.operation in ("tensor_tensor", "scalar_tensor_tensor") and len(banks) > 1:
             copied = full(self.build.tile("copied", (self.part, self.chunk.size), "float32"))
-            self.build.call("tensor_copy", copied, src=first)
-            data[0] = copied
+            self.build.call("tensor_copy", copied, src=banks[0])
+            data = [copied if d is banks[0] else d for d in data]
         dst = self._destination(node)
         args: dict[str, Value] = {}
         for name, value in selected.arguments:
