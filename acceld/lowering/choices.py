@@ -35,7 +35,18 @@ VECTORS = 96 * 1024
 """Most bytes a partition of rows that all partitions read."""
 RESIDENT = 100 * 1024
 """Most bytes a partition of a right operand that stays on the chip."""
-BYTES = {"float32": 4, "int32": 4, "uint32": 4, "bfloat16": 2, "float16": 2, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1}
+BYTES = {
+    "float32": 4,
+    "int32": 4,
+    "uint32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int16": 2,
+    "uint16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)

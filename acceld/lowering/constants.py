@@ -318,5 +318,3 @@ def runs(positions: Array) -> list[tuple[int, int, int]]:
         else:
             found.append([place, 1, 1])
     return [(first, step, count) for first, step, count in found]
-
-

@@ -215,11 +215,18 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
 
     The first ``batch`` axes are shared, the last ``folded`` axes contracted.
     """
-    left, right = (whole(elementwise("copy", [one], line=line)) if one.node is INDEX else one for one in (left, right))
+    left, right = (_multiplied(one, line) for one in (left, right))
     rows = left.shape[batch : len(left.shape) - folded]
     columns = right.shape[batch : len(right.shape) - folded]
     shape = (*left.shape[:batch], *rows, *columns)
     return Node("dot", "dot", (left, right), shape, dtype or common_dtype((left, right)), line, folded)
+
+
+def _multiplied(operand: View, line: int) -> View:
+    """Return an operand as the tensor engine takes it: in memory, and in floating point."""
+    if operand.node is INDEX or operand.dtype not in ("float32", "bfloat16", "float16"):
+        return whole(elementwise("copy", [operand], "float32", line))
+    return operand
 
 
 def gathered(table: View, index: View, line: int = 0) -> Node:

@@ -198,7 +198,9 @@ class Nest(Choices):
                 groups.setdefault(self._key(n), set()).update({("left", id(access.node)), "left"})
         lefts = {key for key, found in groups.items() if "left" in found}
         self.shared = {key for key, found in groups.items() if len(found) > 1 and (key in lefts or not self.again)}
-        room = SBUF - 4 * CHUNK_BYTES - self.block * sum(self.width[id(n)] * 4 for n in self.nodes if id(n) in self.kept)
+        room = (
+            SBUF - 4 * CHUNK_BYTES - self.block * sum(self.width[id(n)] * 4 for n in self.nodes if id(n) in self.kept)
+        )
         room -= sum(self.reach[n].width * 4 for n in self.vectors)
         for key in sorted(self.shared, key=lambda key: widths[key]):
             room -= self.block * widths[key] * 4

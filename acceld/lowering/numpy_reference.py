@@ -76,6 +76,9 @@ UFUNCS = {
 """Element-wise functions by numpy's names."""
 
 FOLDS = {"add": "add", "maximum": "max", "minimum": "min", "multiply": "mul"}
+INTEGERS = frozenset({"int32", "uint32", "int16", "uint16", "int8", "uint8"})
+OF_INTEGERS = frozenset({"abs", "add", "copy", "max", "min", "mul", "neg", "sign", "square", "sub"})
+"""Functions that give integers of integers."""
 COMPARISONS = frozenset({"eq", "ge", "gt", "le", "lt", "ne", "not"})
 CUMULATIVE = {"add": "sum", "multiply": "product", "maximum": "greatest", "minimum": "least"}
 """Scans by the ufunc that numpy accumulates."""
@@ -229,7 +232,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             axis = args[1] if len(args) > 1 else further.get("axis", 0)
             result = _folded(FOLDS[ufunc.__name__], args[0], axis, bool(further.get("keepdims", False)))
         elif method == "accumulate" and ufunc.__name__ in CUMULATIVE:
-            result = _cumulated(CUMULATIVE[ufunc.__name__], args[0], args[1] if len(args) > 1 else further.get("axis", 0))
+            result = _cumulated(
+                CUMULATIVE[ufunc.__name__], args[0], args[1] if len(args) > 1 else further.get("axis", 0)
+            )
         elif method == "__call__" and ufunc.__name__ in UFUNCS:
             result = Traced(_applied(UFUNCS[ufunc.__name__], args, line))
         elif method == "__call__" and ufunc.__name__ in _COMPOSED:
@@ -464,11 +469,22 @@ def _applied(name: str, args: Sequence[Any], line: int) -> View:
     if name == "pow" and isinstance(given[0], float):
         assert isinstance(given[1], View)
         return _applied("exp", [Traced(given[1]) * math.log(given[0])], line) if given[0] > 0 else _refused("power")
-    return whole(elementwise(name, given, line=line))
+    return whole(elementwise(name, given, _exact(name, args, given), line))
+
+
+def _exact(name: str, args: Sequence[Any], given: Sequence[Operand]) -> str:
+    """Return float32 for what numpy computes of integers in floating point, and for truth values; else nothing."""
+    dtypes = {view.dtype for view in given if isinstance(view, View)}
+    whole_numbers = (
+        dtypes <= INTEGERS and name in OF_INTEGERS and not any(isinstance(a, float | np.floating) for a in args)
+    )
+    return "float32" if dtypes <= INTEGERS | {"bool"} and not whole_numbers else ""
 
 
 def _folded(name: str, value: Any, axis: Any, keepdims: bool) -> Traced:
     view = _array(value, _line())
+    if view.dtype == "bool":
+        view = whole(elementwise("copy", [view], "float32", _line()))
     axes = range(len(view.shape)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
     return Traced(reduced(name, view, axes, keepdims, _line()))
 
@@ -508,9 +524,7 @@ def _where(condition: Any, first: Any = None, second: Any = None) -> Traced:
     given = operand(condition)
     if not isinstance(given, View):
         return Traced(_array(first if given else second, line))
-    return Traced(
-        whole(elementwise("where", [given, operand(first), operand(second)], _wider(first, second), line))
-    )
+    return Traced(whole(elementwise("where", [given, operand(first), operand(second)], _wider(first, second), line)))
 
 
 def _wider(*values: Any) -> str:
@@ -571,9 +585,13 @@ def _einsum(subscripts: str, *operands: Any, **_: object) -> Traced:
     arrays = [Traced(_array(value, line)) for value in operands]
     if "." in subscripts:
         spare = [one for one in "ZYXWVUTSRQ" if one not in subscripts]
-        extra = [spare[: a.ndim - len(part) + 3][::-1] if "." in part else [] for a, part in zip(arrays, names, strict=True)]
+        extra = [
+            spare[: a.ndim - len(part) + 3][::-1] if "." in part else [] for a, part in zip(arrays, names, strict=True)
+        ]
         longest = max(("".join(own) for own in extra), key=len)
-        names = [part.replace("...", longest[len(longest) - len(own) :]) for part, own in zip(names, extra, strict=True)]
+        names = [
+            part.replace("...", longest[len(longest) - len(own) :]) for part, own in zip(names, extra, strict=True)
+        ]
         output = output.replace("...", longest) if arrow else longest + output
     if not arrow:
         letters = "".join(names)
@@ -621,7 +639,16 @@ def _paired(first: Traced, a: str, second: Traced, b: str, needed: set[str], lin
             for array, name in ((first, a), (second, b))
         ]
         spread = [
-            array.reshape([first.shape[a.index(one)] if one in a and one in name else second.shape[b.index(one)] if one in name else 1 for one in order])
+            array.reshape(
+                [
+                    first.shape[a.index(one)]
+                    if one in a and one in name
+                    else second.shape[b.index(one)]
+                    if one in name
+                    else 1
+                    for one in order
+                ]
+            )
             for array, name in zip(wide, (a, b), strict=True)
         ]
         return spread[0] * spread[1], "".join(order)
@@ -849,18 +876,18 @@ _COMPOSED: dict[str, Callable[..., Any]] = {
     "cosh": lambda x: (np.exp(x) + np.exp(-x)) * 0.5,
     "hypot": lambda x, y: np.sqrt(np.square(x) + np.square(y)),
     "heaviside": lambda x, y: np.where(x > 0, 1.0, np.where(x == 0, y, 0.0)),
-    "isnan": lambda x: x != x,
+    "isnan": lambda x: np.not_equal(x, x),
     "logical_xor": lambda x, y: (x != 0) != (y != 0),
-    "bitwise_xor": lambda x, y: x != y,
+    "bitwise_xor": lambda x, y: _of_truths("bitwise_xor", x, y),
     "log1p": lambda x: np.log(x + 1.0),
     "expm1": lambda x: np.exp(x) - 1.0,
     "exp2": lambda x: np.exp(x * math.log(2.0)),
     "log2": lambda x: np.log(x) * (1.0 / math.log(2.0)),
     "logaddexp": lambda x, y: np.maximum(x, y) + np.log(np.exp(-abs(x - y)) + 1.0),
     "logical_and": lambda x, y: _truth(x) * _truth(y),
-    "bitwise_and": lambda x, y: _truth(x) * _truth(y),
+    "bitwise_and": lambda x, y: _of_truths("bitwise_and", x, y),
     "logical_or": lambda x, y: np.maximum(_truth(x), _truth(y)),
-    "bitwise_or": lambda x, y: np.maximum(_truth(x), _truth(y)),
+    "bitwise_or": lambda x, y: _of_truths("bitwise_or", x, y),
     "invert": lambda x: np.logical_not(x) if x.boolean else _refused("invert of integers"),
 }
 """Functions made of others."""
@@ -873,6 +900,13 @@ def _refused(name: str) -> Any:
 def _truth(value: Any) -> Any:
     """Return 0 and 1."""
     return value.astype(bool) if isinstance(value, Traced) else np.asarray(value) != 0
+
+
+def _of_truths(name: str, x: Any, y: Any) -> Any:
+    """Return a function of bits for arrays of truth values, of which numpy has no other kind of bit."""
+    if all(one.boolean if isinstance(one, Traced) else np.asarray(one).dtype == np.bool_ for one in (x, y)):
+        return _COMPOSED[name.replace("bitwise", "logical")](x, y)
+    return _evaluated(getattr(np, name), name, (x, y), {})
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -912,8 +946,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "roll": _rolled,
     "tile": _tiled,
     "diff": _difference,
-    "ptp": lambda a, axis=None, keepdims=False, **_: np.max(a, axis=axis, keepdims=keepdims)
-    - np.min(a, axis=axis, keepdims=keepdims),
+    "ptp": lambda a, axis=None, keepdims=False, **_: (
+        np.max(a, axis=axis, keepdims=keepdims) - np.min(a, axis=axis, keepdims=keepdims)
+    ),
     "average": _averaged,
     "count_nonzero": lambda a, axis=None, keepdims=False: a.astype(bool).sum(axis, None, None, keepdims),
     "outer": lambda a, b: np.reshape(a, (-1, 1)) * np.reshape(b, (1, -1)),

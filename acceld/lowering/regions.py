@@ -278,9 +278,7 @@ def _computed_outputs(graph: Graph) -> Graph:
     outputs = []
     taken: set[int] = set()
     for view in (_on(view, made) for view in graph.outputs):
-        plain = view.whole and (
-            view.node.kind in COMPUTED or (view.node.kind == "buffer" and bool(view.node.args))
-        )
+        plain = view.whole and (view.node.kind in COMPUTED or (view.node.kind == "buffer" and bool(view.node.args)))
         if not plain or id(view.node) in taken:
             view = View((copied := elementwise("copy", [view])), view.shape, dense(view.shape))
             assert copied
@@ -374,7 +372,8 @@ class _Division:
         """Return True if nodes store to the same elements of a buffer: all of one must be done before the other begins."""
         found = [target for node in nodes for target in self._stores(node)]
         return any(
-            first.node.shape == second.node.shape and self._root(first.node) is self._root(second.node)
+            first.node.shape == second.node.shape
+            and self._root(first.node) is self._root(second.node)
             and overlap(first, second)
             for first, second in itertools.combinations(found, 2)
         )

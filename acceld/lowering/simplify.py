@@ -457,6 +457,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
 }
 """Rules tried on each kind of node, in order."""
 
+
 def _cut_depth(node: Node, once: set[int]) -> View | None:
     """A product of more terms than a partition holds twice is a sum of products."""
     left = node.views[0]
@@ -472,7 +473,9 @@ def _cut_depth(node: Node, once: set[int]) -> View | None:
         args = []
         for view in node.views:
             at = len(view.shape) - node.folded + axis
-            args.append(view.mapped(lambda a, at=at, start=start: a[(slice(None),) * at + (slice(start, start + part),)]))  # type: ignore[misc]
+            args.append(
+                view.mapped(lambda a, at=at, start=start: a[(slice(None),) * at + (slice(start, start + part),)])
+            )  # type: ignore[misc]
         made = replace(node, args=tuple(args))
         made.order = node.order
         found = whole(made) if found is None else whole(_derived(node, "add", [found, whole(made)]))

@@ -49,7 +49,10 @@ class Spelling:
 
 SPELLINGS = {
     "nki": Spelling(
-        ("import nki", "import nki.isa as nisa", "import nki.language as nl"), returns_results=False, has_patterns=True, sums_beside=True
+        ("import nki", "import nki.isa as nisa", "import nki.language as nl"),
+        returns_results=False,
+        has_patterns=True,
+        sums_beside=True,
     ),
     "nki_legacy": Spelling(
         ("from neuronxcc import nki", "import neuronxcc.nki.isa as nisa", "import neuronxcc.nki.language as nl"),
@@ -156,7 +159,9 @@ class _Printer:
             operation = "activation_reduce"
             args = [arg for arg in args if not arg.startswith("reduce_cmd")]
         given = {value.tile.dtype for _, value in call.args if isinstance(value, Piece | Strided)}
-        if operation in _TYPED and given - {_dtype(call.dst)}:  # a result has its operands' type, if nothing else is said
+        if operation in _TYPED and given - {
+            _dtype(call.dst)
+        }:  # a result has its operands' type, if nothing else is said
             args.append(f"dtype={_nl(_dtype(call.dst))}")
         return f"{self._place(call.dst)} = nisa.{operation}({', '.join(args)})"
 

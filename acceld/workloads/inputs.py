@@ -99,7 +99,9 @@ def _own(workload: Workload, seed: int, room: Room | None) -> Sequence[Any]:
         raise WorkloadError(
             f"{workload.reference}: get_inputs returned {len(inputs)} values for {len(workload.arguments)} arguments"
         )
-    inputs = [value if a.is_scalar else _narrowed(a, value) for a, value in zip(workload.arguments, inputs, strict=True)]
+    inputs = [
+        value if a.is_scalar else _narrowed(a, value) for a, value in zip(workload.arguments, inputs, strict=True)
+    ]
     for argument, value in zip(workload.arguments, inputs, strict=True):
         if not argument.is_scalar and (value.shape, value.dtype.name) != (argument.shape, argument.dtype):
             raise WorkloadError(

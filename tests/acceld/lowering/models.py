@@ -813,3 +813,94 @@ def flash_like(q: Array, k: Array, v: Array) -> Any:
         o = o * c[..., None] + p @ v[:, s : s + 16]
         m = n
     return o / l[..., None]
+
+
+@model((4, 6, 32), (4, 6, 32), ("int32", 4, 0, 6))
+def cache_update(cache: Array, new: Array, pos: Array) -> Any:
+    slot = np.arange(cache.shape[1])[None, :] == pos[:, None]
+    return np.where(slot[:, :, None], new, cache)
+
+
+@model((2, 16, 4, 8), (64, 4), (64, 4), ("int32", 2, 16, 0, 64))
+def rope_gathered(x: Array, cos: Array, sin: Array, pos: Array) -> Any:
+    c, s = (cos[pos][:, :, None, :], sin[pos][:, :, None, :])
+    a, b = (x[..., :4], x[..., 4:])
+    return np.concatenate([a * c - b * s, b * c + a * s], axis=-1)
+
+
+@model((8, 16), ("int32", 8, 0, 3), (3, 16, 12))
+def expert_gather(x: Array, e: Array, w: Array) -> Any:
+    return np.einsum("bi,bio->bo", x, w[e])
+
+
+@model((2, 4, 10, 10), ("int32", 2, 10, 0, 2))
+def mask_multiply(s: Array, m: Array) -> Any:
+    p = softmax(s) * m[:, None, None, :]
+    return p / (p.sum(-1, keepdims=True) + 1e-09)
+
+
+@model((20, 4), (30, 4))
+def iou(a: Array, b: Array) -> Any:
+    lt = np.maximum(a[:, None, :2], b[None, :, :2])
+    rb = np.minimum(a[:, None, 2:], b[None, :, 2:])
+    wh = np.clip(rb - lt, 0, None)
+    inter = wh[..., 0] * wh[..., 1]
+    return inter / (np.abs(a[:, 2] * a[:, 3])[:, None] + np.abs(b[:, 2] * b[:, 3])[None] + 1.0)
+
+
+@model((2, 12, 16), (2, 12, 16), (2, 12, 16), ("int32", 2, 12, 0, 2))
+def causal_and_padding(q: Array, k: Array, v: Array, valid: Array) -> Any:
+    n = q.shape[1]
+    m = np.tril(np.ones((n, n), dtype=bool))[None] & (valid[:, None, :] > 0)
+    s = np.where(m, np.einsum("bid,bjd->bij", q, k) / 4.0, -1000000000.0)
+    return softmax(s) @ v
+
+
+@model((1, 4, 16, 8), (1, 4, 16, 8), (1, 4, 16, 8), (4, 31))
+def relative_bias(q: Array, k: Array, v: Array, table: Array) -> Any:
+    i = np.arange(16)
+    idx = i[:, None] - i[None, :] + 15
+    s = q @ k.transpose(0, 1, 3, 2) + table[:, idx]
+    return softmax(s) @ v
+
+
+@model((8, 3, 16), (8, 3, 16), (16,))
+def complex_mul(r: Array, i: Array, w: Array) -> Any:
+    return (r * np.cos(w) - i * np.sin(w), r * np.sin(w) + i * np.cos(w))
+
+
+@model((40, 16), (16, 24), (24, 16))
+def moe_dense_two(x: Array, a: Array, b: Array) -> Any:
+    h = x @ a
+    h = h * (h > 0)
+    return x + h @ b
+
+
+@model(("int32", 64, 10, 1, 9), ("int32", 64, 10, 1, 9))
+def int_ratio(a: Array, b: Array) -> Any:
+    return a / b + 0.5 * a
+
+
+@model(("int32", 64, 10, 1, 9))
+def int_sum(a: Array) -> Any:
+    return a.sum(axis=1)
+
+
+@model(("bool", 64, 10, 0, 2), (64, 10))
+def bool_arith(m: Array, x: Array) -> Any:
+    return (1 - m) * x + m.sum(1, keepdims=True)
+
+
+@model(("bool", 64, 10, 0, 2), ("bool", 64, 10, 0, 2), (64, 10))
+def bool_and(m: Array, n: Array, x: Array) -> Any:
+    return np.where(m & n | ~m, x, 0.0) + (m ^ n)
+
+
+@model(("uint8", 64, 10, 0, 255))
+def image_scale(a: Array) -> Any:
+    return (a / 255.0 - 0.5) / 0.25
+
+
+@model(("int32", 16, 32, -9, 9), ("int32", 32, 8, -9, 9))
+def int_matmul(a: Array, w: Array) -> Any:
+    return a @ w
