@@ -24,6 +24,9 @@ ALU = {
 TURNED = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}
 """Comparisons with their operands exchanged; other functions but ``sub`` commute."""
 
+INVERSE = {"gt": "le", "lt": "ge", "ge": "lt", "le": "gt", "eq": "ne", "ne": "eq"}
+"""Comparisons that hold where others do not."""
+
 ACTIVATIONS = frozenset(
     "exp log sqrt rsqrt tanh sigmoid relu abs arctan sin cos sign erf gelu silu softplus square".split()
 )
@@ -103,6 +106,10 @@ class Surroundings(Protocol):
         """Return the numbers of the accesses that write a node's result to HBM."""
         ...
 
+    def counts_in_place(self, node: Node) -> bool:
+        """Return True if a node compares positions that one pattern counts over rows and columns of the present chunk."""
+        ...
+
 
 class Selection:
     """The choice for one region."""
@@ -168,10 +175,29 @@ class Selection:
             assert isinstance(value, float)
             return Selected("memset", (), (("value", value),))
         if node.name == "where":
+            chosen = self._by_position(node, args)
+            if chosen is not None:
+                return chosen
             return Selected("where", tuple(self._operand(n, read) for n, read in enumerate(args)), ())
         if len(args) == 1:
             return self._unary(node, args[0], fused)
         return self._binary(node, args)
+
+    def _by_position(self, node: Node, args: list[_Read]) -> Selected | None:
+        """Return one instruction that selects by positions between a tile and a number; None for other choices."""
+        test = self._absorbable(args[0])
+        numbers = [self._number(read) for read in args[1:]]
+        if test is None or test.name not in INVERSE or not self.nest.counts_in_place(test):
+            return None
+        if (numbers[0] is None) == (numbers[1] is None) or any(self._is_row(read) for read in args[1:]):
+            return None
+        self.taken.add(id(test))
+        kept, name = (args[1], test.name) if numbers[0] is None else (args[2], INVERSE[test.name])
+        operands = (Operand(0, test, 0), self._operand(1, kept))
+        other = numbers[1] if numbers[0] is None else numbers[0]
+        assert other is not None
+        chosen: tuple[tuple[str, Argument], ...] = (("on_true_tile", operands[1]), ("on_false_value", other))
+        return Selected("affine_select", operands, (*chosen, ("cmp_op", ALU[name])))
 
     def _unary(self, node: Node, read: _Read, fused: Node | None) -> Selected:
         if node.name == "square" and fused is None:

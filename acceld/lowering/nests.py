@@ -458,6 +458,9 @@ class Nest(Choices):
 
     def _compute(self, node: Node, selected: Selected) -> None:
         """Write one selected instruction, which may do the work of several nodes."""
+        if selected.operation == "affine_select":
+            self._select_by_position(node, selected)
+            return
         fused = selected.reduce
         data = [self._resolved(operand) for operand in selected.operands]
         banks = [d for d in data if isinstance(d, Piece) and d.tile.space == "psum"]
@@ -482,6 +485,28 @@ class Nest(Choices):
             self._where(dst, data)
         else:
             self.build.call(selected.operation, placed, **args)
+        self._store(node, dst)
+
+    def counts_in_place(self, node: Node) -> bool:
+        """Return True if a node compares positions that one pattern counts over rows and columns of the present chunk."""
+        n = self.by_key.get((id(node), 0, "value"))
+        if n is None or node.args[1] != 0.0 or self.reach[n].access.view.node is not INDEX:
+            return False
+        return not self.reach[n].scalar and n not in self.broadcast and len(self.chunk.inner[n]) == 1
+
+    def _select_by_position(self, node: Node, selected: Selected) -> None:
+        n = self.by_key[(id(selected.operands[0].node), 0, "value")]
+        ((extent, step),) = self.chunk.inner[n]
+        offset = self._offset(n, self.row) + self.chunk.offsets[n]
+        positions = Positions(offset, self.reach[n].strides[self.partition], ((step, extent),))
+        data = self._resolved(selected.operands[1])
+        if isinstance(data, Piece) and data.tile.space == "psum":  # GpSimd, which selects, does not reach PSUM
+            held = full(self.build.tile("copied", (self.part, self.chunk.size), "float32"))
+            self.build.call("tensor_copy", held, src=data)
+            data = held
+        dst = self._destination(node)
+        further = {key: value for key, value in selected.arguments if not isinstance(value, Operand)}
+        self.build.call("affine_select", dst, pattern=positions, on_true_tile=data, **further)
         self._store(node, dst)
 
     def _where(self, dst: Piece, data: list[Value]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from acceld.lowering.axes import DEEPEST
+from acceld.lowering.instructions import INVERSE
 from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, overlap, whole
 
 Rule = Callable[[Node, set[int]], View | None]
@@ -234,6 +235,20 @@ def _power(node: Node, once: set[int]) -> View | None:
     return None
 
 
+def _negation(node: Node, once: set[int]) -> View | None:
+    """A comparison that is compared with 0 is the other comparison."""
+    view = node.args[0]
+    negated = node.name == "not" or (node.name == "eq" and node.args[1] == 0.0)
+    if not negated or not isinstance(view, View) or view.node.name not in INVERSE or view.node.kind != "elementwise":
+        return None
+    args = [_through(view, arg) if isinstance(arg, View) else arg for arg in view.node.args]
+    return (
+        whole(_derived(node, INVERSE[view.node.name], [arg for arg in args if arg is not None]))
+        if None not in args
+        else None
+    )
+
+
 def _cosine(node: Node, once: set[int]) -> View | None:
     """The scalar engine has a sine, and no cosine."""
     if node.name != "cos":
@@ -451,7 +466,7 @@ def _scaled_product(node: Node, once: set[int]) -> View | None:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _cosine, _divided, _summed),
+    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _negation, _cosine, _divided, _summed),
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _gathered, _scaled_product),
 }

@@ -63,6 +63,16 @@ SPELLINGS = {
 }
 
 
+_SIGNS = {
+    "greater": ">",
+    "greater_equal": ">=",
+    "less": "<",
+    "less_equal": "<=",
+    "equal": "==",
+    "not_equal": "!=",
+}
+
+
 def printed(kernel: Kernel, api: str) -> str:
     """Return the source of a kernel in an API."""
     return _Printer(kernel, SPELLINGS[api]).text()
@@ -134,6 +144,8 @@ class _Printer:
         dst = self._value("dst", call.dst)
         if call.operation == "iota":
             return self._counted(call)
+        if call.operation == "affine_select":
+            return self._chosen(call)
         if isinstance(source := dict(call.args).get("src"), Gathered):
             return self._gathered(call, source)
         args = [f"{name}={self._value(name, value)}" for name, value in call.args]
@@ -180,6 +192,27 @@ class _Printer:
             terms += [grid if step == 1 else f"{step} * {grid}"]
         place = self._place(call.dst) if len(counts) == 2 else _gridded_piece(call.dst, counts)
         return f"{place} = nisa.iota({' + '.join(terms)}, dtype={_nl(call.dst.tile.dtype)})"
+
+    def _chosen(self, call: Call) -> str:
+        args = dict(call.args)
+        values, other = args["pattern"], args["on_false_value"]
+        assert isinstance(values, Positions) and isinstance(call.dst, Piece)
+        tile, compared = self._value("on_true_tile", args["on_true_tile"]), str(args["cmp_op"])
+        if not self.spelling.returns_results:
+            return (
+                f"nisa.affine_select(dst={self._value('dst', call.dst)}, pattern={[list(p) for p in values.pattern]}, "
+                f"channel_multiplier={values.step}, on_true_tile={tile}, on_false_value={other!r}, "
+                f"cmp_op=nl.{compared}, offset={affine(values.offset)})"
+            )
+        terms = [affine(values.offset)] if values.offset != Affine() else []
+        for axis, (step, count) in enumerate(((values.step, call.dst.spans[0].count or 1), *values.pattern)):
+            grid = _grid(count, axis, 2)
+            terms += [grid if step == 1 else f"{step} * {grid}"]
+        sign = _SIGNS[compared]
+        return (
+            f"{self._place(call.dst)} = nisa.affine_select(pred={' + '.join(terms)} {sign} 0, on_true_tile={tile}, "
+            f"on_false_value={other!r})"
+        )
 
     def _gathered(self, call: Call, source: Gathered) -> str:
         tensor = source.tensor
