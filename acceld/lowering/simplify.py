@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from acceld.lowering.axes import DEEPEST
-from acceld.lowering.instructions import INVERSE
 from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, overlap, whole
+from acceld.lowering.instructions import INVERSE
 
 Rule = Callable[[Node, set[int]], View | None]
 MOST_STORES = 256
