@@ -944,6 +944,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "atleast_1d": lambda a: a._part(np.atleast_1d),
     "atleast_2d": lambda a: a._part(np.atleast_2d),
     "roll": _rolled,
+    "fill_diagonal": lambda a, val, **_: a.assign(_where(Traced(counted(a.shape, (-1, 1), 0)) == 0, val, a)),
+    "broadcast_arrays": lambda *args, **_: [
+        np.broadcast_to(one, np.broadcast_shapes(*(np.shape(other) for other in args))) for one in args
+    ],
     "tile": _tiled,
     "diff": _difference,
     "ptp": lambda a, axis=None, keepdims=False, **_: (
