@@ -488,9 +488,8 @@ def _cut_depth(node: Node, once: set[int]) -> View | None:
         args = []
         for view in node.views:
             at = len(view.shape) - node.folded + axis
-            args.append(
-                view.mapped(lambda a, at=at, start=start: a[(slice(None),) * at + (slice(start, start + part),)])
-            )  # type: ignore[misc]
+            shape = (*view.shape[:at], min(part, extent - start), *view.shape[at + 1 :])
+            args.append(View(view.node, shape, view.strides, view.offset + start * view.strides[at]))
         made = replace(node, args=tuple(args))
         made.order = node.order
         found = whole(made) if found is None else whole(_derived(node, "add", [found, whole(made)]))
