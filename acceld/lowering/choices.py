@@ -382,6 +382,10 @@ class Choices:
     def _group_of(self, node: Node) -> tuple[int, int]:
         return self.attached.get(id(node), (self.level[id(node)], self.width[id(node)]))
 
+    def counts_in_place(self, node: Node) -> bool:
+        """Return True if one pattern counts the positions that a node compares: only a nest knows the present chunk."""
+        return False
+
     def stores_of(self, node: Node) -> list[int]:
         """Return the numbers of the accesses that write a node's result to HBM."""
         return [n for n, reach in enumerate(self.reach) if reach.access.role == "store" and reach.access.node is node]
