@@ -8,8 +8,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from acceld.child import child
+from acceld.child import Child, child
 from acceld.errors import UsageError, WorkloadError, did_you_mean
 from acceld.workloads.records import DISTRIBUTIONS, DTYPE_BYTES
 
@@ -46,6 +47,9 @@ class ReferenceFacts:
     outputs: tuple[DraftOutput, ...]
     drawn: bool = False
     """True if the reference has no ``get_inputs``, so that its arrays were drawn from the given shapes."""
+
+    narrow: tuple[str, ...] = ()
+    """Outputs that the reference computes in float32 or less although it is given float64: its own noise is in them."""
 
 
 def parse_argument(text: str, place: int) -> DraftArgument:
@@ -102,7 +106,18 @@ def facts(value):
     if np.ndim(value) == 0 and not isinstance(value, np.ndarray):
         return {"value": float(value) if isinstance(value, (float, np.floating)) else int(value)}
     return {"shape": list(np.shape(value)), "dtype": np.asarray(value).dtype.name}
-print(json.dumps({"inputs": [facts(v) for v in inputs], "kernel": [facts(v) for v in kernel],
+def kind(value):
+    return np.asarray(value).dtype.name
+def narrow():
+    if not all(kind(v) == "float32" for v in inputs if np.asarray(v).dtype.kind == "f" and np.ndim(v)):
+        return []
+    try:
+        wide = module.forward(*[np.asarray(v, np.float64) if np.ndim(v) and kind(v) == "float32" else v for v in inputs])
+    except Exception:
+        return []
+    wide = list(wide) if isinstance(wide, (tuple, list)) else [wide]
+    return [place for place, v in enumerate(wide) if kind(v) in ("float32", "float16", "bfloat16")]
+print(json.dumps({"narrow": narrow(), "inputs": [facts(v) for v in inputs], "kernel": [facts(v) for v in kernel],
                   "outputs": [facts(np.asarray(v)) for v in outputs],
                   "drawn": not callable(getattr(module, "get_inputs", None))}))
 """
@@ -115,22 +130,7 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
     """
     names = [argument.name for argument in given]
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
-    try:
-        probe = child("-c", _PROBE, str(path.resolve()), reported)
-        done = subprocess.run(
-            probe.command,
-            env=probe.environment,
-            capture_output=True,
-            text=True,
-            timeout=REFERENCE_DEADLINE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise WorkloadError(f"{path}: running it once takes more than {REFERENCE_DEADLINE_S} s") from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise WorkloadError(f"{path}: {lines[-1] if lines else 'it ended without a message'}")
-    raw = json.loads(done.stdout.splitlines()[-1])
+    raw = _answered(path, child("-c", _PROBE, str(path.resolve()), reported), doing="running it once")
     arguments = []
     for place, (drawn, kernel) in enumerate(zip(raw["inputs"], raw["kernel"], strict=True)):
         name = names[place] if place < len(names) else f"arg{place}"
@@ -138,9 +138,36 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
             arguments.append(DraftArgument(name, value=drawn["value"]))
         else:
             shape, kernel_shape = tuple(drawn["shape"]), tuple(kernel["shape"])
-            arguments.append(DraftArgument(name, shape, drawn["dtype"], kernel_shape=kernel_shape))
-    outputs = [DraftOutput(f"out{i}", tuple(o["shape"]), o["dtype"]) for i, o in enumerate(raw["outputs"])]
-    return ReferenceFacts(tuple(arguments), tuple(outputs), raw["drawn"])
+            arguments.append(DraftArgument(name, shape, _on_chip(drawn["dtype"]), kernel_shape=kernel_shape))
+    outputs = [DraftOutput(f"out{i}", tuple(o["shape"]), _on_chip(o["dtype"])) for i, o in enumerate(raw["outputs"])]
+    return ReferenceFacts(
+        tuple(arguments), tuple(outputs), raw["drawn"], tuple(outputs[place].name for place in raw["narrow"])
+    )
+
+
+def _answered(path: Path, start: Child, *, doing: str, request: str = "") -> Any:
+    """Return the last line that a child prints, as JSON. WorkloadError if it fails: it ran a person's reference."""
+    try:
+        done = subprocess.run(
+            start.command,
+            input=request,
+            env=start.environment,
+            capture_output=True,
+            text=True,
+            timeout=REFERENCE_DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise WorkloadError(f"{path}: {doing} takes more than {REFERENCE_DEADLINE_S} s") from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise WorkloadError(f"{path}: {doing} failed: {lines[-1] if lines else 'it ended without a message'}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _on_chip(dtype: str) -> str:
+    """Return the dtype of a kernel for numpy's: no engine has 64 bits."""
+    return {"float64": "float32", "int64": "int32", "uint64": "uint32"}.get(dtype, dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,22 +192,7 @@ def lowered_kernels(path: Path, facts: ReferenceFacts) -> Lowered:
         "output_shapes": [output.kernel_shape or output.shape for output in facts.outputs],
     }
     start = child("acceld.lowering.child", str(path.resolve()))
-    try:
-        done = subprocess.run(
-            start.command,
-            input=json.dumps(request),
-            env=start.environment,
-            capture_output=True,
-            text=True,
-            timeout=REFERENCE_DEADLINE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise WorkloadError(f"{path}: lowering it takes more than {REFERENCE_DEADLINE_S} s") from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise WorkloadError(f"{path}: lowering it failed: {lines[-1] if lines else 'it ended without a message'}")
-    raw = json.loads(done.stdout.splitlines()[-1])
+    raw = _answered(path, start, doing="lowering it", request=json.dumps(request))
     return Lowered(raw["kernels"], raw["refused"], raw.get("work", {}))
 
 

@@ -42,6 +42,11 @@ def write_reference_workload(path: Path, given: Sequence[DraftArgument], folder:
     facts = drafts.reference_facts(path, given)
     if given and [a.name for a in given] != [a.name for a in facts.arguments]:
         raise WorkloadError(f"{path}: it takes {len(facts.arguments)} arguments, and {len(given)} were described")
+    for output in facts.narrow:
+        say(
+            f"note: {path} computes {output} in float32 whatever it is given: a right kernel may differ from its rounding; "
+            "leave out the casts to float32, and acceld calls it with float64"
+        )
     lowered = drafts.lowered_kernels(path, facts)
     for api, why in lowered.refused.items():
         say(f"no {api} kernel was lowered from {path}: {why}")

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from acceld.lowering.graph import Shape, dense
 
 PARTITIONS = 128
+DEEPEST = 16384
+"""Terms of a product, whose left operand lies twice in a partition: as rows, and turned."""
 
 Axes = tuple[tuple[int, int], ...]
 """Axes as (extent, stride)."""
@@ -158,7 +160,13 @@ def lying_together(axes: Axes) -> Axes:
     return ordered if len(ordered) == 1 and ordered[0][1] == 1 else axes
 
 
-def as_dense(axes: Axes) -> Axes:
-    """Return the same extents, as they lie in a tile that holds them in order."""
-    steps = dense([n for n, _ in axes])
-    return tuple((n, s) for (n, _), s in zip(axes, steps, strict=True))
+def on_tile(axes: Axes, held: Axes) -> Axes:
+    """Return axes with the steps that they have in a tile that holds ``held`` in its order; ``axes`` walk the same elements."""
+    if not held or lying_together(held) != held or held == ((held[0][0], 1),):
+        return axes
+    found = []
+    for extent, stride in axes:
+        places = zip(held, dense([n for n, _ in held]), strict=True)
+        step = next((d * (stride // s) for (n, s), d in places if s and stride % s == 0 and stride // s < n), 0)
+        found.append((extent, step))
+    return tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,7 +13,7 @@ class Builder:
     """A kernel under construction: unique names, and the block to which statements go."""
 
     def __init__(self, taken: Sequence[str]) -> None:
-        self.taken = set(taken)
+        self.taken = {*taken, *keyword.kwlist}
         self.blocks: list[list[Statement]] = [[]]
 
     def fresh(self, base: str) -> str:

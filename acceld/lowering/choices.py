@@ -31,9 +31,22 @@ SBUF = 176 * 1024
 """Bytes of a partition that tiles may take together: 192 KiB, less what other nests hold."""
 CHUNK_BYTES = 16 * 1024
 """Most bytes a partition of one chunk of element-wise work."""
+VECTORS = 96 * 1024
+"""Most bytes a partition of rows that all partitions read."""
 RESIDENT = 100 * 1024
 """Most bytes a partition of a right operand that stays on the chip."""
-BYTES = {"float32": 4, "int32": 4, "uint32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "uint8": 1}
+BYTES = {
+    "float32": 4,
+    "int32": 4,
+    "uint32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int16": 2,
+    "uint16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +99,9 @@ class Reach:
 class Choices:
     """Hold all that is decided about a region before a statement is written."""
 
-    def __init__(self, memory: Memory, rolled: Rolled, accesses: Sequence[Access], *, sliced: bool) -> None:
+    def __init__(
+        self, memory: Memory, rolled: Rolled, accesses: Sequence[Access], *, sliced: bool, sums_beside: bool
+    ) -> None:
         self.memory, self.rolled = memory, rolled
         self.region = rolled.region
         self.nodes = self.region.nodes
@@ -95,7 +110,7 @@ class Choices:
         self.folds = self.region.layout.folds
         self.sliced = sliced
         self._rows(accesses)
-        self.selection = Selection(self)
+        self.selection = Selection(self, sums_beside=sums_beside)
         self.by_key = {(id(r.access.node), r.access.number, r.access.role): n for n, r in enumerate(self.reach)}
         self._levels()
         self._axes()
@@ -288,11 +303,7 @@ class Choices:
     def _residents(self) -> None:
         """Choose what stays on the chip: right operands while they fit, else rows in blocks that share each load."""
         left = {n: self._depth(n) for n, reach in enumerate(self.reach) if reach.access.role == "right"}
-        self.vectors = [
-            n
-            for n, reach in enumerate(self.reach)
-            if reach.access.role == "value" and not reach.scalar and not reach.strides[self.partition]
-        ]
+        self.vectors = self._vectors()
         row_bytes = sum(self.width[id(node)] * BYTES[node.dtype] for node in self.nodes if id(node) in self.kept)
         deep = {
             id(node): sum(math.prod(view.shape[len(view.shape) - node.folded :]) for view in node.views[::2]) * 4
@@ -321,6 +332,16 @@ class Choices:
             spare -= max(blocks for n, (_, blocks) in left.items() if n in streamed) * BANK * 4 * 2
             fits = max(1, spare // max(row_bytes, 1))
             self.together = max(d for d in (1, 2, 4, 8, 16) if d == 1 or (d <= fits and tiles % d == 0))
+
+    def _vectors(self) -> list[int]:
+        """Return the rows that all partitions read, as far as whole ones fit: longer rows are loaded by chunks."""
+        found, room = [], VECTORS
+        for n, reach in sorted(enumerate(self.reach), key=lambda item: item[1].width):
+            alike = reach.access.role == "value" and reach.access.node.kind != "gather" and not reach.scalar
+            if alike and not reach.strides[self.partition] and reach.width * 4 <= room:
+                room -= reach.width * 4
+                found.append(n)
+        return sorted(found)
 
     def _dot_depth(self, node: Node, number: int) -> Axes:
         view = node.views[number]
@@ -360,6 +381,10 @@ class Choices:
 
     def _group_of(self, node: Node) -> tuple[int, int]:
         return self.attached.get(id(node), (self.level[id(node)], self.width[id(node)]))
+
+    def counts_in_place(self, node: Node) -> bool:
+        """Return True if one pattern counts the positions that a node compares: only a nest knows the present chunk."""
+        return False
 
     def stores_of(self, node: Node) -> list[int]:
         """Return the numbers of the accesses that write a node's result to HBM."""

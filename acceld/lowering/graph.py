@@ -1,4 +1,4 @@
-"""The graph of a reference: nodes of six kinds, and affine views of their results."""
+"""The graph of a reference: nodes of eight kinds, and affine views of their results."""
 
 from __future__ import annotations
 
@@ -13,13 +13,26 @@ import numpy as np
 
 from acceld.errors import UsageError
 
-Kind = Literal["input", "elementwise", "reduce", "dot", "scan", "buffer"]
+Kind = Literal["input", "index", "elementwise", "reduce", "dot", "scan", "gather", "buffer"]
 Shape = tuple[int, ...]
 
 _ORDER = itertools.count()
-_EMPTY = np.empty  # tracing replaces numpy's constructors while a reference runs
+_EMPTY, _ARRAY = np.empty, np.asarray  # tracing replaces numpy's constructors while a reference runs
 _ELEMENT = _EMPTY(1, np.uint8)
 _ADDRESS: int = _ELEMENT.__array_interface__["data"][0]
+
+
+class _Fake:
+    """Stands for an array of one-byte elements, of which only the shape, the strides and the address are ever read."""
+
+    def __init__(self, shape: Shape, strides: Shape) -> None:
+        self.__array_interface__ = {
+            "data": (_ADDRESS, False),
+            "shape": shape,
+            "strides": strides,
+            "typestr": "|u1",
+            "version": 3,
+        }
 
 
 class NotLowered(UsageError):
@@ -46,7 +59,8 @@ class Node:
 
     ``name`` is the function of an elementwise, reduce or scan node, and the argument's name of an input. ``folded`` counts the
     last axes of the operands that a reduce or dot contracts. A ``buffer`` is its first operand, an earlier version or
-    nothing, after its last operand was stored to ``target``.
+    nothing, after its last operand was stored to ``target``. A ``gather`` reads, for each element of its first operand, a
+    row of a table; its second operand is the table's row 0, repeated, and ``folded`` counts the axes of a row.
     """
 
     kind: Kind
@@ -58,6 +72,11 @@ class Node:
     folded: int = 0
     target: View | None = None
     order: int = field(default_factory=lambda: next(_ORDER))
+    constant: bool = field(init=False)
+    """True if the value depends on no input."""
+
+    def __post_init__(self) -> None:
+        self.constant = self.kind != "input" and all(view.node.constant for view in self.views)
 
     @property
     def views(self) -> list[View]:
@@ -92,7 +111,7 @@ class View:
 
     def mapped(self, function: Callable[[Any], Any]) -> View:
         """Return what ``function`` does to an array, done to this view. numpy computes the strides; no element is read."""
-        fake = function(np.lib.stride_tricks.as_strided(_ELEMENT, self.shape, self.strides))
+        fake = function(_ARRAY(_Fake(self.shape, self.strides)))
         start = fake.__array_interface__["data"][0] - _ADDRESS
         return View(self.node, fake.shape, fake.strides, self.offset + start)
 
@@ -122,6 +141,10 @@ Operand = View | float
 def whole(node: Node) -> View:
     """Return a view of all of a node's result."""
     return View(node, node.shape, dense(node.shape))
+
+
+INDEX = Node("index", "index", (), (2**31,), "float32")
+"""The numbers 0, 1, 2 and so on. A view of them is an affine function of positions: positions, distances, masks."""
 
 
 def entry(name: str, shape: Sequence[int], dtype: str) -> Node:
@@ -192,10 +215,32 @@ def contraction(left: View, right: View, batch: int, folded: int, dtype: str = "
 
     The first ``batch`` axes are shared, the last ``folded`` axes contracted.
     """
+    left, right = (_multiplied(one, line) for one in (left, right))
     rows = left.shape[batch : len(left.shape) - folded]
     columns = right.shape[batch : len(right.shape) - folded]
     shape = (*left.shape[:batch], *rows, *columns)
     return Node("dot", "dot", (left, right), shape, dtype or common_dtype((left, right)), line, folded)
+
+
+def _multiplied(operand: View, line: int) -> View:
+    """Return an operand as the tensor engine takes it: in memory, and in floating point."""
+    if operand.node is INDEX or operand.dtype not in ("float32", "bfloat16", "float16"):
+        return whole(elementwise("copy", [operand], "float32", line))
+    return operand
+
+
+def gathered(table: View, index: View, line: int = 0) -> Node:
+    """Return the rows of a table, along its first axis, that an array of positions names."""
+    held = table if table.whole and table.node.kind == "input" else whole(elementwise("copy", [table], line=line))
+    rows = table.shape[1:]
+    number = index if index.dtype == "int32" else whole(elementwise("copy", [index], "int32", line))
+    first = View(held.node, (*index.shape, *rows), (*(0,) * len(index.shape), *dense(rows)))
+    return Node("gather", "gather", (number, first), first.shape, table.dtype, line, folded=len(rows))
+
+
+def scanned(name: str, decay: View, drive: View, line: int = 0) -> View:
+    """Return a scan along the last axis, by its name in ``instructions.SCANS``."""
+    return whole(Node("scan", name, (decay, drive), drive.shape, drive.dtype, line))
 
 
 def stored(before: View | None, value: View, target: View, line: int = 0) -> Node:
@@ -203,6 +248,58 @@ def stored(before: View | None, value: View, target: View, line: int = 0) -> Nod
     held = target.node
     args = (value.broadcast(target.shape),) if before is None else (before, value.broadcast(target.shape))
     return Node("buffer", held.name, args, held.shape, held.dtype, line, target=target)
+
+
+def coordinates(offset: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the place of an element along each axis."""
+    found = []
+    for stride in dense(shape):
+        found.append(offset // stride)
+        offset %= stride
+    return tuple(found)
+
+
+def steps_of(view: View, shape: Sequence[int]) -> list[tuple[int, ...]] | None:
+    """Return each axis's step as steps along the axes of the node, or None if an axis runs over an edge."""
+    strides = dense(shape)
+    start = coordinates(view.offset, shape)
+    found = []
+    reach = list(start)
+    for extent, stride in zip(view.shape, view.strides, strict=True):
+        if stride < 0:
+            return None
+        step = [0] * len(shape)
+        if extent > 1 and stride:
+            axis = next(
+                (a for a, (s, n) in enumerate(zip(strides, shape, strict=True)) if stride % s == 0 and n > 1), None
+            )
+            if axis is None:
+                return None
+            step[axis] = stride // strides[axis]
+            reach[axis] += step[axis] * (extent - 1)
+        found.append(tuple(step))
+    return found if all(at < n for at, n in zip(reach, shape, strict=True)) else None
+
+
+def box(view: View) -> list[tuple[int, int]] | None:
+    """Return the range of each axis of the node that a view reads (its bounding box), or None if it is no box."""
+    steps = steps_of(view, view.node.shape)
+    if steps is None:
+        return None
+    start = coordinates(view.offset, view.node.shape)
+    ends = list(start)
+    for step, extent in zip(steps, view.shape, strict=True):
+        for axis, by in enumerate(step):
+            ends[axis] += by * (extent - 1)
+    return [(a, b + 1) for a, b in zip(start, ends, strict=True)]
+
+
+def overlap(first: View, second: View) -> bool:
+    """Return True if two views of one array may have an element in common."""
+    one, other = box(first), box(second)
+    if one is None or other is None:
+        return True
+    return all(a[0] < b[1] and b[0] < a[1] for a, b in zip(one, other, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +324,8 @@ class Graph:
                 readers.setdefault(id(view.node), []).append(node)
                 todo.append(view.node)
         missing = {key: len(node.views) for key, node in needed.items()}
-        ready = [(node.order, number, node) for number, node in enumerate(needed.values()) if not missing[id(node)]]
+        numbers = itertools.count()
+        ready = [(node.order, next(numbers), node) for node in needed.values() if not missing[id(node)]]
         heapq.heapify(ready)
         found: list[Node] = []
         while ready:
@@ -236,5 +334,5 @@ class Graph:
             for reader in readers.get(id(node), ()):
                 missing[id(reader)] -= 1
                 if not missing[id(reader)]:
-                    heapq.heappush(ready, (reader.order, len(needed) + len(found), reader))
+                    heapq.heappush(ready, (reader.order, next(numbers), reader))
         return found

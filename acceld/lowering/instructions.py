@@ -24,17 +24,33 @@ ALU = {
 TURNED = {"gt": "lt", "lt": "gt", "ge": "le", "le": "ge"}
 """Comparisons with their operands exchanged; other functions but ``sub`` commute."""
 
-ACTIVATIONS = frozenset("exp log sqrt rsqrt tanh sigmoid relu abs sin cos sign erf gelu silu softplus square".split())
+INVERSE = {"gt": "le", "lt": "ge", "ge": "lt", "le": "gt", "eq": "ne", "ne": "eq"}
+"""Comparisons that hold where others do not."""
+
+ACTIVATIONS = frozenset(
+    "exp log sqrt rsqrt tanh sigmoid relu abs arctan sin cos sign erf gelu silu softplus square".split()
+)
+SCANS = {
+    "linear": ("multiply", "add", 0.0),
+    "sum": ("multiply", "add", 0.0),
+    "product": ("multiply", "add", 1.0),
+    "greatest": ("maximum", "maximum", -3e38),
+    "least": ("minimum", "minimum", 3e38),
+}
+"""A scan is ``step(turn(decay, before), drive)``: turn, step, and what stands before the first element."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Operand ``place`` of ``node``, the ``number``-th that an instruction reads; ``negative`` if it is negated first."""
+    """Operand ``place`` of ``node``, the ``number``-th that an instruction reads; ``negative`` if it is negated first,
+    ``spread`` if one number a row is repeated along the columns first.
+    """
 
     number: int
     node: Node
     place: int
     negative: bool = False
+    spread: bool = False
 
     @property
     def value(self) -> View | float:
@@ -90,12 +106,17 @@ class Surroundings(Protocol):
         """Return the numbers of the accesses that write a node's result to HBM."""
         ...
 
+    def counts_in_place(self, node: Node) -> bool:
+        """Return True if a node compares positions that one pattern counts over rows and columns of the present chunk."""
+        ...
+
 
 class Selection:
     """The choice for one region."""
 
-    def __init__(self, nest: Surroundings) -> None:
+    def __init__(self, nest: Surroundings, *, sums_beside: bool) -> None:
         self.nest = nest
+        self.sums_beside = sums_beside or not any(node.kind == "dot" for node in nest.nodes)
         self.readers: dict[int, list[Node]] = {}
         for node in nest.nodes:
             for view in node.views:
@@ -107,7 +128,7 @@ class Selection:
         self.sums = {
             id(n.views[0].node): n
             for n in nodes
-            if n.kind == "reduce" and n.name == "add" and id(n) in self.nest.attached
+            if self.sums_beside and n.kind == "reduce" and n.name == "add" and id(n) in self.nest.attached
         }
         absorbed: set[int] = set()
         found: dict[int, Selected] = {}
@@ -154,15 +175,31 @@ class Selection:
             assert isinstance(value, float)
             return Selected("memset", (), (("value", value),))
         if node.name == "where":
-            return Selected("where", tuple(Operand(n, node, n) for n in range(3)), ())
+            chosen = self._by_position(node, args)
+            if chosen is not None:
+                return chosen
+            return Selected("where", tuple(self._operand(n, read) for n, read in enumerate(args)), ())
         if len(args) == 1:
             return self._unary(node, args[0], fused)
         return self._binary(node, args)
 
+    def _by_position(self, node: Node, args: list[_Read]) -> Selected | None:
+        """Return one instruction that selects by positions between a tile and a number; None for other choices."""
+        test = self._absorbable(args[0])
+        numbers = [self._number(read) for read in args[1:]]
+        if test is None or test.name not in INVERSE or not self.nest.counts_in_place(test):
+            return None
+        if (numbers[0] is None) == (numbers[1] is None) or any(self._is_row(read) for read in args[1:]):
+            return None
+        self.taken.add(id(test))
+        kept, name = (args[1], test.name) if numbers[0] is None else (args[2], INVERSE[test.name])
+        operands = (Operand(0, test, 0), self._operand(1, kept))
+        other = numbers[1] if numbers[0] is None else numbers[0]
+        assert other is not None
+        chosen: tuple[tuple[str, Argument], ...] = (("on_true_tile", operands[1]), ("on_false_value", other))
+        return Selected("affine_select", operands, (*chosen, ("cmp_op", ALU[name])))
+
     def _unary(self, node: Node, read: _Read, fused: Node | None) -> Selected:
-        if self._is_row(read):
-            data = self._operand(0, read)
-            raise NotLowered(f"'{node.name}' of one number a row, spread over columns, is not lowered", data.node.line)
         if node.name == "square" and fused is None:
             data = self._operand(0, read)
             return Selected("tensor_tensor", (data,), (("data1", data), ("data2", data), ("op", "multiply")))
@@ -224,6 +261,9 @@ class Selection:
         return self._number(read) is not None or self._is_row(read)
 
     def _operand(self, number: int, read: _Read) -> Operand:
+        return Operand(number, read.node, read.place, spread=self._is_row(read))
+
+    def _row_operand(self, number: int, read: _Read) -> Operand:
         return Operand(number, read.node, read.place)
 
     def _chained(self, node: Node, read: _Read, op: str, value: float | _Read, reverse: bool) -> Selected:
@@ -240,7 +280,7 @@ class Selection:
         for number, (word, by, turned) in enumerate(steps):
             arguments.append((f"op{number}", word))
             if isinstance(by, _Read):
-                operands.append(self._operand(len(operands), by))
+                operands.append(self._row_operand(len(operands), by))
                 arguments.append((f"operand{number}", operands[-1]))
             else:
                 arguments.append((f"operand{number}", by))
@@ -257,7 +297,7 @@ class Selection:
         for place, other in ((0, 1), (1, 0)):
             data, value = _Read(node, place), _Read(node, other)
             number = self._number(value)
-            if self._plain_row(data) or (number is None and not self._is_row(value)):
+            if self._number(data) is not None or (number is None and not self._is_row(value)):
                 continue
             name = node.name if place == 0 else TURNED.get(node.name, node.name)
             return data, ALU[name], value if number is None else number, place == 1 and node.name == "sub"
@@ -275,22 +315,18 @@ class Selection:
             return self._chained(node, *step)
         if node.name not in ALU:
             raise NotLowered(f"'{node.name}' has no instruction", node.line)
-        if any(self._plain_row(read) for read in args):
-            raise NotLowered(
-                f"'{node.name}' of two values of one number a row, spread over columns, is not lowered", node.line
-            )
         for place, other in ((0, 1), (1, 0)):
             inner = self._absorbable(args[place])
             before = None if inner is None else self._step(inner)
             commutes = node.name in ("add", "mul", "max", "min", "eq", "ne")
-            if inner is None or before is None or (before[3] and False):
+            if inner is None or before is None or self._is_row(args[other]):
                 continue
             self.taken.add(id(inner))
             data = self._operand(0, before[0])
             operands = [data]
             arguments: list[tuple[str, Argument]] = [("data", data), ("op0", before[1])]
             if isinstance(before[2], _Read):
-                operands.append(self._operand(1, before[2]))
+                operands.append(self._row_operand(1, before[2]))
                 arguments.append(("operand0", operands[-1]))
             else:
                 arguments.append(("operand0", before[2]))

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from acceld.lowering.axes import PARTITIONS
 from acceld.lowering.building import Builder
 from acceld.lowering.choices import Memory, Rolled
-from acceld.lowering.graph import Graph, Node, Shape, View, whole
+from acceld.lowering.graph import INDEX, Graph, Node, Shape, View, coordinates, overlap, whole
 from acceld.lowering.loops import vectorized
 from acceld.lowering.nests import Nest
-from acceld.lowering.regions import Access, Region, accesses, in_place, regions, stores
+from acceld.lowering.regions import COMPUTED, Access, Region, accesses, in_place, regions, stores
 from acceld.lowering.simplify import simplified
 from acceld.lowering.spelling import SPELLINGS
 from acceld.lowering.statements import Kernel, Tensor
@@ -42,10 +42,11 @@ def lowered(
     memory, made, returned = _memory(graph, divided, build, shapes or {}, output_shapes)
     for rolled in rolled_up([(region, external(region, memory)) for region in divided], memory):
         reach = external(rolled.region, memory)
-        nest = Nest(build, memory, rolled, reach, graph.lines, sliced=True)
+        sums = SPELLINGS[api].sums_beside
+        nest = Nest(build, memory, rolled, reach, graph.lines, sliced=True, sums_beside=sums)
         if nest.rows < PARTITIONS and SPELLINGS[api].has_patterns:
             # Access patterns can fill partitions with parts of rows; slices can not.
-            wider = Nest(build, memory, rolled, reach, graph.lines, sliced=False)
+            wider = Nest(build, memory, rolled, reach, graph.lines, sliced=False, sums_beside=sums)
             nest = wider if wider.rows > nest.rows else nest
         nest.write()
     named = tuple(parameters) or tuple(node.name for node in graph.inputs)
@@ -56,7 +57,7 @@ def _names(graph: Graph) -> dict[int, str]:
     """Return the reference's own name of a value: the variable that the last node of an assignment's line fills."""
     last: dict[int, Node] = {}
     for node in graph.nodes():
-        if node.kind in ("elementwise", "reduce", "dot", "scan") and node.line:
+        if node.kind in COMPUTED and node.line:
             last[node.line] = node
     found = {}
     for line, node in last.items():
@@ -80,6 +81,7 @@ def _memory(
 ) -> tuple[Memory, tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Give each input, output, buffer and value that another region reads a tensor in HBM."""
     tensors = {id(node): Tensor(node.name, shapes.get(node.name, node.shape), node.dtype) for node in graph.inputs}
+    tensors[id(INDEX)] = Tensor("index", INDEX.shape, INDEX.dtype)
     targets: dict[int, list[View]] = {}
     made: list[Tensor] = []
 
@@ -113,7 +115,7 @@ def _memory(
                 assert access is not None
                 source = access.view.node
                 if (
-                    source.kind not in ("input", "buffer")
+                    source.kind in COMPUTED
                     and not (id(source) in inside and in_place(access, region.layout.columns[id(source)]))
                     and id(source) not in tensors
                 ):
@@ -177,29 +179,55 @@ def rolled_up(found: Sequence[tuple[Region, list[Access]]], memory: Memory) -> l
         while end < len(found) and not written & read and _signature(*found[end], memory) == signature:
             end += 1
         block = found[at:end]
-        result += _fitted(block) if len(block) > 1 else [Rolled(block[0][0], (), ())]
+        alone = len(block) == 1 or _overwritten(block)
+        result += [Rolled(region, (), ()) for region, _ in block] if alone else _fitted(block)
         at = end
     return result
+
+
+def _overwritten(block: Sequence[tuple[Region, list[Access]]]) -> bool:
+    """Return True if two regions store to one place: then their order matters, and a loop has none."""
+    for place, first in enumerate(block[0][1]):
+        if first.role == "store" and any(overlap(first.view, found[place].view) for _, found in block[1:]):
+            return True
+    return False
 
 
 def _fitted(block: Sequence[tuple[Region, list[Access]]]) -> list[Rolled]:
     """Return equal regions as one nest of one or two loops, or each by itself if their offsets are not affine."""
     total = len(block)
     offsets = [[access.view.offset for access in found] for _, found in block]
+    places = [[_place(access.view) for access in found] for _, found in block]
     for inner in (1, *(d for d in range(2, total) if total % d == 0)):
         steps = []
-        for column in zip(*offsets, strict=True):
-            outer_step = column[inner] - column[0] if total > inner else 0
-            inner_step = column[1] - column[0] if inner > 1 else 0
-            if any(
-                at != column[0] + outer_step * (i // inner) + inner_step * (i % inner) for i, at in enumerate(column)
-            ):
+        for column, place in zip(zip(*offsets, strict=True), zip(*places, strict=True), strict=True):
+            step = _steps(column, inner)
+            along = [_steps(axis, inner) for axis in zip(*place, strict=True)]
+            # An index counts along each axis: a step over the end of a row is none.
+            if step is None or None in along or any(_turns(level) for level in zip(*filter(None, along), strict=True)):
                 break
-            steps.append((outer_step, inner_step))
+            steps.append(step)
         else:
             counts = (total // inner, inner) if inner > 1 else (total,)
             return [Rolled(block[0][0], counts, tuple(step[: len(counts)] for step in steps))]
     return [Rolled(region, (), ()) for region, _ in block]
+
+
+def _place(view: View) -> tuple[int, ...]:
+    return (view.offset,) if view.node is INDEX else coordinates(view.offset, view.node.shape)
+
+
+def _turns(steps: Sequence[int]) -> bool:
+    """Return True for a step forward along one axis and back along another."""
+    return min(steps, default=0) < 0 < max(steps, default=0)
+
+
+def _steps(column: Sequence[int], inner: int) -> tuple[int, int] | None:
+    """Return the steps (outer, inner) of numbers that count like two nested loops, or None."""
+    outer_step = column[inner] - column[0] if len(column) > inner else 0
+    inner_step = column[1] - column[0] if inner > 1 else 0
+    every = (column[0] + outer_step * (i // inner) + inner_step * (i % inner) for i in range(len(column)))
+    return (outer_step, inner_step) if tuple(column) == tuple(every) else None
 
 
 def work(graph: Graph) -> tuple[int, int, int]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from acceld.lowering.axes import (
     PARTITIONS,
     Axes,
-    as_dense,
     block_of,
     blocks_of,
     divided,
@@ -18,21 +17,24 @@ from acceld.lowering.axes import (
     largest_divisor,
     lying_together,
     merged,
+    on_tile,
     refined,
     split,
 )
 from acceld.lowering.building import Builder, full
-from acceld.lowering.choices import BANK, CHUNK_BYTES, Choices, Memory, Rolled
-from acceld.lowering.graph import Node, NotLowered, View
-from acceld.lowering.instructions import Operand, Selected
+from acceld.lowering.choices import BANK, CHUNK_BYTES, SBUF, Choices, Memory, Rolled
+from acceld.lowering.graph import INDEX, Node, NotLowered, View
+from acceld.lowering.instructions import SCANS, Operand, Selected
 from acceld.lowering.regions import Access
 from acceld.lowering.statements import (
     ZERO,
     Affine,
     Block,
     Condition,
+    Gathered,
     Note,
     Piece,
+    Positions,
     Span,
     Strided,
     Tensor,
@@ -41,6 +43,8 @@ from acceld.lowering.statements import (
     variable,
 )
 
+INTEGERS = ("int32", "uint32", "int16", "uint16", "int8", "uint8")
+Pattern = tuple[tuple[int, int], ...]
 TURNED_TOGETHER = 4
 """Transposes that share one PSUM bank, and so one copy out of it."""
 
@@ -68,8 +72,9 @@ class Nest(Choices):
         lines: Sequence[str],
         *,
         sliced: bool,
+        sums_beside: bool,
     ) -> None:
-        super().__init__(memory, rolled, accesses, sliced=sliced)
+        super().__init__(memory, rolled, accesses, sliced=sliced, sums_beside=sums_beside)
         self.build, self.lines = build, lines
 
     def write(self) -> None:
@@ -184,15 +189,23 @@ class Nest(Choices):
     def _shared_rows(self) -> None:
         """Note which rows are read in several groups: they are loaded once, whole."""
         groups: dict[object, set[object]] = {}
+        widths = {self._key(n): math.prod(e for e, _ in (*r.columns, *r.depth)) for n, r in enumerate(self.reach)}
         for n, reach in enumerate(self.reach):
             access = reach.access
             if access.role == "value" and n not in self.vectors and not reach.scalar:
                 groups.setdefault(self._key(n), set()).add(self._group_of(access.node))
             elif access.role == "left" and not self._direct(n):
                 groups.setdefault(self._key(n), set()).update({("left", id(access.node)), "left"})
-        self.shared = {key for key, found in groups.items() if len(found) > 1}
-        if self.again:
-            self.shared = {key for key in self.shared if any(group == "left" for group in groups[key])}
+        lefts = {key for key, found in groups.items() if "left" in found}
+        self.shared = {key for key, found in groups.items() if len(found) > 1 and (key in lefts or not self.again)}
+        room = (
+            SBUF - 4 * CHUNK_BYTES - self.block * sum(self.width[id(n)] * 4 for n in self.nodes if id(n) in self.kept)
+        )
+        room -= sum(self.reach[n].width * 4 for n in self.vectors)
+        for key in sorted(self.shared, key=lambda key: widths[key]):
+            room -= self.block * widths[key] * 4
+            if room < 0 and key not in lefts:
+                self.shared.remove(key)
 
     def _key(self, n: int) -> object:
         """Return what two accesses of the same elements share."""
@@ -221,7 +234,7 @@ class Nest(Choices):
             self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
             selected = self.selection.of([n for n in scalars if n.kind != "reduce"])
             for node in scalars:
-                if id(node) in (self.parts if node.kind == "reduce" else selected):
+                if node.kind in ("gather", "scan") or id(node) in (self.parts if node.kind == "reduce" else selected):
                     self._scalar_tile(node)
             self.start = (self.build.blocks[-1], len(self.build.blocks[-1]))
             with self.build.loop("r", self.block) as row:
@@ -239,6 +252,10 @@ class Nest(Choices):
         for node in nodes:
             if node.kind == "reduce":
                 self._finish(node)
+            elif node.kind == "gather":
+                self._gather(node)
+            elif node.kind == "scan":
+                self._scan(node)
             elif id(node) in selected:
                 self._compute(node, selected[id(node)])
 
@@ -293,8 +310,9 @@ class Nest(Choices):
             for node in nodes
             if node.kind == "scan" and count > 1
         }
-        for tile in carried.values():
-            self.build.call("memset", full(tile), value=0.0)
+        for node in nodes:
+            if id(node) in carried:
+                self.build.call("memset", full(carried[id(node)]), value=SCANS[node.name][2])
         self.carried = carried
         done = 0
         for plan in plans:
@@ -419,6 +437,8 @@ class Nest(Choices):
                     self._product(node, rights)
                 elif node.kind == "scan":
                     self._scan(node)
+                elif node.kind == "gather":
+                    self._gather(node)
                 elif id(node) in self.folds:
                     self._accumulate(node)
                 elif id(node) in selected:
@@ -438,14 +458,16 @@ class Nest(Choices):
 
     def _compute(self, node: Node, selected: Selected) -> None:
         """Write one selected instruction, which may do the work of several nodes."""
+        if selected.operation == "affine_select":
+            self._select_by_position(node, selected)
+            return
         fused = selected.reduce
         data = [self._resolved(operand) for operand in selected.operands]
-        if selected.operation == "tensor_tensor" and all(isinstance(d, Piece) and d.tile.space == "psum" for d in data):
-            first = data[0]
-            assert isinstance(first, Piece)
+        banks = [d for d in data if isinstance(d, Piece) and d.tile.space == "psum"]
+        if selected.operation in ("tensor_tensor", "scalar_tensor_tensor") and len(banks) > 1:
             copied = full(self.build.tile("copied", (self.part, self.chunk.size), "float32"))
-            self.build.call("tensor_copy", copied, src=first)
-            data[0] = copied
+            self.build.call("tensor_copy", copied, src=banks[0])
+            data = [copied if d is banks[0] else d for d in data]
         dst = self._destination(node)
         args: dict[str, Value] = {}
         for name, value in selected.arguments:
@@ -463,6 +485,28 @@ class Nest(Choices):
             self._where(dst, data)
         else:
             self.build.call(selected.operation, placed, **args)
+        self._store(node, dst)
+
+    def counts_in_place(self, node: Node) -> bool:
+        """Return True if a node compares positions that one pattern counts over rows and columns of the present chunk."""
+        n = self.by_key.get((id(node), 0, "value"))
+        if n is None or node.args[1] != 0.0 or self.reach[n].access.view.node is not INDEX:
+            return False
+        return not self.reach[n].scalar and n not in self.broadcast and len(self.chunk.inner[n]) == 1
+
+    def _select_by_position(self, node: Node, selected: Selected) -> None:
+        n = self.by_key[(id(selected.operands[0].node), 0, "value")]
+        ((extent, step),) = self.chunk.inner[n]
+        offset = self._offset(n, self.row) + self.chunk.offsets[n]
+        positions = Positions(offset, self.reach[n].strides[self.partition], ((step, extent),))
+        data = self._resolved(selected.operands[1])
+        if isinstance(data, Piece) and data.tile.space == "psum":  # GpSimd, which selects, does not reach PSUM
+            held = full(self.build.tile("copied", (self.part, self.chunk.size), "float32"))
+            self.build.call("tensor_copy", held, src=data)
+            data = held
+        dst = self._destination(node)
+        further = {key: value for key, value in selected.arguments if not isinstance(value, Operand)}
+        self.build.call("affine_select", dst, pattern=positions, on_true_tile=data, **further)
         self._store(node, dst)
 
     def _where(self, dst: Piece, data: list[Value]) -> None:
@@ -485,7 +529,26 @@ class Nest(Choices):
         value = operand.value
         if isinstance(value, float):
             return value
-        return self._negative(operand) if operand.negative else self.operand(operand.node, operand.place)
+        if operand.negative:
+            return self._negative(operand)
+        found = self.operand(operand.node, operand.place)
+        if isinstance(found, Piece) and found.spans[-1].count == 1 and self.chunk.size > 1:
+            found = self._wide(found) if found.tile.dtype in INTEGERS else found
+            return self._spread(found) if operand.spread else found
+        return found
+
+    def _wide(self, piece: Piece) -> Piece:
+        """Return one integer a row in float32, as instructions take it beside columns."""
+        wide = full(self.build.tile("wide", (self.part, 1), "float32"))
+        self.build.call("tensor_copy", wide, src=piece)
+        return wide
+
+    def _spread(self, piece: Piece) -> Piece:
+        """Return one number a row repeated along the columns of this chunk."""
+        spread = full(self.build.tile("spread", (self.part, self.chunk.size), "float32"))
+        self.build.call("memset", spread, value=0.0)
+        self.build.call("tensor_scalar", spread, data=spread, op0="add", operand0=piece)
+        return spread
 
     def _negative(self, operand: Operand) -> Piece:
         """Return a column of one number a row with its sign changed, computed once before the group."""
@@ -596,12 +659,20 @@ class Nest(Choices):
         step = reach.strides[self.partition]
         offset = self._offset(n, row) + further
         inner = axes or ((1, 1),)
-        if len(inner) == 1 and inner[0][1] not in (0, 1) and step == 1 and inner[0][0] >= 32 and self.part >= 32:
+        apart = len(inner) == 1 and inner[0][1] not in (0, 1) and reach.access.view.node is not INDEX
+        if apart and step == 1 and inner[0][0] >= 32 and self.part >= 32:
             self._fetch_turned(dst, tensor, offset, inner[0])
             return
         pattern = ((step, self.part), *((s if e > 1 else 1, e) for e, s in inner))
         shaped = dst if len(inner) == 1 else _reshaped(dst, (self.part, *(e for e, _ in inner)))
-        self.build.call("dma_copy", shaped, src=Block(tensor, offset, pattern))
+        self._read(shaped, tensor, offset, pattern)
+
+    def _read(self, dst: Piece, tensor: Tensor, offset: Affine, pattern: Pattern) -> None:
+        """Load elements from HBM, or count positions."""
+        if tensor is self.memory.tensor(INDEX):
+            self.build.call("iota", dst, pattern=Positions(offset, pattern[0][0], pattern[1:]))
+        else:
+            self.build.call("dma_copy", dst, src=Block(tensor, offset, pattern))
 
     def _fetch_turned(self, dst: Piece, tensor: Tensor, offset: Affine, axis: tuple[int, int]) -> None:
         """Load columns that lie apart while rows lie together: the other way round, then turned on the tensor engine."""
@@ -628,7 +699,7 @@ class Nest(Choices):
         axes = merged([reach.columns])[0]
         pattern = ((0, tile.shape[0]), *((s, e) for e, s in axes))
         shaped = full(tile) if len(axes) == 1 else _reshaped(full(tile), (tile.shape[0], *(e for e, _ in axes)))
-        self.build.call("dma_copy", shaped, src=Block(self.memory.tensor(reach.access.view.node), offset, pattern))
+        self._read(shaped, self.memory.tensor(reach.access.view.node), offset, pattern)
         return tile
 
     def _load_right(self, n: int, further: Affine, size: int, inner: Axes | None) -> Tile:
@@ -736,7 +807,6 @@ class Nest(Choices):
             shape = (part, blocks, self.part) if self.block == 1 else (part, self.block, blocks, self.part)
             n = self.by_key.get((id(node), 2 * pair, "left"))
             source = None if n is None or self._direct(n) else self._whole_rows(n)
-            lies = n is not None and len(lying_together((*self.reach[n].columns, *self.reach[n].depth))) == 1
             tile = self.build.tile("turned", shape, node.views[2 * pair].dtype)
             self.turned[key] = tile
             with self.build.loop("r", self.block) as row:
@@ -744,9 +814,8 @@ class Nest(Choices):
                     self._load_left(n, tile, axes, part, row)
                 else:
                     view = node.views[2 * pair]
-                    self._turn_tile(
-                        source or self.tiles[id(view.node)], tile, axes if lies else as_dense(axes), part, row
-                    )
+                    placed = axes if n is None else on_tile(axes, (*self.reach[n].columns, *self.reach[n].depth))
+                    self._turn_tile(source or self.tiles[id(view.node)], tile, placed, part, row)
 
     def _load_left(self, n: int, tile: Tile, axes: Axes, part: int, row: str | None) -> None:
         reach = self.reach[n]
@@ -886,11 +955,24 @@ class Nest(Choices):
         decay, drive = self.operand(node, 0), self.operand(node, 1)
         dst = self._destination(node)
         carry = self.carried.get(id(node))
-        initial: Value = 0.0 if carry is None else self._piece(carry, ZERO, 1, self.row)
-        self.build.call("tensor_tensor_scan", dst, data0=decay, data1=drive, initial=initial, op0="multiply", op1="add")
+        op0, op1, start = SCANS[node.name]
+        initial: Value = start if carry is None else self._piece(carry, ZERO, 1, self.row)
+        self.build.call("tensor_tensor_scan", dst, data0=decay, data1=drive, initial=initial, op0=op0, op1=op1)
         if carry is not None:
             last = Piece(dst.tile, (*dst.spans[:-1], Span(dst.spans[-1].start + (self.chunk.size - 1), 1)))
             self.build.call("tensor_copy", self._piece(carry, ZERO, 1, self.row), src=last)
+        self._store(node, dst)
+
+    def _gather(self, node: Node) -> None:
+        """Load the rows of a table that one position a row names."""
+        n = self.by_key[(id(node), 1, "value")]
+        table = self.reach[n].access.view
+        row = math.prod(table.shape[len(table.shape) - node.folded :])
+        index = self.operand(node, 0)
+        assert isinstance(index, Piece)
+        dst = self._destination(node)
+        source = Gathered(self.memory.tensor(table.node), row, index, self.chunk.offsets[n], self.chunk.size)
+        self.build.call("dma_copy", dst, src=source)
         self._store(node, dst)
 
     def _accumulate(self, node: Node) -> None:

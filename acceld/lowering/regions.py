@@ -6,18 +6,21 @@ attention, gated layers and epilogues become single regions by this one rule.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from acceld.lowering.axes import Axes, merged, prefix, refined, split, squeezed
-from acceld.lowering.graph import Graph, Node, Shape, View, dense, elementwise, stored, whole
+from acceld.lowering.axes import DEEPEST, Axes, merged, prefix, refined, split, squeezed
+from acceld.lowering.graph import Graph, Node, Shape, View, dense, elementwise, overlap, stored, whole
 
 WIDEST_VALUES = 40 * 1024
 """Elements a row that the three widest values of a region with products may have together: 160 of the 192 KiB of a partition,
 in float32. Without products, wide values are computed again instead of kept."""
 MOST_NODES = 40
+COMPUTED = ("elementwise", "reduce", "dot", "scan", "gather")
+"""Kinds of nodes that a region computes."""
 
 
 Role = Literal["value", "left", "right", "store"]
@@ -45,7 +48,7 @@ def fixed_rows(node: Node) -> Axes | None:
     if node.kind == "elementwise":
         return None
     operand = node.views[0]
-    kept = len(operand.shape) - (1 if node.kind == "scan" else node.folded)
+    kept = len(operand.shape) - {"scan": 1, "gather": 0}.get(node.kind, node.folded)
     return squeezed(operand.shape[:kept], operand.strides[:kept])
 
 
@@ -258,7 +261,7 @@ def _computed_outputs(graph: Graph) -> Graph:
             value = args[-1]
             assert isinstance(value, View)
             target = _on(node.target, made)
-            plain = value.node.kind in ("elementwise", "reduce", "dot", "scan") and value.whole
+            plain = value.node.kind in COMPUTED and value.whole
             if not plain or value.node.dtype != node.dtype:
                 copied = elementwise("copy", [value], node.dtype, node.line)
                 copied.order = node.order
@@ -275,9 +278,7 @@ def _computed_outputs(graph: Graph) -> Graph:
     outputs = []
     taken: set[int] = set()
     for view in (_on(view, made) for view in graph.outputs):
-        plain = view.whole and (
-            view.node.kind not in ("input", "buffer") or (view.node.kind == "buffer" and bool(view.node.args))
-        )
+        plain = view.whole and (view.node.kind in COMPUTED or (view.node.kind == "buffer" and bool(view.node.args)))
         if not plain or id(view.node) in taken:
             view = View((copied := elementwise("copy", [view])), view.shape, dense(view.shape))
             assert copied
@@ -289,6 +290,15 @@ def _computed_outputs(graph: Graph) -> Graph:
 def _on(view: View, made: dict[int, Node]) -> View:
     found = made.get(id(view.node))
     return view if found is None else View(found, view.shape, view.strides, view.offset)
+
+
+def _depths(products: Sequence[Node]) -> dict[object, int]:
+    """Return the terms of products by their left operands."""
+    return {
+        (id(left.node), left.offset, left.shape): math.prod(left.shape[len(left.shape) - node.folded :])
+        for node in products
+        for left in node.views[::2]
+    }
 
 
 def _own_inputs(node: Node) -> list[View]:
@@ -315,7 +325,7 @@ class _Division:
     def result(self) -> list[Region]:
         """Return the regions in an order in which they can run."""
         for node in self.nodes:
-            if node.kind in ("elementwise", "reduce", "dot", "scan"):
+            if node.kind in COMPUTED:
                 self._add(node)
         while self._join():
             pass
@@ -350,12 +360,40 @@ class _Division:
         self.home[id(node)] = made
         self._depend(made, [node])
 
+    def _stores(self, node: Node) -> list[View]:
+        """Return the parts of buffers to which a node's result goes."""
+        return [
+            one.target
+            for one in self.readers.get(id(node), ())
+            if one.kind == "buffer" and one.target is not None and one.views[-1].node is node
+        ]
+
+    def _overwrites(self, nodes: Sequence[Node]) -> bool:
+        """Return True if nodes store to the same elements of a buffer: all of one must be done before the other begins."""
+        found = [target for node in nodes for target in self._stores(node)]
+        return any(
+            first.node.shape == second.node.shape
+            and self._root(first.node) is self._root(second.node)
+            and overlap(first, second)
+            for first, second in itertools.combinations(found, 2)
+        )
+
+    def _root(self, node: Node) -> Node:
+        """Return the first version of a buffer."""
+        while node.kind == "buffer" and node.target is not None:
+            node = node.target.node
+        return node
+
     def _fit(self, nodes: list[Node]) -> Layout | None:
+        if len(nodes) > 1 and self._overwrites(nodes):
+            return None
         found = layout(nodes, self._outside(nodes))
         if found is None:
             return None
         widest = sorted(found.columns.values(), reverse=True)[:3]
-        products = any(node.kind == "dot" for node in nodes)
+        products = [node for node in nodes if node.kind == "dot"]
+        if len(products) > 1 and sum(_depths(products).values()) > DEEPEST:
+            return None
         return found if not products or sum(widest) <= WIDEST_VALUES or len(nodes) == 1 else None
 
     def _writers(self, view: View) -> list[Region]:

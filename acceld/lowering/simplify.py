@@ -8,9 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, whole
+from acceld.lowering.axes import DEEPEST
+from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, overlap, whole
+from acceld.lowering.instructions import INVERSE
 
 Rule = Callable[[Node, set[int]], View | None]
+MOST_STORES = 256
+"""Stores to one buffer that are compared with each other."""
 MOST_FOLDED = 9
 """Elements of a window that is folded step by step."""
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"}
@@ -18,7 +22,59 @@ _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "recip", 1.0: "copy"
 
 def simplified(graph: Graph) -> Graph:
     """Return the graph with every rule of this module applied, and equal nodes made one."""
-    return _swept(_swept(graph, RULES), LAST)
+    return _swept(_swept(_swept(_without_dead_stores(graph), RULES), LAST), LONG)
+
+
+def _without_dead_stores(graph: Graph) -> Graph:
+    """Return the graph without stores to a buffer that later stores overwrite before anything reads them."""
+    nodes = graph.nodes()
+    read = Counter(id(view.node) for node in nodes for view in node.views)
+    read.update(id(view.node) for view in graph.outputs)
+    following = {id(node.args[0].node): node for node in nodes if node.kind == "buffer" and len(node.args) == 2}  # type: ignore[union-attr]
+    first: dict[int, Node] = {}
+    seen: set[int] = set()
+    for node in nodes:
+        if node.kind != "buffer" or not node.args or id(node) in seen:
+            continue
+        chain = [node]
+        while read[id(chain[-1])] == 1 and (after := following.get(id(chain[-1]))) is not None:
+            chain.append(after)
+        seen.update(id(one) for one in chain)
+        last = {(one.target.shape, one.target.strides, one.target.offset): one for one in chain if one.target}
+        kept = [one for one in chain if one in last.values()]
+        targets = [one.target for one in kept[1:] if one.target is not None][:MOST_STORES]
+        covered = len(node.args) == 1 and sum(math.prod(target.shape) for target in targets) == node.size
+        if covered and not any(overlap(one, other) for one, other in itertools.combinations(targets, 2)):
+            kept = kept[1:]
+        if len(kept) == len(chain):
+            continue
+        before = chain[0].args[:-1]
+        for one in kept:
+            first[id(one)] = replace(one, args=(*before, one.args[-1]))
+            first[id(one)].order = one.order
+            before = (whole(one),)
+    if not first:
+        return graph
+    made: dict[int, Node] = {}
+    for node in nodes:
+        fresh = first.get(id(node), node)
+        args = tuple(
+            View(made[id(arg.node)], arg.shape, arg.strides, arg.offset)
+            if isinstance(arg, View) and id(arg.node) in made
+            else arg
+            for arg in fresh.args
+        )
+        target = fresh.target
+        if target is not None and id(target.node) in made:
+            target = View(made[id(target.node)], target.shape, target.strides, target.offset)
+        if id(node) in first or args != fresh.args or target is not fresh.target:
+            made[id(node)] = replace(fresh, args=args, target=target)
+            made[id(node)].order = node.order
+    outputs = tuple(
+        View(made[id(view.node)], view.shape, view.strides, view.offset) if id(view.node) in made else view
+        for view in graph.outputs
+    )
+    return Graph(graph.inputs, outputs, graph.lines)
 
 
 def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
@@ -28,7 +84,7 @@ def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
     made: dict[int, View] = {}
     known: dict[object, View] = {}
     for node in graph.nodes():
-        if node.kind == "input":
+        if node.kind in ("input", "index"):
             made[id(node)] = whole(node)
             continue
         copy = replace(node, args=tuple(_moved(arg, made) for arg in node.args), target=_held(node, made))
@@ -89,7 +145,7 @@ def _held(node: Node, made: dict[int, View]) -> View | None:
 
 def _identity(node: Node) -> object:
     """Return what two equal nodes share; None for a node that is one of its kind."""
-    if node.kind in ("input", "buffer"):
+    if node.kind in ("input", "index", "buffer"):
         return None
     args = tuple(
         (id(arg.node), arg.shape, arg.strides, arg.offset) if isinstance(arg, View) else arg for arg in node.args
@@ -177,6 +233,27 @@ def _power(node: Node, once: set[int]) -> View | None:
     if node.name == "mul" and first == node.args[1]:
         return whole(_derived(node, "square", [first]))
     return None
+
+
+def _negation(node: Node, once: set[int]) -> View | None:
+    """A comparison that is compared with 0 is the other comparison."""
+    view = node.args[0]
+    negated = node.name == "not" or (node.name == "eq" and node.args[1] == 0.0)
+    if not negated or not isinstance(view, View) or view.node.name not in INVERSE or view.node.kind != "elementwise":
+        return None
+    args = [_through(view, arg) if isinstance(arg, View) else arg for arg in view.node.args]
+    return (
+        whole(_derived(node, INVERSE[view.node.name], [arg for arg in args if arg is not None]))
+        if None not in args
+        else None
+    )
+
+
+def _cosine(node: Node, once: set[int]) -> View | None:
+    """The scalar engine has a sine, and no cosine."""
+    if node.name != "cos":
+        return None
+    return whole(_derived(node, "sin", [whole(_derived(node, "add", [node.args[0], math.pi / 2]))]))
 
 
 def _divided(node: Node, once: set[int]) -> View | None:
@@ -389,11 +466,38 @@ def _scaled_product(node: Node, once: set[int]) -> View | None:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _divided, _summed),
+    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _negation, _cosine, _divided, _summed),
     "reduce": (_narrow, _scaled_sum, _small_fold),
     "dot": (_wide, _gathered, _scaled_product),
 }
 """Rules tried on each kind of node, in order."""
 
+
+def _cut_depth(node: Node, once: set[int]) -> View | None:
+    """A product of more terms than a partition holds twice is a sum of products."""
+    left = node.views[0]
+    kept = len(left.shape) - node.folded
+    total = math.prod(left.shape[kept:])
+    if total <= DEEPEST or len(node.views) != 2:
+        return None
+    axis = max(range(node.folded), key=lambda at: left.shape[kept + at])
+    extent = left.shape[kept + axis]
+    part = max(1, DEEPEST * extent // total)
+    found: View | None = None
+    for start in range(0, extent, part):
+        args = []
+        for view in node.views:
+            at = len(view.shape) - node.folded + axis
+            shape = (*view.shape[:at], min(part, extent - start), *view.shape[at + 1 :])
+            args.append(View(view.node, shape, view.strides, view.offset + start * view.strides[at]))
+        made = replace(node, args=tuple(args))
+        made.order = node.order
+        found = whole(made) if found is None else whole(_derived(node, "add", [found, whole(made)]))
+    return found
+
+
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_rolled_terms,)}
 """Rules tried on the result: terms can be counted when all sums are products."""
+
+LONG: dict[str, tuple[Rule, ...]] = {"dot": (_cut_depth,)}
+"""Rules tried last, since they undo others."""

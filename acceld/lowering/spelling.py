@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from acceld.lowering.graph import dense
@@ -14,10 +14,12 @@ from acceld.lowering.statements import (
     Call,
     Condition,
     Declaration,
+    Gathered,
     Kernel,
     Loop,
     Note,
     Piece,
+    Positions,
     Span,
     Statement,
     Strided,
@@ -27,6 +29,7 @@ from acceld.lowering.statements import (
 )
 
 WIDTH = 120
+_TYPED = frozenset("activation reciprocal scalar_tensor_tensor tensor_reduce tensor_scalar tensor_tensor".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +43,33 @@ class Spelling:
     has_patterns: bool
     """True if an access can be a pattern of strides; False if it is an index of each axis."""
 
+    sums_beside: bool
+    """True if an activation beside products may sum its columns too: the legacy compiler computes its operand twice then."""
+
 
 SPELLINGS = {
     "nki": Spelling(
-        ("import nki", "import nki.isa as nisa", "import nki.language as nl"), returns_results=False, has_patterns=True
+        ("import nki", "import nki.isa as nisa", "import nki.language as nl"),
+        returns_results=False,
+        has_patterns=True,
+        sums_beside=True,
     ),
     "nki_legacy": Spelling(
         ("from neuronxcc import nki", "import neuronxcc.nki.isa as nisa", "import neuronxcc.nki.language as nl"),
         returns_results=True,
         has_patterns=False,
+        sums_beside=False,
     ),
+}
+
+
+_SIGNS = {
+    "greater": ">",
+    "greater_equal": ">=",
+    "less": "<",
+    "less_equal": "<=",
+    "equal": "==",
+    "not_equal": "!=",
 }
 
 
@@ -71,7 +91,7 @@ class _Printer:
         kernel = self.kernel
         for tensor in kernel.made:
             shape = tensor.shape or (1,)
-            self._put(1, f"{tensor.name} = nl.ndarray({shape}, dtype=nl.{tensor.dtype}, buffer=nl.shared_hbm)")
+            self._put(1, f"{tensor.name} = nl.ndarray({shape}, dtype={_nl(tensor.dtype)}, buffer=nl.shared_hbm)")
         self._statements(kernel.body, 1)
         self._put(1, f"return {', '.join(tensor.name for tensor in kernel.returned)}")
         doc = textwrap.fill(kernel.doc, WIDTH - 8) if kernel.doc else "A lowered kernel."
@@ -91,8 +111,9 @@ class _Printer:
         if len(line) <= WIDTH or "(" not in text or text.startswith("#"):
             self.lines.append(line)
             return
-        head, inner = text.split("(", 1)
-        body, tail = inner.rsplit(")", 1)
+        body, tail = text.rsplit(")", 1)
+        opening = _opening(body)
+        head, body = body[:opening], body[opening + 1 :]
         self.lines.append("    " * depth + head + "(")
         joined = "    " * (depth + 1) + body
         if len(joined) <= WIDTH:
@@ -117,16 +138,22 @@ class _Printer:
 
     def _declared(self, tile: Tile) -> str:
         made = "zeros" if self.spelling.returns_results and tile in self.sums else "ndarray"
-        return f"{tile.name} = nl.{made}({tile.shape}, dtype=nl.{tile.dtype}, buffer=nl.{tile.space})"
+        return f"{tile.name} = nl.{made}({tile.shape}, dtype={_nl(tile.dtype)}, buffer=nl.{tile.space})"
 
     def _called(self, call: Call) -> str:
         dst = self._value("dst", call.dst)
+        if call.operation == "iota":
+            return self._counted(call)
+        if call.operation == "affine_select":
+            return self._chosen(call)
+        if isinstance(source := dict(call.args).get("src"), Gathered):
+            return self._gathered(call, source)
         args = [f"{name}={self._value(name, value)}" for name, value in call.args]
         if not self.spelling.returns_results:
             return f"nisa.{call.operation}({', '.join((f'dst={dst}', *args))})"
         if call.operation in ("dma_copy", "memset"):
             if call.operation == "memset":
-                return f"{self._place(call.dst)} = nisa.memset({self._shape(call.dst)}, {args[0].split('=')[1]}, dtype=nl.{_dtype(call.dst)})"
+                return f"{self._place(call.dst)} = nisa.memset({self._shape(call.dst)}, {args[0].split('=')[1]}, dtype={_nl(_dtype(call.dst))})"
             return self._transfer(call)
         if call.operation == "nc_matmul":
             added = "accumulate" in dict(call.args)
@@ -143,7 +170,66 @@ class _Printer:
         if operation == "activation" and "reduce_res" in dict(call.args):
             operation = "activation_reduce"
             args = [arg for arg in args if not arg.startswith("reduce_cmd")]
+        given = {value.tile.dtype for _, value in call.args if isinstance(value, Piece | Strided)}
+        if operation in _TYPED and given - {
+            _dtype(call.dst)
+        }:  # a result has its operands' type, if nothing else is said
+            args.append(f"dtype={_nl(_dtype(call.dst))}")
         return f"{self._place(call.dst)} = nisa.{operation}({', '.join(args)})"
+
+    def _counted(self, call: Call) -> str:
+        values = dict(call.args)["pattern"]
+        assert isinstance(values, Positions) and isinstance(call.dst, Piece)
+        if not self.spelling.returns_results:
+            return (
+                f"nisa.iota(dst={self._value('dst', call.dst)}, pattern={[list(pair) for pair in values.pattern]}, "
+                f"offset={affine(values.offset)}, channel_multiplier={values.step})"
+            )
+        counts = [call.dst.spans[0].count or 1, *(count for _, count in values.pattern)]
+        terms = [affine(values.offset)] if values.offset != Affine() else []
+        for axis, (step, count) in enumerate(((values.step, counts[0]), *values.pattern)):
+            grid = _grid(count, axis, len(counts))
+            terms += [grid if step == 1 else f"{step} * {grid}"]
+        place = self._place(call.dst) if len(counts) == 2 else _gridded_piece(call.dst, counts)
+        return f"{place} = nisa.iota({' + '.join(terms)}, dtype={_nl(call.dst.tile.dtype)})"
+
+    def _chosen(self, call: Call) -> str:
+        args = dict(call.args)
+        values, other = args["pattern"], args["on_false_value"]
+        assert isinstance(values, Positions) and isinstance(call.dst, Piece)
+        tile, compared = self._value("on_true_tile", args["on_true_tile"]), str(args["cmp_op"])
+        if not self.spelling.returns_results:
+            return (
+                f"nisa.affine_select(dst={self._value('dst', call.dst)}, pattern={[list(p) for p in values.pattern]}, "
+                f"channel_multiplier={values.step}, on_true_tile={tile}, on_false_value={other!r}, "
+                f"cmp_op=nl.{compared}, offset={affine(values.offset)})"
+            )
+        terms = [affine(values.offset)] if values.offset != Affine() else []
+        for axis, (step, count) in enumerate(((values.step, call.dst.spans[0].count or 1), *values.pattern)):
+            grid = _grid(count, axis, 2)
+            terms += [grid if step == 1 else f"{step} * {grid}"]
+        sign = _SIGNS[compared]
+        return (
+            f"{self._place(call.dst)} = nisa.affine_select(pred={' + '.join(terms)} {sign} 0, on_true_tile={tile}, "
+            f"on_false_value={other!r})"
+        )
+
+    def _gathered(self, call: Call, source: Gathered) -> str:
+        tensor = source.tensor
+        rows = math.prod(tensor.shape) // source.row
+        table = tensor.name if tensor.shape == (rows, source.row) else f"{tensor.name}.reshape(({rows}, {source.row}))"
+        assert isinstance(call.dst, Piece)
+        count = call.dst.spans[0].count
+        if not self.spelling.returns_results:
+            pattern = [[source.row, count], [1, source.count]]
+            return (
+                f"nisa.dma_copy(dst={self._value('dst', call.dst)}, src={table}.ap(pattern={pattern}, "
+                f"offset={affine(source.offset)}, vector_offset={self._piece(source.index)}, indirect_dim=0))"
+            )
+        columns = _grid(source.count, 1, 2)
+        columns = columns if source.offset == Affine() else f"{affine(source.offset)} + {columns}"
+        index = self._piece(source.index)
+        return f"{self._place(call.dst)} = nl.load({table}[{index}, {columns}])"
 
     def _transfer(self, call: Call) -> str:
         """Return a load or a store. Where slices can not name the elements in HBM, both sides are index grids."""
@@ -177,6 +263,8 @@ class _Printer:
                 return self._piece(value)
             case Block():
                 return self._block(value)
+            case Gathered() | Positions():
+                raise AssertionError("positions and gathers are printed with their instruction")
             case Strided():
                 return self._strided(value)
             case Condition(variables):
@@ -223,6 +311,16 @@ class _Printer:
         return f"{block.tensor.name}[{', '.join(gridded(block, block.pattern, self.trips))}]"
 
 
+def _opening(text: str) -> int:
+    """Return the place of the last bracket that is open at the end of a text."""
+    depth = 0
+    for at in range(len(text) - 1, -1, -1):
+        depth += (text[at] in ")]}") - (text[at] in "([{")
+        if depth < 0:
+            return at
+    raise AssertionError(f"no bracket is open in {text}")
+
+
 def _arguments(text: str) -> list[str]:
     """Divide the text of arguments at the commas that are not inside of brackets."""
     found, depth, start = [], 0, 0
@@ -232,6 +330,11 @@ def _arguments(text: str) -> list[str]:
             found.append(text[start:at].strip())
             start = at + 1
     return [*found, text[start:].strip()]
+
+
+def _nl(dtype: str) -> str:
+    """Return a dtype's name in ``nl``."""
+    return f"nl.{'bool_' if dtype == 'bool' else dtype}"
 
 
 def _dtype(place: Piece | Block) -> str:
@@ -320,10 +423,10 @@ def walks(block: Block) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for place, (stride, count) in enumerate(block.pattern):
         parts: list[tuple[int, int]] = []
-        while count > 1 and stride and place:
+        while count > 1 and stride > 0 and place:
             axis = next(a for a, s in enumerate(strides) if stride % s == 0 and stride >= s and shape[a] > 1)
             room = shape[axis] * strides[axis] // stride
-            if count <= room or count % room:
+            if not room or count <= room or count % room:
                 break
             parts.insert(0, (stride, room))
             stride, count = stride * room, count // room
@@ -343,6 +446,14 @@ def _gridded_piece(piece: Piece, counts: list[int]) -> str:
     return f"{piece.tile.name}[{', '.join((_grid(counts[0], 0, rank), *(affine(span.start) for span in fixed), ' + '.join(inner)))}]"
 
 
+def _coordinates(stride: int, strides: tuple[int, ...]) -> Iterator[int]:
+    """Yield a step as one along each axis."""
+    sign, rest = (-1 if stride < 0 else 1), abs(stride)
+    for step in strides:
+        yield sign * (rest // step)
+        rest %= step
+
+
 def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str, int]) -> list[str]:
     """Return a block as index grids of its tensor's axes, for an API without access patterns."""
     shape = block.tensor.shape or (1,)
@@ -358,7 +469,12 @@ def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str
         if stride == 0 or count == 1:
             parts[-1].append(f"0 * {grid}")
             continue
-        axis = next(a for a, s in enumerate(strides) if stride % s == 0 and shape[a] > 1)
-        factor = stride // strides[axis]
-        parts[axis].append(grid if factor == 1 else f"{factor} * {grid}")
+        single = next((a for a, s in enumerate(strides) if stride % s == 0 and abs(stride) >= s and shape[a] > 1), None)
+        if single is not None and abs(stride) // strides[single] * (count - 1) < shape[single]:
+            steps = {single: stride // strides[single]}
+        else:  # a diagonal: one step along several axes
+            steps = dict(enumerate(_coordinates(stride, strides)))
+        for axis, factor in steps.items():
+            if factor:
+                parts[axis].append(grid if factor == 1 else f"{factor} * {grid}")
     return [" + ".join(found) or "0" for found in parts]

@@ -83,6 +83,26 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Positions:
+    """Numbers made on the chip: ``offset`` plus a step for each partition, and for each free axis (step, count)."""
+
+    offset: Affine
+    step: int
+    pattern: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Rows of a table in HBM that a tile of positions names, from column ``offset`` on."""
+
+    tensor: Tensor
+    row: int
+    index: Piece
+    offset: Affine
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Strided:
     """Elements of each partition of a tile that lie apart: (stride, count) of each axis, from ``offset`` on the last axis.
 
@@ -103,7 +123,7 @@ class Condition:
     variables: tuple[str, ...]
 
 
-Value = Piece | Strided | Block | Condition | float | int | str | bool
+Value = Piece | Strided | Block | Positions | Gathered | Condition | float | int | str | bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,9 @@ def _own(workload: Workload, seed: int, room: Room | None) -> Sequence[Any]:
         raise WorkloadError(
             f"{workload.reference}: get_inputs returned {len(inputs)} values for {len(workload.arguments)} arguments"
         )
+    inputs = [
+        value if a.is_scalar else _narrowed(a, value) for a, value in zip(workload.arguments, inputs, strict=True)
+    ]
     for argument, value in zip(workload.arguments, inputs, strict=True):
         if not argument.is_scalar and (value.shape, value.dtype.name) != (argument.shape, argument.dtype):
             raise WorkloadError(
@@ -106,6 +109,12 @@ def _own(workload: Workload, seed: int, room: Room | None) -> Sequence[Any]:
                 f"[arguments.{argument.name}] declares {argument.shape} {argument.dtype}"
             )
     return inputs
+
+
+def _narrowed(argument: Argument, value: NDArray[Any]) -> NDArray[Any]:
+    """Return numpy's 64 bits as the declared 32 of the same kind: no kernel takes 64."""
+    wide = value.dtype.name in ("float64", "int64", "uint64") and argument.dtype == value.dtype.name.replace("64", "32")
+    return value.astype(argument.dtype) if wide else value
 
 
 def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any] | None = None) -> NDArray[Any]:

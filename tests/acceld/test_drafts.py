@@ -56,7 +56,7 @@ def test_a_reference_that_raises_is_named_with_its_error(tmp_path: Path) -> None
     path.write_text(
         "def get_inputs():\n    return []\ndef forward():\n    raise ValueError('no luck')\n", encoding="utf-8"
     )
-    with pytest.raises(WorkloadError, match=r"ref\.py: ValueError: no luck"):
+    with pytest.raises(WorkloadError, match=r"ref\.py: running it once failed: ValueError: no luck"):
         drafts.reference_facts(path)
     path.write_text("def get_inputs():\n    return []\n", encoding="utf-8")
     with pytest.raises(WorkloadError, match="forward"):

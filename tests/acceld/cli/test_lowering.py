@@ -19,7 +19,19 @@ def forward(x, w):
     e = np.exp(x - x.max(axis=1, keepdims=True))
     return e / e.sum(axis=1, keepdims=True) @ w
 '''
-GATHER = "import numpy as np\n\n\ndef forward(x, w):\n    return x[np.argmax(w, axis=1)]\n"
+SORTED = "import numpy as np\n\n\ndef forward(x, w):\n    return np.sort(x @ w, axis=1)\n"
+NARROW = REFERENCE.replace("    e =", "    x, w = x.astype(np.float32), w.astype(np.float32)\n    e =")
+WIDE = """
+import numpy as np
+
+
+def get_inputs():
+    return [np.random.randint(0, 10, (2, 20)), np.random.randn(10, 32)]
+
+
+def forward(ids, table):
+    return table[ids] * np.sqrt(table.shape[1])
+"""
 ARGUMENTS = ["--arg", "x=128x96:float32", "--arg", "w=96x64:float32"]
 
 
@@ -53,13 +65,32 @@ def test_init_without_a_kernel_or_a_reference_says_what_it_needs(
     assert "--entry describes a kernel, and none is given" in capsys.readouterr().err
 
 
+def test_a_reference_that_rounds_to_float32_by_itself_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text, noticed in ((REFERENCE, False), (NARROW, True)):
+        Path("mine.py").write_text(text, encoding="utf-8")
+        assert main(["init", "--reference", "mine.py", *ARGUMENTS, "-o", f"made{noticed}"]) == 0
+        said = capsys.readouterr().err
+        assert ("mine.py computes out0 in float32 whatever it is given" in said) is noticed
+
+
+def test_arrays_of_64_bits_become_a_kernel_of_32(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rows.py").write_text(WIDE, encoding="utf-8")
+    assert main(["init", "--reference", "rows.py", "--api", "nki", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "passed"
+    loaded = load_workload(folder / "rows")
+    assert [one.dtype for one in loaded.arguments] == ["int32", "float32"]
+    assert [one.dtype for one in loaded.outputs] == ["float32"]
+
+
 def test_what_can_not_be_lowered_is_named_and_models_are_offered(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("mine.py").write_text(GATHER, encoding="utf-8")
+    Path("mine.py").write_text(SORTED, encoding="utf-8")
     assert main(["optimize", "mine.py", *ARGUMENTS, "--dry-run"]) == 2
     said = capsys.readouterr().err
-    assert "line 5: np.argmax is not lowered" in said and "--proposer llm" in said
+    assert "line 5: np.sort is not lowered" in said and "--proposer llm" in said
 
 
 def test_optimize_takes_a_reference_as_it_takes_a_workload(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

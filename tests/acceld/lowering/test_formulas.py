@@ -15,9 +15,14 @@ from acceld.lowering.graph import NotLowered
 from acceld.lowering.kernels import lowered
 from acceld.lowering.numpy_reference import traced
 from acceld.lowering.spelling import SPELLINGS, printed
-from tests.acceld.lowering import formulas
+from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.frontend.tracing import trace
+from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.verify.verifier import verify
+from tests.acceld.lowering import formulas, models
 from tests.acceld.lowering.formulas import FORMULAS, Array, Shapes
-from tests.acceld.proposers.rules.kernels import run
+from tests.acceld.lowering.models import MODELS, Spec
+from tests.acceld.proposers.rules.kernels import api_of, run
 
 
 def kernel_of(function: Callable[..., Any], shapes: Shapes, dtype: Any, api: str) -> str:
@@ -33,24 +38,80 @@ def inputs_of(shapes: Shapes, dtype: Any) -> list[Array]:
     return [generator.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
+def right(function: Callable[..., Any], source: str, inputs: list[Array], tolerance: float) -> None:
+    """Check every output of a kernel against numpy in float64."""
+    wide = [array.astype(np.float64) if array.dtype == np.float32 else array for array in inputs]
+    with np.errstate(all="ignore"):
+        expected = function(*wide)
+    found = run_all(source, *inputs)
+    every = expected if isinstance(expected, tuple) else (expected,)
+    for one, other in zip(found, every, strict=True):
+        value = np.asarray(other, dtype=np.float64)
+        difference = np.asarray(one, dtype=np.float64).reshape(value.shape) - value
+        assert np.linalg.norm(difference) <= tolerance * np.linalg.norm(value)
+
+
+def run_all(source: str, *inputs: Array) -> Any:
+    """Return a kernel's outputs. Fails if the kernel is not legal."""
+    specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
+    program = trace(source, specs, api=api_of(source), chip="trn2")
+    assert verify(program) == ()
+    return execute(program, inputs, ExecuteOptions())
+
+
 @pytest.mark.parametrize("api", SPELLINGS)
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_lowered_formula_computes_what_numpy_does(name: str, api: str) -> None:
     function, shapes, dtype = FORMULAS[name]
     inputs = inputs_of(shapes, dtype)
-    found = run(kernel_of(function, shapes, dtype, api), *inputs)
-    wide = [array.astype(np.float64) if dtype == np.float32 else array for array in inputs]
-    expected = function(*wide)
-    first = np.asarray(expected[0] if isinstance(expected, tuple) else expected, dtype=np.float64)
-    difference = np.asarray(found, dtype=np.float64).reshape(first.shape) - first
-    assert np.linalg.norm(difference) <= (1e-5 if dtype == np.float32 else 1e-2) * np.linalg.norm(first)
+    right(function, kernel_of(function, shapes, dtype, api), inputs, 1e-5 if dtype == np.float32 else 1e-2)
 
 
-@pytest.mark.parametrize("name", FORMULAS)
-def test_a_lowered_kernel_stays_in_the_dialect_of_the_tool_chain(name: str) -> None:
-    """No division, no operator on a tile: arithmetic stands in indices, and in the start of a sum of products."""
-    function, shapes, dtype = FORMULAS[name]
-    tree = ast.parse(kernel_of(function, shapes, dtype, "nki"))
+def drawn(specs: tuple[Spec, ...]) -> list[Array]:
+    """Return the arguments of a model's reference, the same in every test."""
+    generator = np.random.default_rng(0)
+    found: list[Array] = []
+    for spec in specs:
+        if isinstance(spec[0], str):
+            dtype, *shape, low, high = spec
+            found.append(generator.integers(low, high, shape).astype(dtype))
+        else:
+            found.append(generator.standard_normal(spec).astype(np.float32))
+    return found
+
+
+def model_kernel(name: str, api: str) -> tuple[str, list[Array]]:
+    """Return the kernel of a model's reference, and arguments for it."""
+    function, specs = MODELS[name]
+    inputs = drawn(specs)
+    names = inspect.signature(function).parameters
+    arguments = [(one, (array.shape, array.dtype.name)) for one, array in zip(names, inputs, strict=True)]
+    return printed(lowered(traced(function, Path(models.__file__), arguments), api), api), inputs
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_lowered_model_computes_what_numpy_does(name: str) -> None:
+    source, inputs = model_kernel(name, "nki")
+    in_dialect(source)
+    right(MODELS[name][0], source, inputs, 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_a_lowered_model_computes_what_numpy_does_in_the_legacy_api(name: str) -> None:
+    source, inputs = model_kernel(name, "nki_legacy")
+    right(MODELS[name][0], source, inputs, 1e-5)
+
+
+INSTRUCTIONS = frozenset(
+    "activation dma_copy iota memset nc_matmul nc_transpose reciprocal reduce_cmd scalar_tensor_tensor tensor_copy "
+    "tensor_copy_predicated tensor_reduce tensor_scalar tensor_tensor tensor_tensor_scan affine_select".split()
+)
+
+
+def in_dialect(source: str) -> None:
+    """Check that a kernel keeps to what AWS's tool chain takes: few instructions, no division, no operator on a tile."""
+    tree = ast.parse(source)
     tiles = {
         target.id
         for node in ast.walk(tree)
@@ -60,10 +121,18 @@ def test_a_lowered_kernel_stays_in_the_dialect_of_the_tool_chain(name: str) -> N
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            assert node.attr not in ("divide", "mod", "power") or node.attr == "power"
+            assert node.attr not in ("divide", "mod", "broadcast", "broadcast_to")
+            if isinstance(node.value, ast.Name) and node.value.id == "nisa":
+                assert node.attr in INSTRUCTIONS
         if isinstance(node, ast.BinOp | ast.Compare):
             operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
             assert not any(isinstance(one, ast.Name) and one.id in tiles for one in operands)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_lowered_kernel_stays_in_the_dialect_of_the_tool_chain(name: str) -> None:
+    function, shapes, dtype = FORMULAS[name]
+    in_dialect(kernel_of(function, shapes, dtype, "nki"))
 
 
 def test_a_kernel_reads_as_the_reference_does() -> None:
@@ -79,8 +148,8 @@ def branch_on_data(x: Array) -> Any:
     return x if x.sum() > 0 else -x
 
 
-def index_by_array(x: Array, y: Array) -> Any:
-    return x[y]
+def index_by_mask(x: Array, y: Array) -> Any:
+    return x[y > 0]
 
 
 def sorted_rows(x: Array) -> Any:
@@ -91,7 +160,7 @@ def sorted_rows(x: Array) -> Any:
     ("function", "what"),
     [
         (branch_on_data, "branch on the values"),
-        (index_by_array, "indexing by an array"),
+        (index_by_mask, "indexing by a mask"),
         (sorted_rows, "np.sort is not lowered"),
     ],
 )

@@ -1,0 +1,320 @@
+"""Constants of a reference: their values, and the functions of positions that give arrays of them again.
+
+A kernel has no tables. An array that a reference makes of shapes alone (a mask, a position, a slope) is computed on the
+chip, as an affine function of positions, or as one that is constant between some thresholds of such a function.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from acceld.lowering.graph import INDEX, Graph, Node, NotLowered, View, elementwise, fill, whole
+
+Array = np.ndarray[Any, Any]
+
+LARGEST = 3e38
+"""Stands for infinity: a masked score. A sum with a score does not leave float32."""
+MOST_STEPS = 16
+"""Thresholds of a function of positions: one instruction for each."""
+MOST_ELEMENTS = 2**24
+"""Positions are exact in float32 up to here."""
+FUNCTIONS: dict[str, Any] = {
+    "abs": np.abs,
+    "add": np.add,
+    "copy": np.positive,
+    "cos": np.cos,
+    "div": np.divide,
+    "eq": np.equal,
+    "exp": np.exp,
+    "ge": np.greater_equal,
+    "gt": np.greater,
+    "le": np.less_equal,
+    "log": np.log,
+    "lt": np.less,
+    "max": np.maximum,
+    "min": np.minimum,
+    "mul": np.multiply,
+    "ne": np.not_equal,
+    "neg": np.negative,
+    "not": np.logical_not,
+    "pow": np.power,
+    "recip": np.reciprocal,
+    "sign": np.sign,
+    "sin": np.sin,
+    "sqrt": np.sqrt,
+    "square": np.square,
+    "sub": np.subtract,
+    "tanh": np.tanh,
+    "where": np.where,
+}
+"""What elementwise nodes and folds compute."""
+
+
+def finite(value: float) -> float:
+    """Return a number of a kernel: infinity is a number that is greater than any score."""
+    return math.copysign(LARGEST, value) if math.isinf(value) else value
+
+
+def counted(shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> View:
+    """Return an affine function of positions."""
+    return View(INDEX, shape, steps, start)
+
+
+def values(view: View) -> Array | None:
+    """Return the values of a view that depends on no input, or None if it depends on one."""
+    if view.node is INDEX:
+        return _counted_values(view)
+    if not view.node.constant or math.prod(view.shape) > MOST_ELEMENTS:
+        return None
+    held: dict[int, Array] = {}
+
+    def read(part: View) -> Array:
+        if part.node is INDEX:
+            return _counted_values(part)
+        base = held[id(part.node)].reshape(-1)
+        steps = [step * base.itemsize for step in part.strides]
+        return np.lib.stride_tricks.as_strided(base[part.offset :], part.shape, steps)
+
+    for node in Graph((), (view,)).nodes():
+        if node.kind not in ("index", "elementwise", "reduce", "buffer") or node.size > 2 * MOST_ELEMENTS > 2**31:
+            return None
+        if node.kind != "index":
+            held[id(node)] = _value(node, [read(arg) if isinstance(arg, View) else arg for arg in node.args])
+    return read(view).copy()
+
+
+def _counted_values(view: View) -> Array:
+    found: Array = np.asarray(view.offset)
+    for axis, (extent, step) in enumerate(zip(view.shape, view.strides, strict=True)):
+        line = np.arange(extent)
+        found = found + (line * step).reshape((extent,) + (1,) * (len(view.shape) - axis - 1))
+    return np.broadcast_to(found, view.shape)
+
+
+def _value(node: Node, args: list[Any]) -> Array:
+    if node.kind == "reduce":
+        axes = tuple(range(len(node.shape), len(node.shape) + node.folded))
+        reduced: Array = FUNCTIONS[node.name].reduce(args[0], axis=axes)
+        return reduced
+    if node.kind == "buffer":
+        total = np.zeros(node.shape)
+        if node.target is None:
+            return total
+        total[...] = args[0] if len(args) == 2 else 0.0
+        base = total.reshape(-1)
+        target = node.target
+        steps = [step * base.itemsize for step in target.strides]
+        np.lib.stride_tricks.as_strided(base[target.offset :], target.shape, steps)[...] = args[-1]
+        return total
+    with np.errstate(all="ignore"):
+        found: Any = args[0] if node.name == "fill" else FUNCTIONS[node.name](*args)
+    return np.array(np.broadcast_to(found, node.shape))
+
+
+def placed(array: Array, dtype: str, line: int) -> View:
+    """Return an array of constants as a function of positions.
+
+    :raises NotLowered: no such function with few thresholds was found.
+    """
+    if not array.size:
+        raise NotLowered("an array without elements is not lowered", line)
+    if bool((array == array.flat[0]).all()):
+        return whole(fill(finite(float(array.flat[0])), array.shape, dtype, line))
+    varying = [a for a, n in enumerate(array.shape) if n > 1 and bool((array != array.take([0], a)).any())]
+    core = array[tuple(slice(None) if axis in varying else 0 for axis in range(array.ndim))]
+    found = _function(np.asarray(core, dtype=np.float64), line)
+    if found is None:
+        raise NotLowered(
+            f"a table of {core.size} constants is not lowered: no few steps of positions give it; pass it as an argument",
+            line,
+        )
+    kept = tuple(n if axis in varying else 1 for axis, n in enumerate(array.shape))
+    return found.reshaped(kept, line).broadcast(array.shape)
+
+
+def _function(core: Array, line: int) -> View | None:
+    with np.errstate(all="ignore"):
+        return (
+            _affine(core, line)
+            or _stepped(core, line)
+            or _in_blocks(core, line)
+            or _repeated(core, line)
+            or _geometric(core, line)
+            or _separated(core, line)
+        )
+
+
+def _steps(core: Array) -> tuple[Array, list[float]]:
+    """Return the affine function through the first elements, and its step along each axis."""
+    first = core.flat[0]
+    steps = [float(np.moveaxis(core, axis, 0)[1].flat[0] - first) for axis in range(core.ndim)]
+    found: Array = np.asarray(first)
+    for axis, step in enumerate(steps):
+        line = np.arange(core.shape[axis], dtype=np.float64)
+        found = found + (line * step).reshape((-1,) + (1,) * (core.ndim - axis - 1))
+    return found, steps
+
+
+def _affine(core: Array, line: int) -> View | None:
+    found, steps = _steps(core)
+    scale = float(np.abs(core).max())
+    if not bool((np.abs(found - core) <= 1e-9 * scale).all()):
+        return None
+    first = float(core.flat[0])
+    if all(step.is_integer() for step in (first, *steps)) and scale < MOST_ELEMENTS:
+        return counted(core.shape, tuple(int(step) for step in steps), int(first))
+    if core.ndim > 1:
+        return None
+    scaled = whole(elementwise("mul", [counted(core.shape, (1,), 0), steps[0]], line=line))
+    return whole(elementwise("add", [scaled, first], line=line))
+
+
+def _stepped(core: Array, line: int) -> View | None:
+    """Return a function that is constant between thresholds of a position, a difference or a sum of two positions."""
+    if core.ndim == 1:
+        return _thresholds(core, counted(core.shape, (1,), 0), 0, line)
+    if core.ndim != 2:
+        return None
+    if bool((core[1:, 1:] == core[:-1, :-1]).all()):
+        by_key = np.concatenate([core[::-1, 0], core[0, 1:]])
+        return _thresholds(by_key, counted(core.shape, (-1, 1), 0), 1 - core.shape[0], line)
+    if bool((core[1:, :-1] == core[:-1, 1:]).all()):
+        by_key = np.concatenate([core[0], core[1:, -1]])
+        return _thresholds(by_key, counted(core.shape, (1, 1), 0), 0, line)
+    return None
+
+
+def _thresholds(by_key: Array, key: View, first: int, line: int) -> View | None:
+    edges = [int(at) + 1 for at in np.flatnonzero(by_key[1:] != by_key[:-1])]
+    if not edges or len(edges) > MOST_STEPS:
+        return None
+    levels = [finite(float(by_key[at])) for at in (0, *edges)]
+    found: View | float = levels[0]
+    for edge, level in zip(edges, levels[1:], strict=True):
+        shifted = View(key.node, key.shape, key.strides, key.offset - edge - first)
+        beyond = elementwise("ge", [shifted, 0.0], "float32", line)
+        if (found, level) == (0.0, 1.0):
+            found = whole(beyond)
+        elif (found, level) == (1.0, 0.0):
+            found = whole(elementwise("lt", [shifted, 0.0], "float32", line))
+        else:
+            found = whole(elementwise("where", [whole(beyond), level, found], "float32", line))
+    assert isinstance(found, View)
+    return found
+
+
+def _in_blocks(core: Array, line: int) -> View | None:
+    """Return a function that is constant in blocks of positions: a table of blocks, repeated."""
+    sizes = []
+    for axis, extent in enumerate(core.shape):
+        moved = np.moveaxis(core, axis, 0).reshape(extent, -1)
+        edges = np.flatnonzero((moved[1:] != moved[:-1]).any(axis=1)) + 1
+        sizes.append(math.gcd(extent, *(int(edge) for edge in edges)))
+    if max(sizes) == 1:
+        return None
+    found = _function(core[tuple(slice(None, None, size) for size in sizes)], line)
+    if found is None:
+        return None
+    spread = tuple(n for pair in zip(found.shape, sizes, strict=True) for n in pair)
+    apart = found.reshaped(tuple(n for extent in found.shape for n in (extent, 1)), line).broadcast(spread)
+    return whole(elementwise("copy", [apart], line=line)).reshaped(core.shape)
+
+
+def _repeated(core: Array, line: int) -> View | None:
+    """Return a function that repeats the table of a short period."""
+    if core.ndim != 1:
+        return None
+    extent = core.shape[0]
+    for period in (d for d in range(2, min(extent // 2, 4096) + 1) if extent % d == 0):
+        if bool((core[period:] == core[:-period]).all()):
+            found = _function(core[:period], line)
+            if found is None:
+                return None
+            spread = found.broadcast((extent // period, period))
+            return whole(elementwise("copy", [spread], line=line)).reshaped(core.shape)
+    return None
+
+
+def _geometric(core: Array, line: int) -> View | None:
+    """Return powers of one number: the frequencies of positions, slopes of heads."""
+    if core.ndim != 1 or not bool((core > 0).all()):
+        return None
+    found, steps = _steps(np.log(core))
+    if not bool((np.abs(found - np.log(core)) <= 1e-7).all()):
+        return None
+    scaled = whole(elementwise("mul", [counted(core.shape, (1,), 0), steps[0]], line=line))
+    shifted = whole(elementwise("add", [scaled, float(np.log(core.flat[0]))], line=line))
+    return whole(elementwise("exp", [shifted], line=line))
+
+
+def _separated(core: Array, line: int) -> View | None:
+    """Return a sum or a product of functions of one position each."""
+    if core.ndim < 2:
+        return None
+    for name, inverse in (("add", np.subtract), ("mul", np.divide)):
+        row = core[0]
+        column = inverse(core, row)
+        first = column[(slice(None), *(0,) * (core.ndim - 1))]
+        spread = first.reshape((-1,) + (1,) * (core.ndim - 1))
+        if not bool((np.abs(column - spread) <= 1e-9 * np.abs(column).max()).all()):
+            continue
+        parts = [_function(first, line), _function(row, line)]
+        if parts[0] is not None and parts[1] is not None:
+            turned = parts[0].reshaped(spread.shape, line)
+            return whole(elementwise(name, [turned, parts[1]], line=line))
+    return None
+
+
+def settled(view: View, line: int) -> View:
+    """Return a buffer of constants as a function of positions, if one gives it."""
+    known = values(view) if view.node.kind == "buffer" and view.node.constant else None
+    if known is None:
+        return view
+    try:
+        return placed(known, view.dtype, line)
+    except NotLowered:
+        return view
+
+
+def shifted_index(name: str, args: list[Any], line: int) -> View | None:
+    """Return an affine function of positions for arithmetic on such functions; None for anything else."""
+    views = [arg for arg in args if isinstance(arg, View)]
+    if len(args) > 2 or not views or views[0].node is not INDEX or views[-1].node is not INDEX:
+        return None
+    if not all(isinstance(arg, View) or float(arg).is_integer() for arg in args):
+        return None
+    if name == "neg":
+        return counted(views[0].shape, tuple(-s for s in views[0].strides), -views[0].offset)
+    if name == "mul" and len(views) == 1:
+        factor = int(next(arg for arg in args if not isinstance(arg, View)))
+        return counted(views[0].shape, tuple(s * factor for s in views[0].strides), views[0].offset * factor)
+    if name in ("add", "sub"):
+        sides = [arg if isinstance(arg, View) else counted((), (), int(arg)) for arg in args]
+        shape = np.broadcast_shapes(*(side.shape for side in sides))
+        first, second = (side.broadcast(shape) for side in sides)
+        sign = -1 if name == "sub" else 1
+        strides = tuple(a + sign * b for a, b in zip(first.strides, second.strides, strict=True))
+        return counted(tuple(shape), strides, first.offset + sign * second.offset)
+    return None
+
+
+def compared(name: str, args: list[Any], line: int) -> View | None:
+    """Return a comparison of functions of positions as one with 0, which an instruction selects by."""
+    difference = shifted_index("sub", args, line)
+    return None if difference is None else whole(elementwise(name, [difference, 0.0], "float32", line))
+
+
+def runs(positions: Array) -> list[tuple[int, int, int]]:
+    """Return constant positions as runs: (first, step, count)."""
+    found: list[list[int]] = []
+    for place in positions.tolist():
+        last = found[-1] if found else None
+        if last is not None and place != last[0] and (last[2] == 1 or place == last[0] + last[1] * last[2]):
+            last[1] = place - last[0] if last[2] == 1 else last[1]
+            last[2] += 1
+        else:
+            found.append([place, 1, 1])
+    return [(first, step, count) for first, step, count in found]
