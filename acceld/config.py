@@ -65,7 +65,9 @@ class SearchConfig:
         "nki_legacy", "neuronxcc.nki (trn1, trn2), nki >= 0.3 (trn2, trn3), triton (GPUs), c or numpy (host)"
     )
     seed: int = _option("seed")
-    memory: Literal["auto", "off", "fifo", "random", "value"] = _key("auto", "optimization memory; auto: off at B = 1")
+    memory: Literal["auto", "off", "fifo", "random", "value"] = _key(
+        "auto", "optimization memory; auto: off at B = 1, else value"
+    )
     show_simulated: bool = _option("show_simulated")
     knowledge: KnowledgeLevel = _option("knowledge")
     fixer_steps: int | None = _key(

@@ -22,6 +22,8 @@ class Usage:
     reasoning_tokens: int = 0
     estimated: bool = False
     """True if the provider did not report the tokens, so that they were estimated from the characters."""
+    uncertain_output_tokens: int = 0
+    """Further output tokens that the provider may have generated, and may bill, without our seeing any of them."""
 
 
 @dataclass(slots=True)
@@ -63,6 +65,19 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Lengths:
+    """Lengths by which the tokens of a call are estimated that no report counts.
+
+    Kernel source and English prose have between 3 and 4 characters a token. The lower end overestimates.
+    """
+
+    prompt_chars_per_token: float = 3.3
+    answer_chars_per_token: float = 3.3
+    answer_tokens: int = 2000
+    """Tokens of an answer of which nothing arrived."""
+
+
+@dataclass(frozen=True, slots=True)
 class CompletionRequest:
     """One call."""
 
@@ -79,6 +94,8 @@ class CompletionRequest:
     """True for the provider's batch mode: cheaper, and answered within a day. Not part of the question's key."""
     progress: Progress | None = field(default=None, compare=False, repr=False)
     """Follows the call's requests. Not part of the question's key."""
+    lengths: Lengths = field(default=Lengths(), compare=False, repr=False)
+    """What the model's reported tokens so far say about lengths. Not part of the question's key."""
 
 
 @dataclass(frozen=True, slots=True)

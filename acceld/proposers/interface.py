@@ -83,6 +83,8 @@ class PlanRequest:
     index: int
     seed: int
     insights: tuple[Insight, ...] = ()
+    playbook: tuple[str, ...] = ()
+    """Rules distilled from many insights, or a person's own."""
     hints: tuple[str, ...] = ()
     """Hints of a person for the planner."""
     notes: tuple[str, ...] = ()
@@ -153,6 +155,8 @@ class RewritePair:
     positive: bool
     """True if the child is the fast one."""
     plan: Plan | None = None
+    tie_percent: float | None = None
+    """Band inside which the speed-up lies, so that it teaches a hypothesis; None if the speed-up is certain."""
 
 
 @dataclass(frozen=True, slots=True)

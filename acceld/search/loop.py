@@ -496,6 +496,7 @@ class Search:
                 index=index,
                 seed=derived_seed(self.parameters.seed, self.iteration, place, index),
                 insights=insights,
+                playbook=await self.parts.teacher.playbook() if self.parts.teacher else (),
                 hints=tuple(self.control.hints),
                 notes=self.parts.teacher.notes() if self.parts.teacher else (),
                 earlier=past.plans,

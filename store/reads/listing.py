@@ -298,7 +298,7 @@ def plan_rows(connection: sqlite3.Connection, run: int, *, after: int = 0, limit
 _CALL = (
     "SELECT id, run, iteration, parent, plan, attempt, role, provider, model, answered_by, outcome, error, request_id, "
     "finish_reason, input_tokens, cached_tokens, cache_written_tokens, output_tokens, reasoning_tokens, cost_usd, "
-    "estimated, reserved_usd, retries, first_token_s, latency_s, started_at, ended_at FROM llm_calls "
+    "uncertain_usd, estimated, reserved_usd, retries, first_token_s, latency_s, started_at, ended_at FROM llm_calls "
 )
 
 
@@ -379,7 +379,14 @@ def insight_rows(
 def _insight(row: sqlite3.Row) -> Json:
     flags = {name: bool(row[name]) for name in ("pinned", "muted", "withdrawn")}
     decided = row["wins"] + row["losses"]
-    return dict(row) | flags | {"tags": load(row["tags"]), "win_rate": row["wins"] / decided if decided else None}
+    lists = {name: load(row[name]) for name in ("tags", "operations", "held")}
+    confirmations = max(0, sum(place["times"] for place in lists["held"]) - 1)
+    return (
+        dict(row)
+        | flags
+        | lists
+        | {"confirmations": confirmations, "win_rate": row["wins"] / decided if decided else None}
+    )
 
 
 _SUMMED = ("calls", "failed_calls", "unpriced_calls", "input_tokens", "cached_tokens", "output_tokens")
@@ -404,9 +411,15 @@ def costs(connection: sqlite3.Connection, run: int | None = None) -> Json:
         "SELECT ifnull(sum(reserved_usd), 0.0) FROM llm_calls WHERE outcome IS NULL AND (?1 IS NULL OR run = ?1)",
         (run,),
     ).fetchone()[0]
+    uncertain = connection.execute(
+        "SELECT ifnull(sum(uncertain_usd), 0.0), count(*) FROM llm_calls WHERE uncertain_usd > 0 AND (?1 IS NULL OR run = ?1)",
+        (run,),
+    ).fetchone()
     return {
         "run": run,
-        "budget": {"cap_usd": cap, "spent_usd": sum(known) + reserved_usd},
+        "budget": {"cap_usd": cap, "spent_usd": sum(known) + reserved_usd + uncertain[0]},
+        "uncertain_usd": uncertain[0],
+        "uncertain_calls": uncertain[1],
         "cost_usd": sum(known) if known or not lines else None,
         "reserved_usd": reserved_usd,
         **{name: sum(line[name] for line in lines) for name in _SUMMED},

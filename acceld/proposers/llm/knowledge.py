@@ -28,14 +28,14 @@ def knowledge_of(api: str, chip: str, source: str, mistakes: str, level: Knowled
         if level == "full" or not calls:
             calls = nki.every_call(api, chip)
         parts += ["", "Calls with their arguments [engines; where tiles may lie]:"]
-        for line in (*nki.call_lines(calls, api), *nki.name_lines(api, chip)):
+        for line in (*nki.call_lines(calls, api), *nki.value_lines(calls, api), *nki.name_lines(api, chip)):
             parts += wrap(line, LINE, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     return "\n".join([*parts, *(["", mistakes] if mistakes else [])])
 
 
 def _figures(api: str, chip: str) -> list[str]:
     if api in API_CHIPS:
-        return nki.chip_lines(api, chip)
+        return [*nki.chip_lines(api, chip), *nki.time_lines(api, chip)]
     for device in ALL_DEVICES:
         if device.figures and any(chip in target.chips.get(api, ()) for target in device.targets):
             module, _, name = device.figures.partition(":")

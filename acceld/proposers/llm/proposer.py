@@ -35,6 +35,7 @@ from acceld.proposers.interface import (
     FixRequest,
     PlanRequest,
     Problem,
+    RewritePair,
     Step,
     SummaryRequest,
 )
@@ -140,7 +141,9 @@ class LLMProposer:
             "standing": standing(parent.evaluation),
             "profile": profile_lines(profile, request.seed, parent.kernel.text),
             "insights": _optional(
-                "Insights from earlier rewrites of kernels:", "insights", insight_lines(request.insights, request.seed)
+                "Insights from earlier rewrites of kernels:",
+                "insights",
+                insight_lines(request.insights, request.seed, request.playbook),
             ),
             "notes": _optional("Observations of the search:", "notes", "\n".join(request.notes)),
             "hints": _optional("Hints of a person who watches this search:", "hints", "\n".join(request.hints)),
@@ -301,7 +304,7 @@ class LLMProposer:
         slow, fast = pair.slow, pair.fast
         values: Values = {
             "chip": request.problem.chip,
-            "speedup": f"{pair.speedup:.3f}",
+            "speedup": _pair_speedup(pair),
             "slow": Data("slower kernel", slow.kernel.text),
             "fast": Data("faster kernel", fast.kernel.text),
             "diff": Data("difference", difference(slow.kernel.text, fast.kernel.text), 2 * LOG_CHARS),
@@ -483,6 +486,16 @@ class LLMProposer:
             return await self._client.complete(request)
         finally:
             warm.set()
+
+
+def _pair_speedup(pair: RewritePair) -> str:
+    """Return a sentence on the speed-up of a pair, and on its certainty."""
+    if pair.tie_percent is None:
+        return f"The second is {pair.speedup:.3f} times as fast as the first."
+    return (
+        f"The second is predicted to be {pair.speedup:.3f} times as fast as the first. That is less than the prediction's "
+        f"uncertainty of {pair.tie_percent:.0f} %, so write a hypothesis, and say what would confirm it."
+    )
 
 
 def _told(plan: Plan) -> str:

@@ -133,7 +133,7 @@ async def test_the_ledger_buys_no_answer_twice(store: Store) -> None:
     ledger = StoreLedger(store)
     run, _ = await records.begin(store)
     tags = {"run": run.id, "iteration": 2, "parent": 1, "plan": 0}
-    intent = CallIntent("question", "planner", "local", "", "p" * 64, "system", "user", 100, 0.5, tags)
+    intent = CallIntent("question", "planner", "local", "", "p" * 64, "system", "user", 100, 0.5, tags=tags)
     assert await ledger.answer("question") is None
     call = await ledger.intend(intent)
     assert await ledger.answer("question") is None
