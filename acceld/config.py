@@ -159,7 +159,13 @@ class ModelConfig:
     )
     output_usd_per_mtok: float | None = _key(None, "price of an output token")
     effort: str = _key("", "how long a reasoning model thinks: low, medium, high ...; default: the provider's")
-    thinking: Literal["", "adaptive"] = _key("", "adaptive: an Anthropic model decides how long it thinks")
+    thinking: Literal["", "adaptive", "off"] = _key(
+        "",
+        "adaptive: an Anthropic model decides how long it thinks (the default without thinking_tokens); off: it does not think",
+    )
+    cache: Literal["5m", "1h"] = _key(
+        "5m", "how long a Messages API keeps the beginning of a prompt; 1h costs twice the input price to write"
+    )
     thinking_tokens: int = _key(0, "reasoning budget for Anthropic models; 0: off")
     context_tokens: int = _key(128_000, "longest prompt and answer together")
 

@@ -90,6 +90,8 @@ class CompletionRequest:
     seed: int | None = None
     tags: Mapping[str, int | str] = field(default_factory=dict)
     """The call's place in a search: run, iteration, parent, plan, attempt, fix."""
+    shared_chars: int = 0
+    """Length of the beginning of ``system`` that further questions share. Not part of the question's key."""
     batch: bool = False
     """True for the provider's batch mode: cheaper, and answered within a day. Not part of the question's key."""
     progress: Progress | None = field(default=None, compare=False, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from acceld.config import LlmConfig, ModelConfig
@@ -41,6 +41,11 @@ PROVIDERS: Mapping[str, Provider] = {
     "azure": Provider(("chat", "responses"), "AZURE_OPENAI_API_KEY", "azure", own_places=True),
     "openrouter": Provider(("chat",), "OPENROUTER_API_KEY", "openrouter", "https://openrouter.ai/api/v1"),
 }
+
+HOUR_CACHE_WRITE = 2
+"""Price of a token that is kept in the cache for an hour, as a multiple of the input price (Anthropic's price list; the
+table has that of five minutes).
+"""
 
 NO_KEY = "not-needed"
 """Key for an endpoint that needs none."""
@@ -97,6 +102,8 @@ class ModelSettings:
     """Headers sent with every request."""
     context_tokens: int = 128_000
     """Longest prompt and answer together."""
+    cache: Literal["5m", "1h"] = "5m"
+    """How long a Messages API keeps the beginning of a prompt."""
     stream: bool = True
     extra_body: Mapping[str, object] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
@@ -123,18 +130,19 @@ class ModelSettings:
                 cache_write=model.cache_write_usd_per_mtok,
             )
         known = PROVIDERS.get(model.provider)
+        api: Api = model.protocol or (known.apis[0] if known else "chat")
         return cls(
             name=name,
             model=model.name or name,
             provider=model.provider,
-            api=model.protocol or (known.apis[0] if known else "chat"),
+            api=api,
             base_url=model.base_url or (known.base_url if known else None),
             key_env=model.key_env or (known.key_variable if known and known.base_url and not model.base_url else ""),
             price_provider=known.prices if known and (known.own_places or not model.base_url) else "",
             price=price,
             effort=model.effort or None,
             thinking_tokens=model.thinking_tokens or None,
-            adaptive=model.thinking == "adaptive",
+            adaptive=_thinks_adaptively(model, api),
             region=model.region,
             project=model.project,
             profile=model.profile,
@@ -143,6 +151,7 @@ class ModelSettings:
             extra_body=_extra_body(name, model.extra_body),
             stream=model.stream,
             context_tokens=model.context_tokens,
+            cache=model.cache,
             limits=Limits(model.concurrency, model.requests_per_minute or None, model.tokens_per_minute or None),
             deadlines=Deadlines(llm.connect_s, llm.first_token_s, llm.idle_s, llm.total_s),
             retry=RetryPolicy(max_tries=llm.retries + 1),
@@ -157,7 +166,10 @@ class ModelSettings:
         """Return the price of a call with a prompt of ``input_tokens`` tokens; None if unknown."""
         if self.price is not None or not self.pricing_provider:
             return self.price
-        return book.price(self.pricing_provider, self.model, input_tokens)
+        price = book.price(self.pricing_provider, self.model, input_tokens)
+        if price is not None and self.cache == "1h":
+            return replace(price, cache_write=HOUR_CACHE_WRITE * price.input)
+        return price
 
     def key(self, environment: Mapping[str, str] | None = None) -> str:
         """Return the key from the environment.
@@ -181,6 +193,11 @@ class ModelSettings:
                 hint=f"export {variable}=... before `acceld start`, or set key_env in [models.{self.name}].",
             )
         return key
+
+
+def _thinks_adaptively(model: ModelConfig, api: Api) -> bool:
+    """Return True if a Messages API is asked to think adaptively: its documentation's advice for current models."""
+    return api == "messages" and model.thinking != "off" and not model.thinking_tokens
 
 
 def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:

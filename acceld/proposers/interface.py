@@ -91,6 +91,8 @@ class PlanRequest:
     """Remarks of the search, such as plans that repeat."""
     earlier: tuple[Plan, ...] = ()
     """Plans for the same source from earlier iterations. A proposer continues after them."""
+    nearby: tuple[Plan, ...] = ()
+    """Plans for the kernels that the parent was made from, the one that led to the parent excepted."""
     outcomes: Mapping[int, str] = field(default_factory=dict)
     """Outcomes of the earlier plans as text, by plan id."""
     lineage: tuple[Step, ...] = ()

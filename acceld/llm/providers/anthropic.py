@@ -1,7 +1,7 @@
 """Use Anthropic's Messages API through the official SDK: streamed, with prompt caching and thinking.
 
-The system text is marked for the prompt cache, since it repeats between the calls of one parent. No sampling parameters
-are sent: current models take none, so variety comes from the prompts.
+Both parts of the system text are marked for the prompt cache: all calls of a run share the first, and all calls on one
+parent share both. No sampling parameters are sent: current models take none, so variety comes from the prompts.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ class AnthropicClient(SdkClient):
             "messages": [{"role": "user", "content": request.user}],
         }
         if request.system:
-            cache = {"type": "ephemeral"}
-            settings["system"] = [{"type": "text", "text": request.system, "cache_control": cache}]
+            cache = {"type": "ephemeral"} | ({"ttl": "1h"} if self.settings.cache == "1h" else {})
+            parts = (request.system[: request.shared_chars], request.system[request.shared_chars :])
+            settings["system"] = [{"type": "text", "text": part, "cache_control": cache} for part in parts if part]
         if "thinking" in self.refused:
             pass
         elif self.settings.adaptive or "thinking_tokens" in self.refused:

@@ -69,9 +69,9 @@ def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
     if precision is Precision.ANY_WITHIN_TOLERANCE:
         return "Within these errors float32 values may be computed in a narrower type, such as products in bfloat16."
     allowed = (
-        "A matrix product of float32 values may be made of bfloat16 parts that together carry float32 accuracy: with "
-        "hi = bfloat16(x) and lo = bfloat16(x - hi) of both operands, hi*hi + hi*lo + lo*hi, all three added up in "
-        "float32. One plain bfloat16 product in place of a float32 product is not accurate enough."
+        "A matrix product of float32 values may be made of bfloat16 parts that together carry float32 accuracy. The parts "
+        "of an operand x are hi = bfloat16(x) and lo = bfloat16(x - hi). Three products, hi*hi, hi*lo and lo*hi, are added "
+        "up in float32. One plain bfloat16 product in place of a float32 product is not accurate enough."
     )
     chip = CHIPS.get(chip_name)
     rates = {} if chip is None else chip.matmul_tflops

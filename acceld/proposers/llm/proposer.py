@@ -39,9 +39,10 @@ from acceld.proposers.interface import (
     Step,
     SummaryRequest,
 )
+from acceld.proposers.llm.directions import change_classes, direction
 from acceld.proposers.llm.extraction import DIVIDER, REPLACE, SEARCH, extract_kernel, parse_insight, parse_plan
 from acceld.proposers.llm.fencing import KERNEL_CHARS, LOG_CHARS, NOTE_CHARS, Data, capped
-from acceld.proposers.llm.knowledge import knowledge_of
+from acceld.proposers.llm.knowledge import calls_of, knowledge_of
 from acceld.proposers.llm.presentation import (
     arithmetic_allowed,
     difference,
@@ -152,6 +153,13 @@ class LLMProposer:
                 "earlier proposals",
                 tried_lines(request.earlier, request.outcomes),
             ),
+            "nearby": _optional(
+                "Proposed for the kernels that this one was made from, with the result:",
+                "proposals nearby",
+                tried_lines(request.nearby, request.outcomes),
+            ),
+            "classes": ", ".join(change_classes(problem.api)),
+            "direction": direction(problem.api, request.index),
             "ancestors": _optional("The steps that led to this kernel:", "steps", lineage_lines(request.lineage)),
             "partner": "",
             "plan_number": str(request.index + 1),
@@ -168,7 +176,7 @@ class LLMProposer:
             again = tags | {"reask": 1}
             longer = error.exhausted
             completion = await self._ask("planner", problem.api, values, request.seed, again, longer=longer)
-        parsed = parse_plan(completion.text)
+        parsed = parse_plan(completion.text, change_classes(problem.api))
         if parsed is None:
             return None
         return Plan(
@@ -336,7 +344,8 @@ class LLMProposer:
         return {
             "language_name": language.settings["name"],
             "language": language.system,
-            "knowledge": knowledge_of(problem.api, problem.chip, kernel.text, mistakes, self._knowledge),
+            "knowledge": knowledge_of(problem.api, problem.chip, mistakes, self._knowledge),
+            "calls": calls_of(problem.api, problem.chip, kernel.text, self._knowledge),
             "chip": problem.chip,
             "problem": Data("problem", f"{problem.description}\n\n{problem.reference_source}"),
             "arguments": Data("arguments", "\n".join(one.text for one in problem.arguments), NOTE_CHARS),
@@ -429,7 +438,7 @@ class LLMProposer:
         prompt = self._prompts.get(api, name or role).render(values, salt)
         if behind is not None:
             again = self._prompts.get(api, behind[0]).render(behind[1], salt)
-            prompt = Prompt(prompt.system, f"{prompt.user}\n\n{again.system}\n\n{again.user}")
+            prompt = replace(prompt, user=f"{prompt.user}\n\n{again.system}\n\n{again.user}")
         models = self._roles.of(role)
         failure: LLMError = LLMUnavailable(f"the {role} has no model")
         shares = None
@@ -445,6 +454,7 @@ class LLMProposer:
                 temperature=models.temperature,
                 seed=seed & SEED_BITS,
                 tags=tags,
+                shared_chars=prompt.shared_chars,
                 batch=models.batch,
             )
             try:

@@ -83,7 +83,11 @@ class RoleTable:
             executor,
             _models("fixer", llm.fixer, config) or executor,
             _models("summarizer", llm.summarizer, config) or planner,
-            frozenset(name for name, model in config.models.items() if model.provider == "anthropic"),
+            frozenset(
+                name
+                for name, model in config.models.items()
+                if model.provider in ("anthropic", "bedrock", "vertex") and model.protocol in ("", "messages")
+            ),
         )
 
     @classmethod
