@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from acceld.chips import API_CHIPS
 from acceld.config import ToolsConfig
 from acceld.llm.calls import RoleBudgetError
 from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role, Usage
@@ -344,8 +345,8 @@ class LLMProposer:
         return {
             "language_name": language.settings["name"],
             "language": language.system,
-            "knowledge": knowledge_of(problem.api, problem.chip, mistakes, self._knowledge),
-            "calls": calls_of(problem.api, problem.chip, kernel.text, self._knowledge),
+            "knowledge": knowledge_of(problem.api, problem.chip, mistakes, self._level(problem.api)),
+            "calls": calls_of(problem.api, problem.chip, kernel.text, self._level(problem.api)),
             "chip": problem.chip,
             "problem": Data("problem", f"{problem.description}\n\n{problem.reference_source}"),
             "arguments": Data("arguments", "\n".join(one.text for one in problem.arguments), NOTE_CHARS),
@@ -353,6 +354,14 @@ class LLMProposer:
             "arithmetic": arithmetic_allowed(problem.precision, problem.chip),
             "parent": Data("the working kernel", kernel.text) if kernel.text else "",
         }
+
+    def _level(self, api: str) -> KnowledgeLevel:
+        """Return the level of facts. Where the models have a cache, all calls of NKI are shown in place of a kernel's: only so
+        the part that every problem shares is long enough for providers that cache from 4,096 tokens on, and a cached
+        token costs a tenth.
+        """
+        caches = self._roles.warmed.issuperset(self._roles.names)
+        return "full" if self._knowledge == "calls" and caches and api in API_CHIPS else self._knowledge
 
     def _answer_form(self, api: str, base: str = "", text: str = "") -> str:
         """Return the form that an answer must have: a whole file or, for a long kernel, edits of the kernel named by
