@@ -25,7 +25,7 @@ from acceld.model import SEARCH_OPTIONS, KnowledgeLevel, StrategyName
 from acceld.targets import APIS, CHIPS, TARGETS
 
 FILE_NAME = trust.FILE_NAME
-PROVIDER_NAMES = ("openai", "anthropic", "bedrock", "vertex", "azure", "openrouter")
+PROVIDER_NAMES = ("openai", "anthropic", "bedrock", "mantle", "claude_aws", "vertex", "azure", "foundry", "openrouter")
 """Providers of models; ``acceld.llm.settings`` has the record of each."""
 
 
@@ -134,17 +134,18 @@ class ModelConfig:
     """Settings of one model. Its key is read from the environment variable ``key_env``."""
 
     provider: ProviderName = _key(
-        "openai", "openai (any OpenAI-compatible endpoint), anthropic, bedrock, vertex, azure or openrouter"
+        "openai",
+        "openai (any OpenAI-compatible endpoint), anthropic, bedrock, mantle, claude_aws, vertex, azure, foundry or openrouter",
     )
     name: str = _key("", "the provider's name of the model; default: the table's name")
     protocol: Literal["", "chat", "responses", "messages"] = _key(
-        "", "the API; default: messages for anthropic, bedrock and vertex, else chat"
+        "", "the API; default: the provider's first; messages for Anthropic's models"
     )
     base_url: str = _key("", "another endpoint, such as http://127.0.0.1:8000/v1", trusted=True)
     key_env: str = _key("", "variable with the key; default: the provider's usual one", trusted=True)
-    region: str = _key("", "for bedrock and vertex; default: from AWS's or Google's own settings")
-    project: str = _key("", "for vertex")
-    profile: str = _key("", "for bedrock: a profile of the AWS settings", trusted=True)
+    region: str = _key("", "for clouds of AWS and for vertex; default: from AWS's or Google's own settings")
+    project: str = _key("", "for vertex; for claude_aws: the workspace")
+    profile: str = _key("", "for clouds of AWS: a profile of the AWS settings", trusted=True)
     api_version: str = _key("", "for azure, whose endpoint is base_url")
     headers: tuple[str, ...] = _key((), "'Name: value', sent with every request", trusted=True)
     extra_body: str = _key("", "a JSON object whose entries are added to every request")

@@ -37,7 +37,10 @@ PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider(("chat", "responses"), "OPENAI_API_KEY", "openai"),
     "anthropic": Provider(("messages",), "ANTHROPIC_API_KEY", "anthropic"),
     "bedrock": Provider(("messages", "chat", "responses"), "", "aws", own_places=True),
+    "mantle": Provider(("messages",), "", "aws", own_places=True),
+    "claude_aws": Provider(("messages",), "", "anthropic", own_places=True),
     "vertex": Provider(("messages",), "", "google", own_places=True),
+    "foundry": Provider(("messages",), "ANTHROPIC_FOUNDRY_API_KEY", "azure", own_places=True),
     "azure": Provider(("chat", "responses"), "AZURE_OPENAI_API_KEY", "azure", own_places=True),
     "openrouter": Provider(("chat",), "OPENROUTER_API_KEY", "openrouter", "https://openrouter.ai/api/v1"),
 }
@@ -115,6 +118,8 @@ class ModelSettings:
         known = PROVIDERS.get(self.provider)
         if known is not None and self.api not in known.apis:
             raise ValueError(f"provider {self.provider!r} does not speak the {self.api!r} API")
+        if self.provider == "foundry" and not self.base_url:
+            raise ValueError("provider 'foundry' needs base_url (the resource's endpoint, which ends in /anthropic)")
         if self.provider == "azure" and not (self.base_url and self.api_version):
             raise ValueError("provider 'azure' needs base_url (the resource's endpoint) and api_version")
 
@@ -185,7 +190,7 @@ class ModelSettings:
         if not variable:
             return NO_KEY
         key = (os.environ if environment is None else environment).get(variable, "")
-        if not key and self.provider == "azure" and not self.key_env:
+        if not key and self.provider in ("azure", "foundry") and not self.key_env:
             return NO_KEY
         if not key:
             raise LLMRefused(

@@ -93,7 +93,9 @@ SPELLED: Mapping[str, tuple[str, ...]] = {
     "on_false": ("on_false_value",),
     "rmw": ("dst_rmw_op",),
     "oob": ("oob_mode",),
-    "cmp": ("cmp_op",),
+    "cmp": ("cmp_op", "pred"),
+    "values": ("vals",),
+    "value": ("vals",),
     "cmp0": ("comp_op0",),
     "cmp1": ("comp_op1",),
     "pattern": ("pred", "expr"),
@@ -106,6 +108,12 @@ SPELLED: Mapping[str, tuple[str, ...]] = {
     "transpose": ("is_transpose",),
 }
 """Names that arguments of calls have in place of those of operations."""
+
+OWN_MEANINGS: Mapping[str, str] = {
+    "nisa.tensor_scalar_reduce": "dst = data op0 operand0, operand0 an immediate or a (P, 1) tile; the values are also folded "
+    "along the free axes into reduce_res; reverse0 swaps the operands",
+}
+"""Meanings of calls that do less than their operation."""
 
 HIDDEN: Mapping[str, str] = {
     "nl.matmul": "without transpose_x=True it first transposes x on the tensor engine and copies the transpose to SBUF",
@@ -326,10 +334,10 @@ def _arguments(signature: str) -> list[str]:
     return [part for part in parts if part.isidentifier()]
 
 
-def _meaning(operation: str, signature: str) -> str:
-    """Return an operation's meaning in a call's own words. Clauses about what the call can not say are left out."""
+def _meaning(meaning: str, operation: str, signature: str) -> str:
+    """Return a meaning in a call's own words. Clauses about what the call can not say are left out."""
     own, kept = set(_arguments(signature)), list[str]()
-    for clause in re.split(r"(?<=[;.])\s+", OPS[operation].meaning):
+    for clause in re.split(r"(?<=[;.])\s+", meaning):
         words, missing = clause, False
         for word in sorted(_own_words(operation), key=len, reverse=True):
             if not re.search(rf"\b{word}\b", words):
@@ -373,7 +381,9 @@ def _facts(call: str, signature: str) -> str:
     }[one.memory]
     limits = "at most one operand in PSUM" if Trait.TWO_TILES in one.traits else ""
     facts = "; ".join(filter(None, (engines, places, limits)))
-    meaning = f": {_meaning(operation, signature)}" if call.startswith("nisa.") else ""
+    meaning = (
+        f": {_meaning(OWN_MEANINGS.get(call, one.meaning), operation, signature)}" if call.startswith("nisa.") else ""
+    )
     return f"  [{facts}]{meaning}" if facts else meaning
 
 

@@ -18,7 +18,7 @@ from acceld.llm.providers.translation import ANTHROPIC, unstreamed
 
 
 class AnthropicClient(SdkClient):
-    """One model behind the Messages API: Anthropic's own, or that of Amazon Bedrock or Google's Vertex AI."""
+    """One model behind the Messages API: Anthropic's own, or that of Amazon, Google's Vertex AI or Microsoft Foundry."""
 
     errors = ANTHROPIC
     optional = MappingProxyType({"thinking": "thinking", "output_config": "effort", "effort": "effort"})
@@ -38,6 +38,12 @@ class AnthropicClient(SdkClient):
         settings = self.settings
         if settings.provider == "bedrock":
             client: Any = anthropic.AsyncAnthropicBedrock(**self.aws(), **common)
+        elif settings.provider == "mantle":
+            client = anthropic.AsyncAnthropicBedrockMantle(**self.aws(), **common)
+        elif settings.provider == "claude_aws":
+            client = anthropic.AsyncAnthropicAWS(workspace_id=settings.project or None, **self.aws(), **common)
+        elif settings.provider == "foundry":
+            client = anthropic.AsyncAnthropicFoundry(**self.azure(), **common)
         elif settings.provider == "vertex":
             client = anthropic.AsyncAnthropicVertex(**self.google(), **common)
         else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from acceld.config import Config, RoleConfig
 from acceld.errors import ConfigError, did_you_mean
 from acceld.llm.client import Role
+from acceld.llm.settings import PROVIDERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ class RoleTable:
             frozenset(
                 name
                 for name, model in config.models.items()
-                if model.provider in ("anthropic", "bedrock", "vertex") and model.protocol in ("", "messages")
+                if (model.protocol or PROVIDERS[model.provider].apis[0] if model.provider in PROVIDERS else "")
+                == "messages"
             ),
         )
 

@@ -21,6 +21,7 @@ from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleModels, RoleTable
 from acceld.resources import prompts_folder
 from tests.acceld.llm.models import ask
+from tests.acceld.llm.server import Reply, ScriptedServer
 
 LEAST_TOKENS = 4096
 """Length from which all of Anthropic's models cache the beginning of a prompt."""
@@ -60,6 +61,26 @@ def test_a_token_kept_for_an_hour_costs_twice_the_input_price() -> None:
 )
 def test_models_think_adaptively_unless_told_otherwise(changes: dict[str, object], thinking: object) -> None:
     assert client(**changes).body(ask()).get("thinking") == thinking
+
+
+@pytest.mark.parametrize("provider", ["mantle", "claude_aws", "foundry"])
+async def test_the_clouds_that_sdks_added_are_reached_by_their_own_clients(
+    provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+    for name, value in keys.items():
+        monkeypatch.setenv(name, value)
+    async with ScriptedServer(default=Reply("hello from there")) as server:
+        base_url = server.base_url.removesuffix("/v1")
+        section = ModelConfig(provider=provider, name="claude-sonnet-5-5", base_url=base_url, project="w1")
+        settings = ModelSettings.from_config("m", section, LlmConfig())
+        model = AnthropicClient(settings, {"ANTHROPIC_FOUNDRY_API_KEY": "key-of-foundry"})
+        answer = await model.complete(ask())
+        await model.close()
+    (seen,) = server.seen
+    assert answer.text == "hello from there" and settings.api == "messages"
+    signed = seen.headers.get("authorization", "").startswith("AWS4-HMAC-SHA256")
+    assert signed == (provider != "foundry"), seen.headers
 
 
 def test_openai_is_told_which_prompts_share_a_beginning() -> None:
