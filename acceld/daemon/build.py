@@ -471,13 +471,19 @@ def problem_of(found: Workload, chip: str, api: str) -> Problem:
 
 
 def _also_for(found: Workload) -> str:
-    """Return a sentence on the other shapes that a kernel of the workload is for; empty if there are none."""
+    """Return sentences on the other shapes that a kernel of the workload is for or is tried at; empty if there are none."""
+    hidden = (
+        f". The kernel is also tried at other values of {', '.join(found.hidden[0])}, which you do not know: take sizes from "
+        "the arguments' shapes"
+        if found.hidden
+        else ""
+    )
     if not found.shapes:
-        return ""
+        return hidden
     shapes = ", ".join(f"{shape.text} (weight {shape.weight:g})" for shape, _ in every_shape(found))
     return (
         f". One kernel serves these shapes: {shapes}. It must be right at each, and its speed-up is the weighted geometric "
-        "mean of its speed-ups there. The arguments are listed with the first"
+        f"mean of its speed-ups there. The arguments are listed with the first{hidden}"
     )
 
 

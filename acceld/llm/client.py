@@ -97,7 +97,7 @@ class CompletionRequest:
     progress: Progress | None = field(default=None, compare=False, repr=False)
     """Follows the call's requests. Not part of the question's key."""
     lengths: Lengths = field(default=Lengths(), compare=False, repr=False)
-    """What the model's reported tokens so far say about lengths. Not part of the question's key."""
+    """Lengths that follow from the tokens that the model has reported so far. Not part of the question's key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class CallOutcome:
     cost_usd: float | None
     price: Price | None = None
     uncertain_usd: float = 0.0
-    """What the call may have cost beyond ``cost_usd``, because a request was given up before any of its answer arrived."""
+    """Greatest further cost in USD, of requests that were given up before any of their answers arrived."""
     text: str = ""
     """The raw answer, or the part of it that had arrived."""
     reasoning: str = ""

@@ -106,7 +106,7 @@ class ModelSettings:
     context_tokens: int = 128_000
     """Longest prompt and answer together."""
     cache: Literal["5m", "1h"] = "5m"
-    """How long a Messages API keeps the beginning of a prompt."""
+    """Time for which a Messages API keeps the beginning of a prompt."""
     stream: bool = True
     extra_body: Mapping[str, object] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)

@@ -122,7 +122,7 @@ HIDDEN: Mapping[str, str] = {
     "nl.var": "several instructions: two means and a product",
     "nl.rms_norm": "several instructions: square, sum, reciprocal square root, two products",
 }
-"""What calls do besides the one instruction that their name says."""
+"""Further work of calls, besides the one instruction that their name says."""
 
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
 """Traits in which two operations must agree for one to replace the other."""

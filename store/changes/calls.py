@@ -62,7 +62,7 @@ class CallResult:
     estimated: bool = False
     """True if the cost follows from estimated lengths, and not from reported tokens."""
     uncertain_usd: float = 0.0
-    """What the call may have cost beyond ``cost_usd``."""
+    """Greatest further cost in USD, of requests of which nothing arrived."""
 
 
 BATCH = "llm_batch"

@@ -1,4 +1,4 @@
-"""What a forecast expects is within 1.5 times of what scripted runs cost on the server's own count."""
+"""Forecasts are within 1.5 times of the cost of scripted runs on the server's own count."""
 
 from __future__ import annotations
 

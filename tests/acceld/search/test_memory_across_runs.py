@@ -1,4 +1,4 @@
-"""What one run learned is shown by default to a run of another kernel, chip and API, marked with where it held."""
+"""Insights of one run are shown by default to a run of another kernel, chip and API, marked with where they held."""
 
 from __future__ import annotations
 
