@@ -38,10 +38,10 @@ STATUSES = {
 """A request that is answered with a status of its own: the message is the provider's, without the key in it."""
 STREAMS = {
     "reset": End(PAUSED, 1, "onnection"),
-    "hang_before_headers": End(PAUSED, 124, "first_token_s", {"deadlines": Deadlines(60, 0.2, 60, 60)}),
-    "slow_first_token": End(PAUSED, 124, "first_token_s", {"deadlines": Deadlines(60, 0.2, 60, 60)}),
-    "idle_stall": End(PAUSED, 124, "idle_s", {"deadlines": Deadlines(60, 60, 0.2, 60)}),
-    "trickle": End(PAUSED, 124, "total_s", {"deadlines": Deadlines(60, 60, 60, 0.4)}),
+    "hang_before_headers": End(PAUSED, 124, "first_token_s", {"deadlines": Deadlines(600, 0.2, 600, 600)}),
+    "slow_first_token": End(PAUSED, 124, "first_token_s", {"deadlines": Deadlines(600, 0.2, 600, 600)}),
+    "idle_stall": End(PAUSED, 124, "idle_s", {"deadlines": Deadlines(600, 600, 0.2, 600)}),
+    "trickle": End(PAUSED, 124, "total_s", {"deadlines": Deadlines(600, 600, 600, 0.4)}),
     "drop_mid_stream": End(PAUSED, 1, "model 'm'"),
     "truncated_sse": End(PAUSED, 1, "in the middle of its answer"),
     "error_mid_stream": End(PAUSED, 1, "overloaded"),
@@ -94,7 +94,8 @@ async def ended(store: Store, fault: str, api: Api) -> Run:
     if end.cap_usd is not None:
         budget.open_run(run.id, end.cap_usd)
     server.answer = lambda body: reply(fault, body, len(server.seen))
-    settings = {"retry": RetryPolicy(max_tries=2, base_s=0.01), **end.settings}
+    patient = Deadlines(600, 600, 600, 600)
+    settings = {"deadlines": patient, "retry": RetryPolicy(max_tries=2, base_s=0.01), **end.settings}
     async with server:
         return await search_on(store, run, server, api, budget=budget, **settings)
 
