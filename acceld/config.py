@@ -25,7 +25,7 @@ from acceld.model import SEARCH_OPTIONS, KnowledgeLevel, StrategyName
 from acceld.targets import APIS, CHIPS, TARGETS
 
 FILE_NAME = trust.FILE_NAME
-PROVIDER_NAMES = ("openai", "anthropic", "bedrock", "vertex", "azure", "openrouter")
+PROVIDER_NAMES = ("openai", "anthropic", "bedrock", "mantle", "claude_aws", "vertex", "azure", "foundry", "openrouter")
 """Providers of models; ``acceld.llm.settings`` has the record of each."""
 
 
@@ -65,7 +65,9 @@ class SearchConfig:
         "nki_legacy", "neuronxcc.nki (trn1, trn2), nki >= 0.3 (trn2, trn3), triton (GPUs), c or numpy (host)"
     )
     seed: int = _option("seed")
-    memory: Literal["auto", "off", "fifo", "random", "value"] = _key("auto", "optimization memory; auto: off at B = 1")
+    memory: Literal["auto", "off", "fifo", "random", "value"] = _key(
+        "auto", "optimization memory; auto: off at B = 1, else value"
+    )
     show_simulated: bool = _option("show_simulated")
     knowledge: KnowledgeLevel = _option("knowledge")
     fixer_steps: int | None = _key(
@@ -132,17 +134,18 @@ class ModelConfig:
     """Settings of one model. Its key is read from the environment variable ``key_env``."""
 
     provider: ProviderName = _key(
-        "openai", "openai (any OpenAI-compatible endpoint), anthropic, bedrock, vertex, azure or openrouter"
+        "openai",
+        "openai (any OpenAI-compatible endpoint), anthropic, bedrock, mantle, claude_aws, vertex, azure, foundry or openrouter",
     )
     name: str = _key("", "the provider's name of the model; default: the table's name")
     protocol: Literal["", "chat", "responses", "messages"] = _key(
-        "", "the API; default: messages for anthropic, bedrock and vertex, else chat"
+        "", "the API; default: the provider's first; messages for Anthropic's models"
     )
     base_url: str = _key("", "another endpoint, such as http://127.0.0.1:8000/v1", trusted=True)
     key_env: str = _key("", "variable with the key; default: the provider's usual one", trusted=True)
-    region: str = _key("", "for bedrock and vertex; default: from AWS's or Google's own settings")
-    project: str = _key("", "for vertex")
-    profile: str = _key("", "for bedrock: a profile of the AWS settings", trusted=True)
+    region: str = _key("", "for clouds of AWS and for vertex; default: from AWS's or Google's own settings")
+    project: str = _key("", "for vertex; for claude_aws: the workspace")
+    profile: str = _key("", "for clouds of AWS: a profile of the AWS settings", trusted=True)
     api_version: str = _key("", "for azure, whose endpoint is base_url")
     headers: tuple[str, ...] = _key((), "'Name: value', sent with every request", trusted=True)
     extra_body: str = _key("", "a JSON object whose entries are added to every request")
@@ -157,7 +160,13 @@ class ModelConfig:
     )
     output_usd_per_mtok: float | None = _key(None, "price of an output token")
     effort: str = _key("", "how long a reasoning model thinks: low, medium, high ...; default: the provider's")
-    thinking: Literal["", "adaptive"] = _key("", "adaptive: an Anthropic model decides how long it thinks")
+    thinking: Literal["", "adaptive", "off"] = _key(
+        "",
+        "adaptive: an Anthropic model decides how long it thinks (the default without thinking_tokens); off: it does not think",
+    )
+    cache: Literal["5m", "1h"] = _key(
+        "5m", "how long a Messages API keeps the beginning of a prompt; 1h costs twice the input price to write"
+    )
     thinking_tokens: int = _key(0, "reasoning budget for Anthropic models; 0: off")
     context_tokens: int = _key(128_000, "longest prompt and answer together")
 

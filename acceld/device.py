@@ -57,6 +57,8 @@ class Device:
     """By API: function from source, API and argument shapes to the parsed kernel for the rules."""
     figures: str = ""
     """Function that takes a chip and returns lines on its sizes, rates and vector instructions."""
+    calls: str = ""
+    """Function that takes an API and returns lines on its calls and their arguments."""
     attacks: str = ""
     """Folder of the device's own attacks, below the simulator's self-test."""
 

@@ -206,7 +206,7 @@ class InsightWritten:
 
 @dataclass(frozen=True, slots=True)
 class InsightChanged:
-    """An insight was pinned, muted, edited, deleted or withdrawn."""
+    """An insight was pinned, muted, edited, deleted, withdrawn, or confirmed by another rewrite."""
 
     kind: ClassVar = EventKind.INSIGHT_CHANGED
     insight: int

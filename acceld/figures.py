@@ -208,3 +208,18 @@ def _three(value: float) -> str:
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def memory_did(insight: Mapping[str, Any]) -> str:
+    """Return what the memory did with an insight: how often it was shown and won, and what it saved."""
+    decided, saved = insight["wins"] + insight["losses"], insight.get("saved")
+    text = f"i{insight['id']}: shown {insight['uses']} times, {insight['wins']} wins of {decided} tried"
+    if insight.get("confirmations"):
+        text += f", confirmed {insight['confirmations']} times"
+    if not saved:
+        return f"{text}; no run without it to compare with"
+    count, runs = saved["candidates"], saved["runs"]
+    against = f"against {runs} run{'s' * (runs != 1)} without it"
+    return (
+        f"{text}, saved {count} candidates {against}" if count >= 0 else f"{text}, cost {-count} candidates {against}"
+    )

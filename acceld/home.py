@@ -70,6 +70,11 @@ class Home:
         return self.path / "log" / "acceld.log"
 
     @property
+    def playbook(self) -> Path:
+        """Path of a person's rules for planners. acceld reads the file, and never writes it."""
+        return self.path / "playbook.md"
+
+    @property
     def backups(self) -> Path:
         """Folder for copies of the database."""
         return self.path / "backups"

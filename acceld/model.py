@@ -333,6 +333,20 @@ class InsightKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A place where an insight's rewrite made kernels faster."""
+
+    chip: str
+    api: str
+    workload: str
+    source: Source
+    speedup: float
+    """The greatest speed-up there."""
+    times: int = 1
+    """Number of rewrites there that taught the same."""
+
+
+@dataclass(frozen=True, slots=True)
 class Insight:
     """A strategy distilled from one rewrite, always written from slow to fast."""
 
@@ -362,7 +376,20 @@ class Insight:
     withdrawn: bool = False
     novelty: float = 1.0
     """1 - similarity to the nearest older insight."""
+    change: str = ""
+    """Change class of the plan that it was learned from; empty if none is known."""
+    operations: tuple[str, ...] = ()
+    """Kinds of operations in the kernels that it was learned from, such as ``matmul``; the same words for all APIs."""
+    held: tuple[Held, ...] = ()
+    """The places where it held, the first one first. Insights of earlier versions have none."""
+    tie_percent: float | None = None
+    """Band inside which its own speed-up lies, so that it is a hypothesis; None if the speed-up is certain."""
     id: int = 0
+
+    @property
+    def confirmations(self) -> int:
+        """Number of further rewrites that taught the same."""
+        return max(0, sum(place.times for place in self.held) - 1)
 
 
 KnowledgeLevel = Literal["none", "calls", "full"]

@@ -120,7 +120,7 @@ def prompts_page() -> str:
     from acceld.cli.show_prompts import requests_of
     from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
     from acceld.home import Home
-    from acceld.model import RunSpec, SearchParameters
+    from acceld.model import Gate, RunSpec, SearchParameters
     from acceld.workloads import workload
 
     role = RoleConfig(models=("m",))
@@ -132,7 +132,7 @@ def prompts_page() -> str:
         spec = RunSpec(name, workload_folder=str(workload(name).folder), proposer="llm", search=search)
         shown: set[str] = set()
         with tempfile.TemporaryDirectory() as folder:
-            requests = asyncio.run(requests_of(spec, settings, Home(Path(folder)), workload(name)))
+            requests = asyncio.run(requests_of(spec, settings, Home(Path(folder)), workload(name), Gate.TIMING))
         for request in requests:
             parts = [("user", request.user)]
             if request.system not in shown:

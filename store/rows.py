@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -23,6 +23,7 @@ from acceld.model import (
     Evaluation,
     Failure,
     Gate,
+    Held,
     Insight,
     InsightKind,
     Kernel,
@@ -254,9 +255,7 @@ def profile_of(row: Row, samples: tuple[float, ...], details: Mapping[str, Any])
     )
 
 
-_INSIGHT_PLAIN = (
-    "title strategy slow fast speedup iteration chip api sdk dtype bound uses wins losses novelty id".split()
-)
+_INSIGHT_PLAIN = "title strategy slow fast speedup iteration chip api sdk dtype bound uses wins losses novelty change tie_percent id".split()
 
 
 def insight_of(row: Row) -> Insight:
@@ -267,6 +266,8 @@ def insight_of(row: Row) -> Insight:
         slow_candidate=row["slow_candidate"] or 0,
         fast_candidate=row["fast_candidate"] or 0,
         tags=tuple(load(row["tags"])),
+        operations=tuple(load(row["operations"])),
+        held=tuple(Held(**place | {"source": Source(place["source"])}) for place in load(row["held"])),
         source=Source(row["source"]),
         pinned=bool(row["pinned"]),
         muted=bool(row["muted"]),
@@ -282,7 +283,14 @@ def insight_values(insight: Insight) -> dict[str, Any]:
     values["slow_candidate"] = insight.slow_candidate or None
     values["fast_candidate"] = insight.fast_candidate or None
     values["tags"] = dump(insight.tags)
+    values["operations"] = dump(insight.operations)
+    values["held"] = held_values(insight.held)
     return values
+
+
+def held_values(held: Sequence[Held]) -> str:
+    """Return the places where an insight held as JSON."""
+    return dump([asdict(place) for place in held])
 
 
 def event_of(row: Row) -> Event:

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import asdict
 
 from acceld import figures
 from acceld.cli.output import print_json, print_pairs, print_table
+from acceld.cli.show_prompts import CODE, requests_of
 from acceld.config import Config
+from acceld.home import Home
+from acceld.llm.client import ROLES, Role
 from acceld.llm.pricing import Price, PriceBook
 from acceld.llm.settings import ModelSettings
-from acceld.model import PROPOSERS, RunSpec
+from acceld.llm.usage import estimated_tokens
+from acceld.model import PROPOSERS, Gate, RunSpec
 from acceld.proposers.llm.roles import RoleTable
-from acceld.search.forecast import Forecast, Habits, forecast
+from acceld.search.forecast import Forecast, Habits, PromptLength, forecast
+from acceld.store.connection import connect_reader
+from acceld.store.reads.records import answer_tokens
 from acceld.targets import SIMULATOR
-from acceld.workloads import load_workload
+from acceld.workloads import Workload, load_workload
 
 UNPRICED = "under a cap in USD calls are refused; declare input_usd_per_mtok and output_usd_per_mtok"
 FIRST_LENGTH = 3
 """Assumed length of a first kernel, as a multiple of the length of its reference."""
 
 
-def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
+def dry_run(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
     """Print the calls, tokens, USD, device hours and time expected of a run. ConfigError if its models can not be used."""
-    found = _forecast(spec, settings)
+    found = _forecast(spec, settings, home)
     unpriced = _unpriced(spec, settings)
     measures = spec.backend != SIMULATOR
     cost_usd, worst_usd = found.cost_usd, found.worst_usd
@@ -60,10 +68,19 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
     if found.roles:
         print()
         rows = [
-            (r.role, str(r.calls), f"{r.input_tokens:,}", f"{r.output_tokens:,}", figures.usd(r.cost_usd))
+            (
+                r.role,
+                str(r.calls),
+                f"{r.input_tokens:,}",
+                f"{r.cached_tokens:,}",
+                f"{r.output_tokens:,}",
+                figures.usd(r.cost_usd),
+            )
             for r in found.roles
         ]
-        print_table(rows, ("role", "calls", "tokens in", "tokens out", "expected"), right=frozenset({1, 2, 3, 4}))
+        print_table(
+            rows, ("role", "calls", "tokens in", "cached", "tokens out", "expected"), right=frozenset(range(1, 6))
+        )
     return 0
 
 
@@ -79,7 +96,7 @@ def _unpriced(spec: RunSpec, settings: Config) -> list[str]:
     return [name for name, model in found.items() if model.price_in(book) is None]
 
 
-def _forecast(spec: RunSpec, settings: Config) -> Forecast:
+def _forecast(spec: RunSpec, settings: Config, home: Home) -> Forecast:
     workload = load_workload(spec.workload_folder)
     reference = workload.reference.read_text(encoding="utf-8") if workload.reference else ""
     if spec.search.from_reference:
@@ -98,6 +115,30 @@ def _forecast(spec: RunSpec, settings: Config) -> Forecast:
         price,
         kernel_chars=len(kernel),
         reference_chars=len(reference),
-        habits=Habits(device_usd_per_hour=settings.devices.usd_per_hour),
+        prompts=_lengths(spec, settings, home, workload, kernel) if roles is not None else None,
+        habits=_habits(roles, home, settings.devices.usd_per_hour),
         share=0.5 if spec.proposer == "both" else 1.0,
     )
+
+
+def _lengths(spec: RunSpec, settings: Config, home: Home, workload: Workload, kernel: str) -> dict[Role, PromptLength]:
+    """Return the lengths of the prompts that the run would send first. Placeholders count as long as a kernel."""
+    requests = asyncio.run(requests_of(spec, settings, home, workload, Gate.TIMING))
+    found = {}
+    for request in requests:
+        own = request.user + kernel * request.user.count(CODE.strip())
+        shared, mine = estimated_tokens(request.system), estimated_tokens(own)
+        found[request.role] = (
+            PromptLength(0, shared + mine) if request.role == "summarizer" else PromptLength(shared, mine)
+        )
+    return found
+
+
+def _habits(roles: RoleTable | None, home: Home, usd_per_hour: float | None) -> Habits:
+    """Return the means of the calls in the history that the run's models answered; defaults where there are none."""
+    if roles is None or not home.database.is_file():
+        return Habits(device_usd_per_hour=usd_per_hour)
+    with contextlib.closing(connect_reader(home.database)) as connection:
+        found = {role: answer_tokens(connection, role, [name for name, _ in roles.of(role).models]) for role in ROLES}
+    known = {role: tokens for role, tokens in found.items() if tokens is not None}
+    return Habits(answer_tokens=known, device_usd_per_hour=usd_per_hour)

@@ -21,17 +21,16 @@ from acceld.proposers.interface import (
     FirstRequest,
     FixRequest,
     PlanRequest,
-    Problem,
+    Proposer,
     RewritePair,
     SummaryRequest,
 )
 from acceld.proposers.llm.prompts import PromptLibrary
-from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
-from acceld.search.memory import Applicability, MemorySettings, shown
+from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.strategies import derived_seed
-from acceld.targets import SIMULATOR, TARGETS
+from acceld.targets import SIMULATOR
 from acceld.workloads import BASELINE_FILES, Workload, load_workload
 
 T = TypeVar("T")
@@ -79,35 +78,37 @@ def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) 
     return 0
 
 
-async def requests_of(spec: RunSpec, settings: Config, home: Home, found: Workload) -> list[CompletionRequest]:
-    """Return the first request of each role, none of them sent."""
-    from acceld.daemon.build import problem_of
+async def requests_of(
+    spec: RunSpec, settings: Config, home: Home, found: Workload, gate: Gate = Gate.SEARCH
+) -> list[CompletionRequest]:
+    """Return the first request of each role as the run's own proposer renders it, none of them sent.
+
+    ``gate`` is the one that the baseline is evaluated by: only with data the gate's accuracy becomes known.
+    """
+    from acceld.daemon.build import applicability, memory_settings, model_proposer, problem_of
     from acceld.evaluate.baselines import baseline_kernel
+    from acceld.proposers.both import BothProposer
+    from acceld.proposers.rules.proposer import RulesProposer
 
     roles, client = RoleTable.from_config(settings), Unsent()
     library = PromptLibrary([*map(Path, settings.paths.prompts), prompts_folder()])
     search = spec.search
-    proposer = LLMProposer(
-        client,
-        roles,
-        library,
-        plans=search.plans,
-        fixer_steps=search.fixer_steps,
-        planner=search.planner,
-        knowledge=search.knowledge,
-    )
+    models = model_proposer(client, roles, library, found, search, home)
+    proposer: Proposer = BothProposer(models, RulesProposer()) if spec.proposer == "both" else models
     problem = problem_of(found, spec.chip, spec.api)
     if search.from_reference:
         blank = Kernel("", spec.api, found.entry or "kernel", found.grid, found.lnc, BASELINE_FILES[spec.api])
         await _unsent(proposer.first(FirstRequest(problem, 1, blank, 0, 0, derived_seed(search.seed, 0, 0, 0))))
     root = Kernel(CODE, spec.api) if search.from_reference else spec.root or baseline_kernel(found, spec.api)
-    evaluation = None if search.from_reference else await _result(root, spec, settings, home)
+    evaluation = None if search.from_reference else await _result(root, spec, settings, home, gate)
     parent = Candidate(1, 0, root, None, evaluation=evaluation, id=1)
-    insights = _insights(problem, spec, settings, home)
-    seed = derived_seed(search.seed, 1, 0, 0)
-    plan = await _unsent(proposer.plan(PlanRequest(problem, 1, 1, parent, 0, 0, seed, insights)))
-    plan = plan or Plan(1, 1, 1, 0, PLAN)
-    await _unsent(proposer.attempt(AttemptRequest(problem, plan, parent, 0, derived_seed(search.seed, 1, 0, 0, 0))))
+    insights, playbook = _memory(parent, memory_settings(search), applicability(0, spec, problem), spec, home)
+    index = int(spec.proposer == "both")  # rules make a parent's first plan
+    seed = derived_seed(search.seed, 1, 0, index)
+    request = PlanRequest(problem, 1, 1, parent, 0, index, seed, insights, playbook)
+    plan = await _unsent(proposer.plan(request)) or Plan(1, 1, 1, index, PLAN)
+    attempt = AttemptRequest(problem, plan, parent, 0, derived_seed(search.seed, 1, 0, index, 0))
+    await _unsent(proposer.attempt(attempt))
     failed = Evaluation(Status.COMPILE_ERROR, "", failure=Failure("rule", FAILURE))
     child = Candidate(1, 1, Kernel(CODE, spec.api), 1, evaluation=failed, id=2)
     if search.fixer_steps:
@@ -125,7 +126,7 @@ async def _unsent(asked: Awaitable[T | None]) -> T | None:
         return None
 
 
-async def _result(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) -> Evaluation | None:
+async def _result(kernel: Kernel, spec: RunSpec, settings: Config, home: Home, gate: Gate) -> Evaluation | None:
     """Return the baseline's simulated result; None if it would have to be measured."""
     if spec.backend != SIMULATOR:
         return None
@@ -137,32 +138,28 @@ async def _result(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) -
         workload=spec.workload,
         workload_folder=spec.workload_folder,
         chip=spec.chip,
-        gate=Gate.TIMING,
+        gate=gate,
         priority=Priority.PERSON,
     )
     async with started(SimulatedEvaluator(settings.evaluate, home.prepare())) as evaluator:
         return await evaluator.evaluate(request)
 
 
-def _insights(problem: Problem, spec: RunSpec, settings: Config, home: Home) -> tuple[Insight, ...]:
-    """Return the insights that the planner of the first iteration would see."""
+def _memory(
+    parent: Candidate, memory: MemorySettings, where: Applicability, spec: RunSpec, home: Home
+) -> tuple[tuple[Insight, ...], tuple[str, ...]]:
+    """Return the insights and the playbook that the planner of the first iteration would see."""
+    from acceld.search.memory import playbook
+    from acceld.search.teacher import insights_for, written_playbook
     from acceld.store.connection import connect_reader
     from acceld.store.reads.records import load_insights
 
-    search = spec.search
-    if search.memory in ("off", "") or not home.database.is_file():
-        return ()
-    memory = MemorySettings(
-        policy=search.memory,
-        capacity=search.memory_size,
-        show_simulated=search.show_simulated,
-        own=search.own_insights,
-    )
-    source = TARGETS[spec.backend].source
-    where = Applicability(0, spec.chip, spec.api, source=source, tags=problem.tags, dtype=problem.dtype)
+    if memory.policy in ("off", "") or not home.database.is_file():
+        return (), ()
     with contextlib.closing(connect_reader(home.database)) as connection:
         known = load_insights(connection)
-    return shown(known, where, memory, 1, derived_seed(search.seed, 1))
+    rules = () if memory.own else written_playbook(home.playbook) or playbook(known)
+    return insights_for([parent], known, where, memory, 1, spec.search.seed), rules
 
 
 def _line(request: CompletionRequest, settings: Config) -> dict[str, Any]:

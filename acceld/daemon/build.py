@@ -28,10 +28,10 @@ from acceld.evaluate.shapes import timed_with_hidden
 from acceld.events import DeviceState
 from acceld.home import Home
 from acceld.llm.calls import Calls
-from acceld.llm.client import Role
+from acceld.llm.client import LLMClient, Role
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
-from acceld.model import PROPOSERS, Basis, Kernel, Run, RunSpec
+from acceld.model import PROPOSERS, Basis, Kernel, Run, RunSpec, SearchParameters
 from acceld.nki.timing.calibration import chosen, read
 from acceld.nki.timing.version import model_of
 from acceld.proposers.interface import Problem, ProblemArgument, Proposer
@@ -57,6 +57,7 @@ from acceld.workloads import BASELINE_FILES, Workload, every_shape, load_workloa
 if TYPE_CHECKING:
     from acceld.cluster.fleet import Fleet
     from acceld.cluster.host import HostFacts
+    from acceld.proposers.llm.proposer import LLMProposer
     from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 
 TUNING = {"tune": "promise", "evolve": "evolve"}
@@ -189,19 +190,15 @@ class Builder:
         self.budget.open_role(run.id, "fixer", parameters.fixer_usd, fixing_usd)
         teacher = None
         if parameters.memory not in ("off", "") and proposer.abilities.teaches:
-            settings = MemorySettings(
-                policy=parameters.memory,
-                capacity=parameters.memory_size,
-                top_k=parameters.top_k,
-                t_pos=parameters.t_pos,
-                t_neg=parameters.t_neg,
-                show_simulated=parameters.show_simulated,
-                own=parameters.own_insights,
-            )
-            source = TARGETS[spec.backend].source
-            where = Applicability(run.id, spec.chip, spec.api, source=source, tags=problem.tags, dtype=problem.dtype)
             teacher = MemoryTeacher(
-                run.id, problem, settings, store=self._store, proposer=proposer, where=where, seed=parameters.seed
+                run.id,
+                problem,
+                memory_settings(parameters),
+                store=self._store,
+                proposer=proposer,
+                where=applicability(run.id, spec, problem),
+                seed=parameters.seed,
+                playbook=self._home.playbook,
             )
         await self._store.change(register_workload, found.name, definition(found))
         simulated = spec.backend == SIMULATOR
@@ -261,12 +258,6 @@ class Builder:
 
             asked = replace(spec, proposer="llm", search=replace(parameters, strategy="beam"))
             return BothProposer(self._proposer(asked, found, run), self._rules_beside_models(spec))
-        noise = Floors(self._home.path / "floors")
-
-        def accuracy_asked() -> str:
-            measured = noise.of_numpy(found, OWN)
-            return accuracy(found, measured.floors) if measured is not None and measured.floors else ""
-
         if name == "command":
             from acceld.proposers.command import CommandProposer
 
@@ -275,27 +266,15 @@ class Builder:
                 ledger=StoreLedger(self._store),
                 purse=self.budget,
                 plans=parameters.plans,
-                accuracy=accuracy_asked,
+                accuracy=_accuracy_of(found, self._home),
             )
         if name != "llm":
             raise UsageError(f"there is no proposer {name!r}", hint=f"One of {', '.join(PROPOSERS)}.")
-        from acceld.proposers.llm.proposer import LLMProposer
-
         prompts = PromptLibrary([*map(Path, self._config.paths.prompts), prompts_folder()])
         calls, roles = self._calls(), RoleTable.from_config(self._config)
         prompts.check()  # read all prompts now, so that a save takes effect only if all are valid
         self._prompts.add(prompts)
-        return LLMProposer(
-            calls,
-            roles,
-            prompts,
-            plans=parameters.plans,
-            fixer_steps=parameters.fixer_steps,
-            planner=parameters.planner,
-            knowledge=parameters.knowledge,
-            shares=self._shares(run, roles),
-            accuracy=accuracy_asked,
-        )
+        return model_proposer(calls, roles, prompts, found, parameters, self._home, self._shares(run, roles))
 
     def _rules(self, spec: RunSpec) -> RulesProposer:
         from acceld.proposers.rules.proposer import RulesProposer
@@ -393,6 +372,61 @@ class Builder:
             log.warning("a budget level could not be recorded: %s", task.exception())
 
 
+def model_proposer(
+    client: LLMClient,
+    roles: RoleTable,
+    prompts: PromptLibrary,
+    found: Workload,
+    parameters: SearchParameters,
+    home: Home,
+    shares: Callable[[Role, int], Awaitable[Mapping[str, float]]] | None = None,
+) -> LLMProposer:
+    """Return the proposer that asks models about a workload. Whoever shows a run's prompts uses it too."""
+    from acceld.proposers.llm.proposer import LLMProposer
+
+    return LLMProposer(
+        client,
+        roles,
+        prompts,
+        plans=parameters.plans,
+        fixer_steps=parameters.fixer_steps,
+        planner=parameters.planner,
+        knowledge=parameters.knowledge,
+        shares=shares,
+        accuracy=_accuracy_of(found, home),
+    )
+
+
+def _accuracy_of(found: Workload, home: Home) -> Callable[[], str]:
+    """Return a function that states the accuracy that the gate demands; nothing before the workload's noise was measured."""
+    noise = Floors(home.path / "floors")
+
+    def asked() -> str:
+        measured = noise.of_numpy(found, OWN)
+        return accuracy(found, measured.floors) if measured is not None and measured.floors else ""
+
+    return asked
+
+
+def memory_settings(parameters: SearchParameters) -> MemorySettings:
+    """Return the settings of a run's optimization memory."""
+    return MemorySettings(
+        policy=parameters.memory,
+        capacity=parameters.memory_size,
+        top_k=parameters.top_k,
+        t_pos=parameters.t_pos,
+        t_neg=parameters.t_neg,
+        show_simulated=parameters.show_simulated,
+        own=parameters.own_insights,
+    )
+
+
+def applicability(run: int, spec: RunSpec, problem: Problem) -> Applicability:
+    """Return the setting of a run, by which insights are chosen."""
+    source = TARGETS[spec.backend].source
+    return Applicability(run, spec.chip, spec.api, source=source, tags=problem.tags, dtype=problem.dtype)
+
+
 def _is_simulated(spec: RunSpec) -> bool:
     return spec.chip in TARGETS[SIMULATOR].chips.get(spec.api, ())
 
@@ -437,13 +471,19 @@ def problem_of(found: Workload, chip: str, api: str) -> Problem:
 
 
 def _also_for(found: Workload) -> str:
-    """Return a sentence on the other shapes that a kernel of the workload is for; empty if there are none."""
+    """Return sentences on the other shapes that a kernel of the workload is for or is tried at; empty if there are none."""
+    hidden = (
+        f". The kernel is also tried at other values of {', '.join(found.hidden[0])}, which you do not know: take sizes from "
+        "the arguments' shapes"
+        if found.hidden
+        else ""
+    )
     if not found.shapes:
-        return ""
+        return hidden
     shapes = ", ".join(f"{shape.text} (weight {shape.weight:g})" for shape, _ in every_shape(found))
     return (
         f". One kernel serves these shapes: {shapes}. It must be right at each, and its speed-up is the weighted geometric "
-        "mean of its speed-ups there. The arguments are listed with the first"
+        f"mean of its speed-ups there. The arguments are listed with the first{hidden}"
     )
 
 

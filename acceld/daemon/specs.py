@@ -76,17 +76,22 @@ def configured_search(
     found = search_parameters(asked, base)
     if "memory" in asked:
         return found
-    return replace(found, memory=memory_policy(settings.memory, proposer, found.beam_width))
+    return replace(found, memory=memory_policy(settings.memory, proposer, found.beam_width, PRESETS[preset].memory))
 
 
-def memory_policy(asked: MemoryPolicy | Literal["auto"], proposer: str, beam_width: int) -> MemoryPolicy:
+def memory_policy(
+    asked: MemoryPolicy | Literal["auto"], proposer: str, beam_width: int, preset: MemoryPolicy = "off"
+) -> MemoryPolicy:
     """Return the policy of the optimization memory.
 
-    ``auto`` is off for rules, which do not read it, and at B = 1, where it does harm. Otherwise it is the paper's fifo.
+    ``auto`` is off for rules, which do not read it, and at B = 1, where it does harm. Otherwise it is that of the preset,
+    if that has one (the paper's has fifo), else ``value``, the one policy that shows what earlier runs learned.
     """
     if asked != "auto":
         return asked
-    return "off" if not PROPOSERS[proposer].uses_models or beam_width == 1 else "fifo"
+    if not PROPOSERS[proposer].uses_models or beam_width == 1:
+        return "off"
+    return "value" if preset == "off" else preset
 
 
 def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:

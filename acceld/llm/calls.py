@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from decimal import Decimal
@@ -17,13 +18,13 @@ from typing import Protocol
 
 from acceld.errors import BudgetError, ConfigError, did_you_mean
 from acceld.llm.batches import Batcher
-from acceld.llm.client import Completion, CompletionRequest, LLMClient, Usage
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role, Usage
 from acceld.llm.errors import LLMError
 from acceld.llm.ledger import CallIntent, CallOutcome, Ledger, prompt_sha256, question_key
 from acceld.llm.meter import Meter
 from acceld.llm.pricing import FREE, Price, PriceBook
 from acceld.llm.settings import ModelSettings
-from acceld.llm.usage import most_input_tokens
+from acceld.llm.usage import ObservedLengths, most_input_tokens, unseen_usage
 
 
 class RoleBudgetError(BudgetError):
@@ -68,6 +69,7 @@ class Calls:
         self._ledger = ledger
         self._purse = purse
         self._prices = prices or PriceBook()
+        self._observed: defaultdict[tuple[str, Role], ObservedLengths] = defaultdict(ObservedLengths)
 
     def price(self, name: str, input_tokens: int = 0) -> Price | None:
         """Return the price of a call to one model; None if it is unknown."""
@@ -94,7 +96,9 @@ class Calls:
         tag = request.tags.get("run")
         run = tag if isinstance(tag, int) else None
         reservation: Reservation | None = await self._purse.reserve(run, worst, request.role)
-        cost: Decimal | None = Decimal(0)
+        observed = self._observed[request.model, request.role]
+        request = replace(request, lengths=observed.lengths)
+        spent: Decimal | None = Decimal(0)  # what the call may have cost, the uncertain part included
         booked = Decimal(0)
         try:
             call = await self._ledger.intend(
@@ -108,6 +112,7 @@ class Calls:
                     user=request.user,
                     max_output_tokens=request.max_output_tokens,
                     reserved_usd=None if worst is None else float(worst),
+                    expected_usd=None if price is None else float(price.cost_usd(unseen_usage(request))),
                     tags=request.tags,
                 )
             )
@@ -118,7 +123,8 @@ class Calls:
                 if not before:
                     await self._ledger.sent(call)
                     return
-                _, lost = self._cost(request, meter.lost)
+                paid, known = self._cost(request, meter.lost)
+                lost = _possible(paid, known, meter.lost)
                 if reservation is not None:
                     reservation.settle(None if lost is None else lost - booked)
                 reservation, booked = None, lost or Decimal(0)
@@ -126,13 +132,14 @@ class Calls:
 
             meter = Meter(request, on_send)
             request = replace(request, progress=meter)
-            cost = worst  # until the outcome is known, the worst case is assumed
+            spent = worst  # until the outcome is known, the worst case is assumed
             started_s = time.monotonic()
             try:
                 completion = await (batcher.complete(request, key) if batcher else client.complete(request))
             except (LLMError, BudgetError) as error:
                 usage = self._of_failure(meter, error)
                 price, cost = self._cost(request, usage)
+                spent = _possible(price, cost, usage)
                 await self._ledger.settle(call, _failure(error, usage, price, cost, time.monotonic() - started_s))
                 if batcher is not None:
                     await batcher.settled(key)
@@ -142,18 +149,22 @@ class Calls:
                     raise  # the batch was sent: the call stays open, and the next daemon fetches its answer
                 usage = meter.cut_off()
                 price, cost = self._cost(request, usage)
-                outcome = CallOutcome("cancelled", usage, _float(cost), price, latency_s=time.monotonic() - started_s)
+                spent = _possible(price, cost, usage)
+                outcome = CallOutcome("cancelled", usage, _float(cost), price, _uncertain(price, usage))
+                outcome = replace(outcome, latency_s=time.monotonic() - started_s)
                 await _finish(self._ledger.settle(call, outcome))
                 raise
+            observed.add(request, completion)
             completion = replace(completion, usage=meter.answered(completion.usage))
             price, cost = self._cost(request, completion.usage)
+            spent = _possible(price, cost, completion.usage)
             await _finish(self._ledger.settle(call, _success(completion, price, cost)))
             if batcher is not None:
                 await _finish(batcher.settled(key))
             return completion
         finally:
             if reservation is not None:
-                reservation.settle(None if cost is None else cost - booked)
+                reservation.settle(None if spent is None else spent - booked)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -195,6 +206,15 @@ async def _finish(write: Awaitable[None]) -> None:
         raise
 
 
+def _possible(price: Price | None, cost: Decimal | None, usage: Usage) -> Decimal | None:
+    """Return what a call may have cost at most; None if the price is unknown."""
+    return None if price is None or cost is None else cost + price.uncertain_usd(usage)
+
+
+def _uncertain(price: Price | None, usage: Usage) -> float:
+    return 0.0 if price is None else float(price.uncertain_usd(usage))
+
+
 def _float(cost: Decimal | None) -> float | None:
     return None if cost is None else float(cost)
 
@@ -205,6 +225,7 @@ def _success(completion: Completion, price: Price | None, cost: Decimal | None) 
         completion.usage,
         _float(cost),
         price,
+        _uncertain(price, completion.usage),
         text=completion.text,
         reasoning=completion.reasoning,
         answered_by=completion.model,
@@ -219,7 +240,9 @@ def _success(completion: Completion, price: Price | None, cost: Decimal | None) 
 def _failure(
     error: LLMError | BudgetError, usage: Usage, price: Price | None, cost: Decimal | None, latency_s: float
 ) -> CallOutcome:
-    outcome = CallOutcome("unpaid", usage, _float(cost), price, latency_s=latency_s, error=error.message)
+    outcome = CallOutcome(
+        "unpaid", usage, _float(cost), price, _uncertain(price, usage), latency_s=latency_s, error=error.message
+    )
     if isinstance(error, LLMError):
         request_id = error.request_id or ""
         outcome = replace(

@@ -22,6 +22,8 @@ class Usage:
     reasoning_tokens: int = 0
     estimated: bool = False
     """True if the provider did not report the tokens, so that they were estimated from the characters."""
+    uncertain_output_tokens: int = 0
+    """Further output tokens that the provider may have generated, and may bill, without our seeing any of them."""
 
 
 @dataclass(slots=True)
@@ -63,6 +65,19 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Lengths:
+    """Lengths by which the tokens of a call are estimated that no report counts.
+
+    Kernel source and English prose have between 3 and 4 characters a token. The lower end overestimates.
+    """
+
+    prompt_chars_per_token: float = 3.3
+    answer_chars_per_token: float = 3.3
+    answer_tokens: int = 2000
+    """Tokens of an answer of which nothing arrived."""
+
+
+@dataclass(frozen=True, slots=True)
 class CompletionRequest:
     """One call."""
 
@@ -75,10 +90,14 @@ class CompletionRequest:
     seed: int | None = None
     tags: Mapping[str, int | str] = field(default_factory=dict)
     """The call's place in a search: run, iteration, parent, plan, attempt, fix."""
+    shared_chars: int = 0
+    """Length of the beginning of ``system`` that further questions share. Not part of the question's key."""
     batch: bool = False
     """True for the provider's batch mode: cheaper, and answered within a day. Not part of the question's key."""
     progress: Progress | None = field(default=None, compare=False, repr=False)
     """Follows the call's requests. Not part of the question's key."""
+    lengths: Lengths = field(default=Lengths(), compare=False, repr=False)
+    """Lengths that follow from the tokens that the model has reported so far. Not part of the question's key."""
 
 
 @dataclass(frozen=True, slots=True)

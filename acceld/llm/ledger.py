@@ -27,6 +27,8 @@ class CallIntent:
     max_output_tokens: int
     reserved_usd: float | None
     """The worst case; None if the price is unknown."""
+    expected_usd: float | None = None
+    """The cost of an answer of usual length; None if the price is unknown."""
     tags: Mapping[str, int | str] = field(default_factory=dict)
 
 
@@ -39,6 +41,8 @@ class CallOutcome:
     usage: Usage
     cost_usd: float | None
     price: Price | None = None
+    uncertain_usd: float = 0.0
+    """Greatest further cost in USD, of requests that were given up before any of their answers arrived."""
     text: str = ""
     """The raw answer, or the part of it that had arrived."""
     reasoning: str = ""

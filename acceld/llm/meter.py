@@ -7,10 +7,11 @@ each request before it is sent, with the answer that it fills. The ledger reads 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from acceld.llm.client import CompletionRequest, Received, Usage
 from acceld.llm.errors import LLMError, LLMTimedOut
-from acceld.llm.usage import estimated_usage, used
+from acceld.llm.usage import estimated_usage, unseen_usage, used
 
 
 class Meter:
@@ -47,7 +48,11 @@ class Meter:
         answer = self._answer
         if answer is None:
             return self._lost
-        return _sum(self._lost, used(self.request, answer))
+        if answer.begun or answer.usage is not None:
+            return _sum(self._lost, used(self.request, answer))
+        unseen = unseen_usage(self.request)
+        most = unseen.output_tokens + unseen.uncertain_output_tokens
+        return _sum(self._lost, replace(unseen, output_tokens=0, uncertain_output_tokens=most))
 
     def answered(self, usage: Usage) -> Usage:
         """Return the usage of the whole call, whose newest request was answered."""
@@ -59,11 +64,10 @@ class Meter:
         return self._lost
 
     def _of_failed(self, error: LLMError) -> Usage:
-        """Return the tokens of a failed request: as reported, else by the pieces that arrived, else the most that may
-        be billed.
+        """Return the tokens of a failed request: as reported, else by the pieces that arrived.
 
-        A request that stayed silent until its deadline may have been answered unseen. So it counts with the longest
-        possible answer.
+        A request that stayed silent until its deadline may have been answered unseen. So it counts with an answer of
+        usual length, and the rest of the longest one is uncertain.
         """
         answer = self._answer or Received()
         if error.usage is not None:
@@ -73,8 +77,7 @@ class Meter:
         if answer.begun or error.started:
             return self._estimate(answer, error.partial)
         if isinstance(error, LLMTimedOut) and error.deadline != "connect_s":
-            usage = estimated_usage(self.request, "")
-            return Usage(usage.input_tokens, output_tokens=self.request.max_output_tokens, estimated=True)
+            return unseen_usage(self.request)
         return estimated_usage(self.request, "") if error.sent else Usage()
 
     def _estimate(self, answer: Received, partial: str = "") -> Usage:
@@ -91,4 +94,5 @@ def _sum(one: Usage, other: Usage) -> Usage:
         one.output_tokens + other.output_tokens,
         one.reasoning_tokens + other.reasoning_tokens,
         one.estimated or other.estimated,
+        one.uncertain_output_tokens + other.uncertain_output_tokens,
     )

@@ -52,6 +52,10 @@ class Price:
             + usage.output_tokens * self.output
         ) / MILLION
 
+    def uncertain_usd(self, usage: Usage) -> Decimal:
+        """Return the USD that a call may have cost beyond :meth:`cost_usd`, unseen."""
+        return usage.uncertain_output_tokens * self.output / MILLION
+
     def worst_cost_usd(self, input_tokens: int, output_tokens: int) -> Decimal:
         """Return the cost in USD if the whole prompt is billed at its highest rate and the answer has its full length."""
         return (input_tokens * max(self.input, self.cache_write, self.cached) + output_tokens * self.output) / MILLION

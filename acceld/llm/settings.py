@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from acceld.config import LlmConfig, ModelConfig
@@ -37,10 +37,18 @@ PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider(("chat", "responses"), "OPENAI_API_KEY", "openai"),
     "anthropic": Provider(("messages",), "ANTHROPIC_API_KEY", "anthropic"),
     "bedrock": Provider(("messages", "chat", "responses"), "", "aws", own_places=True),
+    "mantle": Provider(("messages",), "", "aws", own_places=True),
+    "claude_aws": Provider(("messages",), "", "anthropic", own_places=True),
     "vertex": Provider(("messages",), "", "google", own_places=True),
+    "foundry": Provider(("messages",), "ANTHROPIC_FOUNDRY_API_KEY", "azure", own_places=True),
     "azure": Provider(("chat", "responses"), "AZURE_OPENAI_API_KEY", "azure", own_places=True),
     "openrouter": Provider(("chat",), "OPENROUTER_API_KEY", "openrouter", "https://openrouter.ai/api/v1"),
 }
+
+HOUR_CACHE_WRITE = 2
+"""Price of a token that is kept in the cache for an hour, as a multiple of the input price (Anthropic's price list; the
+table has that of five minutes).
+"""
 
 NO_KEY = "not-needed"
 """Key for an endpoint that needs none."""
@@ -97,6 +105,8 @@ class ModelSettings:
     """Headers sent with every request."""
     context_tokens: int = 128_000
     """Longest prompt and answer together."""
+    cache: Literal["5m", "1h"] = "5m"
+    """Time for which a Messages API keeps the beginning of a prompt."""
     stream: bool = True
     extra_body: Mapping[str, object] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
@@ -108,6 +118,8 @@ class ModelSettings:
         known = PROVIDERS.get(self.provider)
         if known is not None and self.api not in known.apis:
             raise ValueError(f"provider {self.provider!r} does not speak the {self.api!r} API")
+        if self.provider == "foundry" and not self.base_url:
+            raise ValueError("provider 'foundry' needs base_url (the resource's endpoint, which ends in /anthropic)")
         if self.provider == "azure" and not (self.base_url and self.api_version):
             raise ValueError("provider 'azure' needs base_url (the resource's endpoint) and api_version")
 
@@ -123,18 +135,19 @@ class ModelSettings:
                 cache_write=model.cache_write_usd_per_mtok,
             )
         known = PROVIDERS.get(model.provider)
+        api: Api = model.protocol or (known.apis[0] if known else "chat")
         return cls(
             name=name,
             model=model.name or name,
             provider=model.provider,
-            api=model.protocol or (known.apis[0] if known else "chat"),
+            api=api,
             base_url=model.base_url or (known.base_url if known else None),
             key_env=model.key_env or (known.key_variable if known and known.base_url and not model.base_url else ""),
             price_provider=known.prices if known and (known.own_places or not model.base_url) else "",
             price=price,
             effort=model.effort or None,
             thinking_tokens=model.thinking_tokens or None,
-            adaptive=model.thinking == "adaptive",
+            adaptive=_thinks_adaptively(model, api),
             region=model.region,
             project=model.project,
             profile=model.profile,
@@ -143,6 +156,7 @@ class ModelSettings:
             extra_body=_extra_body(name, model.extra_body),
             stream=model.stream,
             context_tokens=model.context_tokens,
+            cache=model.cache,
             limits=Limits(model.concurrency, model.requests_per_minute or None, model.tokens_per_minute or None),
             deadlines=Deadlines(llm.connect_s, llm.first_token_s, llm.idle_s, llm.total_s),
             retry=RetryPolicy(max_tries=llm.retries + 1),
@@ -157,7 +171,10 @@ class ModelSettings:
         """Return the price of a call with a prompt of ``input_tokens`` tokens; None if unknown."""
         if self.price is not None or not self.pricing_provider:
             return self.price
-        return book.price(self.pricing_provider, self.model, input_tokens)
+        price = book.price(self.pricing_provider, self.model, input_tokens)
+        if price is not None and self.cache == "1h":
+            return replace(price, cache_write=HOUR_CACHE_WRITE * price.input)
+        return price
 
     def key(self, environment: Mapping[str, str] | None = None) -> str:
         """Return the key from the environment.
@@ -173,7 +190,7 @@ class ModelSettings:
         if not variable:
             return NO_KEY
         key = (os.environ if environment is None else environment).get(variable, "")
-        if not key and self.provider == "azure" and not self.key_env:
+        if not key and self.provider in ("azure", "foundry") and not self.key_env:
             return NO_KEY
         if not key:
             raise LLMRefused(
@@ -181,6 +198,11 @@ class ModelSettings:
                 hint=f"export {variable}=... before `acceld start`, or set key_env in [models.{self.name}].",
             )
         return key
+
+
+def _thinks_adaptively(model: ModelConfig, api: Api) -> bool:
+    """Return True if a Messages API is asked to think adaptively: its documentation's advice for current models."""
+    return api == "messages" and model.thinking != "off" and not model.thinking_tokens
 
 
 def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
-from acceld.llm.client import CompletionRequest, Received, Usage
+from acceld.llm.client import Completion, CompletionRequest, Lengths, Received, Usage
 
-CHARS_PER_TOKEN = 3.3
-"""Kernel source and English prose have between 3 and 4 characters a token. The lower end overestimates."""
+CHARS_PER_TOKEN = Lengths().prompt_chars_per_token
 
 HIDDEN_TOKENS = 10_000
 """Tokens that a provider may add to a prompt, or to the cap of an answer, out of our sight. Reports beyond are not
@@ -25,8 +25,56 @@ def estimated_tokens(text: str) -> int:
 
 def estimated_usage(request: CompletionRequest, answer: str) -> Usage:
     """Return an estimate of a call's tokens, for providers that do not report them."""
-    prompt = estimated_tokens(request.system) + estimated_tokens(request.user) + OVERHEAD_TOKENS
-    return Usage(input_tokens=prompt, output_tokens=estimated_tokens(answer) if answer else 0, estimated=True)
+    known = request.lengths
+    prompt = (len(request.system) + len(request.user)) / known.prompt_chars_per_token + OVERHEAD_TOKENS
+    output = len(answer) / known.answer_chars_per_token + 1 if answer else 0
+    return Usage(input_tokens=int(prompt) + 1, output_tokens=int(output), estimated=True)
+
+
+def unseen_usage(request: CompletionRequest) -> Usage:
+    """Return the tokens of a request that may have been answered although nothing of an answer arrived: an answer of
+    usual length, and apart from it the tokens that the longest answer would have beyond that.
+    """
+    output = min(request.lengths.answer_tokens, request.max_output_tokens)
+    return replace(
+        estimated_usage(request, ""),
+        output_tokens=output,
+        uncertain_output_tokens=request.max_output_tokens - output,
+    )
+
+
+class ObservedLengths:
+    """Lengths of one model's newest reported calls in one role."""
+
+    NEWEST = 32
+    """Number of calls that count."""
+
+    def __init__(self) -> None:
+        self._calls: deque[tuple[int, int, int, int, int]] = deque(maxlen=self.NEWEST)
+
+    def add(self, request: CompletionRequest, completion: Completion) -> None:
+        """Count an answered call whose tokens the provider reported."""
+        usage = completion.usage
+        if usage.estimated:
+            return
+        prompt = len(request.system) + len(request.user)
+        shown = len(completion.text) + len(completion.reasoning)
+        hidden = 0 if completion.reasoning else usage.reasoning_tokens
+        read, written = usage.input_tokens - OVERHEAD_TOKENS, usage.output_tokens
+        self._calls.append((prompt, read, shown, written - hidden, written))
+
+    @property
+    def lengths(self) -> Lengths:
+        """Return the lengths by which further calls are estimated: the defaults where nothing was reported."""
+        usual = Lengths()
+        if not self._calls:
+            return usual
+        prompt, read, shown, told, written = (sum(figures) for figures in zip(*self._calls, strict=True))
+        return Lengths(
+            prompt / read if prompt and read > 0 else usual.prompt_chars_per_token,
+            shown / told if shown and told > 0 else usual.answer_chars_per_token,
+            written // len(self._calls),
+        )
 
 
 def used(request: CompletionRequest, answer: Received) -> Usage:

@@ -6,7 +6,9 @@ All facts are read from the tables by which kernels are traced and verified, so 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping
+from enum import EnumType
 from functools import cache
 
 from acceld.chips import (
@@ -41,6 +43,9 @@ from acceld.nki.ir.operations import (
     Memory,
     Trait,
 )
+from acceld.nki.ir.program import Engine
+from acceld.nki.timing.cost import CostModel
+from acceld.nki.timing.parameters import default_params
 from acceld.parsing import parse
 
 PACKAGES = {"nki_legacy": "neuronxcc.nki", "nki": "nki"}
@@ -69,6 +74,55 @@ LANGUAGE_OPERATIONS: Mapping[str, str] = {
 
 LOOPS = frozenset("affine_range sequential_range static_range dynamic_range arange".split())
 """Functions with the arguments of Python's ``range``, which the language's own file documents."""
+
+VALUES: Mapping[str, str] = {
+    "engine": "engine",
+    "reduce_cmd": "reduce_cmd",
+    "oob_mode": "oob_mode",
+    "dge_mode": "dge_mode",
+    "perf_mode": "matmul_perf_mode",
+}
+"""Arguments that take one of a few names, each with the name of the enumeration in ``nisa``."""
+
+SPELLED: Mapping[str, tuple[str, ...]] = {
+    "func": ("op",),
+    "op": ("op", "reduce_op"),
+    "src": ("data", "src_buffer", "srcs"),
+    "data": ("data", "src"),
+    "on_true": ("on_true_tile",),
+    "on_false": ("on_false_value",),
+    "rmw": ("dst_rmw_op",),
+    "oob": ("oob_mode",),
+    "cmp": ("cmp_op", "pred"),
+    "values": ("vals",),
+    "value": ("vals",),
+    "cmp0": ("comp_op0",),
+    "cmp1": ("comp_op1",),
+    "pattern": ("pred", "expr"),
+    "operand0": ("imm0",),
+    "operand1": ("imm1",),
+    "reverse": ("reverse_pred", "reverse0"),
+    "axes": ("axis",),
+    "index": ("indices",),
+    "lanes": ("shuffle_mask",),
+    "transpose": ("is_transpose",),
+}
+"""Names that arguments of calls have in place of those of operations."""
+
+OWN_MEANINGS: Mapping[str, str] = {
+    "nisa.tensor_scalar_reduce": "dst = data op0 operand0, operand0 an immediate or a (P, 1) tile; the values are also folded "
+    "along the free axes into reduce_res; reverse0 swaps the operands",
+}
+"""Meanings of calls that do less than their operation."""
+
+HIDDEN: Mapping[str, str] = {
+    "nl.matmul": "without transpose_x=True it first transposes x on the tensor engine and copies the transpose to SBUF",
+    "nl.softmax": "several instructions: maximum, exponential, sum, reciprocal, product",
+    "nl.mean": "a sum and a product",
+    "nl.var": "several instructions: two means and a product",
+    "nl.rms_norm": "several instructions: square, sum, reciprocal square root, two products",
+}
+"""Further work of calls, besides the one instruction that their name says."""
 
 KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
 """Traits in which two operations must agree for one to replace the other."""
@@ -114,9 +168,52 @@ def neighbours(calls: Iterable[str], api: str, chip: str) -> frozenset[str]:
 
 
 def call_lines(calls: Iterable[str], api: str) -> list[str]:
-    """Return a line for each call: arguments, engines, memories of its tiles, and its meaning."""
+    """Return a line for each call: arguments, engines, memories of its tiles, its meaning, and what it does besides."""
     functions = _functions(api)
-    return [f"{call}({functions[call]}){_facts(call)}" for call in sorted(calls, key=_instructions_first)]
+    return [
+        f"{call}({functions[call]}){_facts(call, functions[call])}{_besides(call)}"
+        for call in sorted(calls, key=_instructions_first)
+    ]
+
+
+def value_lines(calls: Iterable[str], api: str) -> list[str]:
+    """Return the values of those arguments of ``calls`` that take one of a few names."""
+    known = (legacy_isa if api == "nki_legacy" else current_isa).namespace()
+    named = {word for call in calls for word in _arguments(_functions(api)[call])}
+    lines = []
+    for argument, name in VALUES.items():
+        values = known.get(name)
+        if argument in named and isinstance(values, EnumType):
+            lines.append(f"{argument}: {', '.join(f'nisa.{name}.{value}' for value in values.__members__)}")
+    return lines
+
+
+def time_lines(api: str, chip: str) -> list[str]:
+    """Return what instructions cost: a fixed part, and a part for each element, as the performance model has them."""
+    spec = chip_spec(chip)
+    params = default_params(api, chip)
+    model = CostModel(spec, params, ())
+    parts = []
+    for engine in (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD):
+        short, long = (1000 * model.instruction_us(engine, n) for n in (1024, 2048))
+        each = (long - short) / 1024
+        fixed, least = short - 1024 * each, 1000 * model.instruction_us(engine, 1)
+        begun = f"{fixed:.0f} ns + " if round(fixed) else ""
+        parts.append(f"{engine.value} {begun}{each:.2f} ns an element, at least {least:.0f} ns")
+    product = 1000 * model.instruction_us(Engine.TENSOR, 512)
+    two = "one" if spec.fast_16bit_vector else "two"
+    return [
+        f"time of an instruction, elements counted in one partition (the partitions work at once): {'; '.join(parts)}",
+        (
+            f"more than that: reciprocal {params.reciprocal_factor:g} times the elements, tensor_tensor_scan 2 times, "
+            f"operations on two tiles in SBUF {two} time{'s' * (two == 'two')} on vector and 2 times on gpsimd"
+        ),
+        (
+            f"a matrix product with 512 moving columns: {product:.0f} ns in bfloat16, "
+            f"{params.float32_passes * product:.0f} ns in float32; as long for fewer partitions or stationary columns"
+        ),
+        f"a DMA transfer begins {params.dma_latency_us:g} µs after it was issued, and overlaps with all other work",
+    ]
 
 
 def every_call(api: str, chip: str) -> frozenset[str]:
@@ -231,7 +328,42 @@ def _functions(api: str) -> Mapping[str, str]:
     }
 
 
-def _facts(call: str) -> str:
+def _arguments(signature: str) -> list[str]:
+    """Return the names of a call's arguments."""
+    parts = (part.partition("=")[0].strip().lstrip("*") for part in signature.split(","))
+    return [part for part in parts if part.isidentifier()]
+
+
+def _meaning(meaning: str, operation: str, signature: str) -> str:
+    """Return a meaning in a call's own words. Clauses about what the call can not say are left out."""
+    own, kept = set(_arguments(signature)), list[str]()
+    for clause in re.split(r"(?<=[;.])\s+", meaning):
+        words, missing = clause, False
+        for word in sorted(_own_words(operation), key=len, reverse=True):
+            if not re.search(rf"\b{word}\b", words):
+                continue
+            name = next((other for other in (word, *SPELLED.get(word, ())) if other in own), None)
+            if name is None and word == "dst":
+                name = "result"
+            missing = missing or name is None
+            label = ":" if f"{word}:" in words else ""  # a label before its explanation, which may have the same word
+            words = re.sub(rf"\b{word}\b{label}", (name or word) + label, words)
+        if not missing or not kept:
+            kept.append(words)
+    return " ".join(kept).rstrip(";. ")
+
+
+def _own_words(operation: str) -> frozenset[str]:
+    """Return the names of an operation's operands and attributes, which its meaning uses."""
+    one = OPS[operation]
+    return frozenset({operand.name for operand in (*one.dsts, *one.srcs)} | one.attrs | {"oob", "src"})
+
+
+def _besides(call: str) -> str:
+    return f"; {HIDDEN[call]}" if call in HIDDEN else ""
+
+
+def _facts(call: str, signature: str) -> str:
     operation = operation_of(call)
     if operation is None:
         return ""
@@ -249,7 +381,9 @@ def _facts(call: str) -> str:
     }[one.memory]
     limits = "at most one operand in PSUM" if Trait.TWO_TILES in one.traits else ""
     facts = "; ".join(filter(None, (engines, places, limits)))
-    meaning = f": {one.meaning}" if call.startswith("nisa.") else ""
+    meaning = (
+        f": {_meaning(OWN_MEANINGS.get(call, one.meaning), operation, signature)}" if call.startswith("nisa.") else ""
+    )
     return f"  [{facts}]{meaning}" if facts else meaning
 
 

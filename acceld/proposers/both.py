@@ -4,15 +4,22 @@ anyway.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from acceld.model import PROPOSERS, Attempt, Insight, Plan
+from acceld.figures import duration
+from acceld.model import PROPOSERS, Attempt, Candidate, Insight, Plan
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Proposer, SummaryRequest
 from acceld.proposers.rules.proposer import RulesProposer
 from acceld.proposers.rules.records import Site
+from acceld.proposers.rules.tuner import Tuned
 
 TOLD = 6
 """Number of places, and of refusals, of rules that models are told."""
+
+
+SEQUENCES = 2
+"""Number of timed sequences of rewrites that models are told."""
 
 
 class BothProposer:
@@ -67,16 +74,31 @@ class BothProposer:
     async def _notes(self, request: PlanRequest | AttemptRequest) -> tuple[str, ...]:
         """Return the findings of rules on the parent as text."""
         applicable, refused = await self.rules.findings(request.parent, request.problem)
-        notes = []
+        notes = list(_timed(await self.rules.tuned(request.parent, request.problem), request.parent))
         if applicable:
             notes.append("Rewrite rules do the following without you, so aim at what they can not do:")
-            notes += [f"- line {site.line}: {_named(site)}" for site in applicable[:TOLD]]
+            notes += [f"- line {site.line}: {_named(site)}, {_expected(site)}" for site in applicable[:TOLD]]
         if refused:
             notes.append("Rewrite rules refuse the following. A kernel without these obstacles is rewritten further:")
             notes += [
                 f"- line {site.line}: {_named(site)}, because of this: {site.precondition}" for site in refused[:TOLD]
             ]
         return tuple(notes)
+
+
+def _timed(tuned: Sequence[Tuned], parent: Candidate) -> Iterator[str]:
+    """Yield what the fastest sequences of rewrites reach, by simulation: a model's plan has to bring more than that."""
+    latency_us = parent.evaluation.latency_us if parent.evaluation else None
+    if not tuned or not latency_us:
+        return
+    yield "Rewrite rules alone reach the following, by simulation. They try it beside your plan:"
+    for one in tuned[:SEQUENCES]:
+        yield f"- {duration(one.latency_us)}, {latency_us / one.latency_us:.2f} times as fast: {'; '.join(one.steps)}"
+
+
+def _expected(site: Site) -> str:
+    low, high = site.gain_percent
+    return f"expected to save {low:g} to {high:g} % of the latency"
 
 
 def _named(site: Site) -> str:

@@ -83,12 +83,16 @@ class PlanRequest:
     index: int
     seed: int
     insights: tuple[Insight, ...] = ()
+    playbook: tuple[str, ...] = ()
+    """Rules distilled from many insights, or a person's own."""
     hints: tuple[str, ...] = ()
     """Hints of a person for the planner."""
     notes: tuple[str, ...] = ()
     """Remarks of the search, such as plans that repeat."""
     earlier: tuple[Plan, ...] = ()
     """Plans for the same source from earlier iterations. A proposer continues after them."""
+    nearby: tuple[Plan, ...] = ()
+    """Plans for the kernels that the parent was made from, the one that led to the parent excepted."""
     outcomes: Mapping[int, str] = field(default_factory=dict)
     """Outcomes of the earlier plans as text, by plan id."""
     lineage: tuple[Step, ...] = ()
@@ -153,6 +157,8 @@ class RewritePair:
     positive: bool
     """True if the child is the fast one."""
     plan: Plan | None = None
+    tie_percent: float | None = None
+    """Band inside which the speed-up lies, so that it teaches a hypothesis; None if the speed-up is certain."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Forecast a run before anything is spent: calls, tokens, USD, device hours, time. Pure.
 
 There are expected figures, and a worst case for money with every call at its longest answer. Both are exact in the
-number of calls, which the search's parameters fix. They are rough in the length of answers, for which an earlier run's
-means may be given.
+number of plans and attempts, which the search's parameters fix, and in the length of the first prompts, if these are
+given. They are rough in repairs, insights and the length of answers, for which means of earlier calls may be given.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from acceld.llm.client import ROLES, Role
+from acceld.llm.client import ROLES, Role, Usage
 from acceld.llm.pricing import Price
 from acceld.llm.usage import CHARS_PER_TOKEN
 from acceld.model import SearchParameters
@@ -24,12 +24,22 @@ FRAME_TOKENS = 700
 """Tokens of the prompts' own text, with the profile and the language's few lines."""
 
 INSIGHT_TOKENS = 150
-PLAN_TOKENS = 400
-THOUGHT_TOKENS = 1500
-"""Tokens of reasoning and prose around an answer."""
+PLAN_TOKENS = 250
+"""Tokens of a plan or of an insight."""
 
-FAILING = 0.5
-"""Share of first attempts that fail and get a repair."""
+CACHED_FROM_TOKENS = 1024
+"""Length from which providers cache the beginning of a prompt; some cache only from 4,096 tokens on."""
+
+FAILING = 0.2
+"""Share of attempts that fail and get a repair: with the facts in the prompts, 14 of 14 plans ran in one trial, and a
+weaker model fails more often.
+"""
+
+TAUGHT = 0.25
+"""Share of the new insights that an iteration may have for which it has a rewrite beyond the thresholds."""
+
+WORST_TOKENS = 1.5
+"""Length of later prompts in the worst case, as a multiple of the first ones': kernels and memory grow."""
 
 WINDOW = 3
 """Number of iterations from which the price of the next percent is estimated."""
@@ -43,8 +53,26 @@ class Habits:
         default_factory=lambda: {"planner": 30.0, "executor": 45.0, "fixer": 45.0, "summarizer": 15.0}
     )
     answer_tokens: Mapping[Role, int] = field(default_factory=dict)
+    """Mean tokens of a role's answers, reasoning included."""
+    failing: float = FAILING
+    """Share of attempts that fail and get a repair."""
+    taught: float = TAUGHT
+    """Insights written, as a share of those that the iterations may have."""
     evaluation_s: float = 5.0
     device_usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLength:
+    """Tokens of a role's prompt. Calls on the same parent share the ``shared`` ones, which providers cache."""
+
+    shared: int
+    own: int
+
+    @property
+    def whole(self) -> int:
+        """Return the tokens of the whole prompt."""
+        return self.shared + self.own
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +85,8 @@ class RoleForecast:
     output_tokens: int
     cost_usd: float | None
     worst_usd: float | None
+    cached_tokens: int = 0
+    """Tokens of the prompts that are expected to come from the provider's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +117,35 @@ class Forecast:
         return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
 
 
-def calls_by_role(parameters: SearchParameters) -> dict[Role, int]:
+def calls_by_role(parameters: SearchParameters, habits: Habits | None = None) -> dict[Role, int]:
     """Return the number of calls by role; the fixer's and summarizer's are expected values."""
-    plan = strategy(parameters)
+    plan, habits = strategy(parameters), habits or Habits()
     attempts = plan.attempts_in_all
-    plans = attempts // plan.attempts
-    repairs = sum(attempts * FAILING ** (step + 1) for step in range(parameters.fixer_steps))
-    insights = 0 if parameters.memory in ("off", "") else plan.iterations * parameters.top_k
-    if parameters.candidates is not None and parameters.candidates < attempts:
-        plans = -(-parameters.candidates // plan.attempts)
-        attempts = parameters.candidates
-        repairs = 0
+    if parameters.candidates is not None:
+        attempts = min(attempts, parameters.candidates)
+    plans = -(-attempts // plan.attempts)
+    repairs = sum(attempts * habits.failing ** (step + 1) for step in range(parameters.fixer_steps))
+    if parameters.candidates is not None and attempts == parameters.candidates:
+        attempts = round(attempts * attempts / (attempts + repairs))  # repairs are candidates too
+        plans, repairs = -(-attempts // plan.attempts), parameters.candidates - attempts
+    iterations = max(1, round(plan.iterations * attempts / plan.attempts_in_all))
+    insights = 0.0 if parameters.memory in ("off", "") else iterations * parameters.top_k * habits.taught
     if not parameters.planner:
         plans = 0
-    return {"planner": plans, "executor": attempts, "fixer": round(repairs), "summarizer": insights}
+    return {"planner": plans, "executor": attempts, "fixer": round(repairs), "summarizer": math.ceil(insights)}
+
+
+def prompt_lengths(parameters: SearchParameters, kernel_chars: int, reference_chars: int) -> dict[Role, PromptLength]:
+    """Return estimates of the prompts' lengths where no prompts were rendered."""
+    kernel = int(kernel_chars / CHARS_PER_TOKEN)
+    shared = int(reference_chars / CHARS_PER_TOKEN) + FRAME_TOKENS + kernel
+    memory = 0 if parameters.memory in ("off", "") else parameters.memory_size * INSIGHT_TOKENS
+    return {
+        "planner": PromptLength(shared, memory),
+        "executor": PromptLength(shared, PLAN_TOKENS),
+        "fixer": PromptLength(shared, 2 * kernel + PLAN_TOKENS),
+        "summarizer": PromptLength(0, FRAME_TOKENS + 3 * kernel),
+    }
 
 
 def forecast(
@@ -110,6 +155,7 @@ def forecast(
     *,
     kernel_chars: int,
     reference_chars: int,
+    prompts: Mapping[Role, PromptLength] | None = None,
     habits: Habits | None = None,
     model_slots: int = 8,
     devices: int = 1,
@@ -118,39 +164,42 @@ def forecast(
     """Forecast a run; ``roles`` None means that rules propose, which costs nothing.
 
     ``price`` gives the price of a model for a prompt of so many tokens, as :meth:`acceld.llm.calls.Calls.price`.
-    ``share`` is the expected share of plans by models; in the worst case models make all plans.
+    ``prompts`` are the lengths of rendered prompts. ``share`` is the expected share of plans by models; in the worst case
+    models make all plans.
     """
     habits = habits or Habits()
-    most = calls_by_role(parameters)
+    most = calls_by_role(parameters, habits)
     counts = {role: math.ceil(count * (1.0 if role == "summarizer" else share)) for role, count in most.items()}
     kernel = int(kernel_chars / CHARS_PER_TOKEN)
-    problem = int(reference_chars / CHARS_PER_TOKEN) + FRAME_TOKENS
-    memory = 0 if parameters.memory in ("off", "") else parameters.memory_size * INSIGHT_TOKENS
-    prompts: dict[Role, int] = {
-        "planner": problem + kernel + memory,
-        "executor": problem + kernel + PLAN_TOKENS,
-        "fixer": problem + 3 * kernel + PLAN_TOKENS,
-        "summarizer": FRAME_TOKENS + 3 * kernel,
-    }
+    lengths = prompt_lengths(parameters, kernel_chars, reference_chars) | dict(prompts or {})
     answers: dict[Role, int] = {
-        "planner": PLAN_TOKENS + THOUGHT_TOKENS,
-        "executor": kernel + THOUGHT_TOKENS,
-        "fixer": kernel + THOUGHT_TOKENS,
+        "planner": PLAN_TOKENS,
+        "executor": kernel + PLAN_TOKENS // 2,
+        "fixer": kernel + PLAN_TOKENS // 2,
         "summarizer": PLAN_TOKENS,
     }
+    plan = strategy(parameters)
+    parents = max(1, round(most["executor"] / (plan.plans * plan.attempts)))
+    sharing = sum(counts[role] for role in ("planner", "executor", "fixer"))
+    read = 1.0 - min(1.0, parents / sharing) if sharing else 0.0
     shares: list[RoleForecast] = []
     for role in ROLES if roles is not None else ():
         assert roles is not None
-        answer = habits.answer_tokens.get(role, answers[role])
-        longest = roles.of(role).max_output_tokens
+        models, length = roles.of(role), lengths[role]
+        answer = min(habits.answer_tokens.get(role, answers[role]), models.max_output_tokens)
+        is_cached = length.shared >= CACHED_FROM_TOKENS and not models.batch
+        cached = round(length.shared * read) if is_cached else 0
+        usual = Usage(length.whole, cached, length.shared - cached if is_cached else 0, answer)
+        longest = Usage(int(length.whole * WORST_TOKENS), output_tokens=models.max_output_tokens)
         shares.append(
             RoleForecast(
                 role,
                 counts[role],
-                counts[role] * prompts[role],
-                counts[role] * min(answer, longest),
-                _cost(roles, role, price, counts[role], prompts[role], min(answer, longest), highest=False),
-                _cost(roles, role, price, most[role], prompts[role], longest, highest=True),
+                counts[role] * length.whole,
+                counts[role] * answer,
+                _cost(roles, role, price, counts[role], usual, highest=False),
+                _cost(roles, role, price, most[role], longest, highest=True),
+                counts[role] * cached,
             )
         )
     candidates = most["executor"] + counts["fixer"]
@@ -163,7 +212,7 @@ def forecast(
         roles=tuple(shares),
         device_hours=hours,
         device_usd=None if habits.device_usd_per_hour is None else hours * habits.device_usd_per_hour,
-        wall_s=max(model_s / model_slots, device_s / devices) + strategy(parameters).iterations * chain_s,
+        wall_s=max(model_s / model_slots, device_s / devices) + plan.iterations * chain_s,
     )
 
 
@@ -172,8 +221,7 @@ def _cost(
     role: Role,
     price: Callable[[str, int], Price | None],
     calls: int,
-    input_tokens: int,
-    output_tokens: int,
+    usage: Usage,
     *,
     highest: bool,
 ) -> float | None:
@@ -184,11 +232,12 @@ def _cost(
     total_weight = sum(weight for _, weight in models)
     mean, worst = Decimal(0), Decimal(0)
     for name, weight in models:
-        found = price(name, input_tokens)
+        found = price(name, usage.input_tokens)
         if found is None:
             return None
         found = found.batched() if roles.of(role).batch else found
-        one = found.worst_cost_usd(input_tokens, output_tokens)
+        dear = found.worst_cost_usd(usage.input_tokens, usage.output_tokens)
+        one = dear if highest else found.cost_usd(usage)
         mean += one * Decimal(weight / total_weight)
         worst = max(worst, one)
     return float((worst if highest else mean) * calls)

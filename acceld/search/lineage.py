@@ -30,6 +30,14 @@ def lineage(parent: Candidate, plans: Mapping[int, Plan], candidates: Mapping[in
     return tuple(_steps(parent, frozenset(), plans, candidates))[-STEPS:]
 
 
+def nearby(parent: Candidate, plans: Mapping[int, Plan], candidates: Mapping[int, Candidate]) -> tuple[Plan, ...]:
+    """Return the plans for the ancestors of ``parent``, oldest first, except those that led to ``parent`` itself."""
+    line = list(_line(parent, candidates))
+    ancestors, own = {one.id for one in line[1:]}, {one.plan for one in line}
+    found = [plan for plan in plans.values() if plan.parent in ancestors and plan.id not in own]
+    return tuple(sorted(found, key=lambda plan: plan.id))
+
+
 def partner_of(
     parent: Candidate,
     others: Iterable[Candidate],

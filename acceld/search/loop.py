@@ -58,7 +58,7 @@ from acceld.search.beam import (
 from acceld.search.control import RunControl, RunEnded, end_of, unanswered
 from acceld.search.evaluations import CandidateEvaluations, basis_of
 from acceld.search.forecast import next_percent_usd
-from acceld.search.lineage import lineage, outcomes, partner_of
+from acceld.search.lineage import lineage, nearby, outcomes, partner_of
 from acceld.search.strategies import Allowance, derived_seed, strategy
 from acceld.search.teacher import MemoryTeacher
 from acceld.store.changes.runs import (
@@ -133,6 +133,7 @@ class Past:
     plans: tuple[Plan, ...]
     outcomes: Mapping[int, str] = field(default_factory=dict)
     lineage: tuple[Step, ...] = ()
+    nearby: tuple[Plan, ...] = ()
     partner: Partner | None = None
 
 
@@ -423,7 +424,9 @@ class Search:
             partner = partner_of(parent, parents, plans, known, crossed) if crosses else None
             if not uses_models:
                 return Past(earlier, partner=partner)
-            return Past(earlier, outcomes(earlier, known), lineage(parent, plans, known), partner)
+            before = nearby(parent, plans, known)
+            results = outcomes((*earlier, *before), known)
+            return Past(earlier, results, lineage(parent, plans, known), before, partner)
 
         return {parent.id: past(parent) for parent in parents}
 
@@ -496,9 +499,11 @@ class Search:
                 index=index,
                 seed=derived_seed(self.parameters.seed, self.iteration, place, index),
                 insights=insights,
+                playbook=await self.parts.teacher.playbook() if self.parts.teacher else (),
                 hints=tuple(self.control.hints),
                 notes=self.parts.teacher.notes() if self.parts.teacher else (),
                 earlier=past.plans,
+                nearby=past.nearby,
                 outcomes=past.outcomes,
                 lineage=past.lineage,
                 below_us=self._useful_below_us,

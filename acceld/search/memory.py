@@ -3,8 +3,8 @@ Pure functions.
 
 After AccelOpt (arXiv 2511.15915, section 3): each iteration at most TopK new insights, at most half of them positive,
 from pairs of a parent and a child that differ by more than a threshold; capacity ExpN. Different from the paper:
-thresholds never lie inside the noise, a group of attempts may teach both its best and its worst, pairs come only from
-kernels that pass the strict gate, and near-duplicates are merged.
+what lies inside the noise teaches hypotheses alone, a group of attempts may teach both its best and its worst, pairs come
+only from kernels that pass the strict gate, and near-duplicates confirm each other.
 """
 
 from __future__ import annotations
@@ -12,11 +12,21 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from acceld.gains import validated
-from acceld.model import SIMULATED_LESSON_PERCENT, Candidate, Insight, InsightKind, MemoryPolicy, Plan, Source, Status
+from acceld.model import (
+    SIMULATED_LESSON_PERCENT,
+    Candidate,
+    Held,
+    Insight,
+    InsightKind,
+    MemoryPolicy,
+    Plan,
+    Source,
+    Status,
+)
 from acceld.proposers.interface import NO_PLAN, RewritePair
 
 POLICIES = get_args(MemoryPolicy)
@@ -25,10 +35,55 @@ TOO_ALIKE = 0.8
 """Similarity from which a new insight counts as the same as an older one."""
 
 HALF_LIFE = 32
-"""Under ``value``: number of newer insights after which an insight counts half as much."""
+"""Under ``value``: number of newer insights after which an insight that was never tried nor confirmed counts half as much."""
 
 ELSEWHERE = 0.5
 """Under ``value``: weight of an insight from a workload without a common tag, or from other dtypes."""
+
+OTHER_CHIP = 0.8
+"""Under ``value``: weight of an insight that never held on the run's chip. The idea often holds, its size does not."""
+
+OTHER_API = 0.7
+"""Under ``value``: weight of an insight that never held in the run's API, where the calls have other names."""
+
+SAME_CHANGE = 0.7
+"""Under ``value``: weight for each insight of the same change class that is chosen already, so that planners get
+different directions.
+"""
+
+HYPOTHESIS = 0.5
+"""Under ``value``: weight of an insight whose own speed-up is a tie."""
+
+HYPOTHESES = 2
+"""Limit on the new hypotheses of an iteration."""
+
+TRIES = 6
+"""Number of decided tries after which an insight that seldom won is no longer shown."""
+
+SELDOM = 1 / 6
+"""Win-rate below which an insight is retired."""
+
+RULES = 8
+"""Limit on the rules of a playbook."""
+
+IDEAS = 3
+"""Limit on the ideas that a rule of a playbook names."""
+
+PLAYBOOK_CHARS = 6000
+"""Limit on the characters of a person's playbook."""
+
+OPERATIONS: Mapping[str, str] = {
+    "matmul": r"\b(nc_)?matmul\w*\b|\bdot\b|\bmma",
+    "transpose": r"transpose",
+    "exponential": r"\bexp\b|\bexpf\b|\bsoftmax\b",
+    "normalization": r"\brsqrt\w*\b|bn_stats|\bvar\b",
+    "reduction": r"reduce|\bsum\b|\bmean\b|\bmax\b",
+    "division": r"reciprocal|divide",
+    "scan": r"scan|cumsum",
+    "gather": r"gather|indirect|\btake\b",
+    "elementwise": r"tensor_tensor|tensor_scalar|scalar_tensor|activation|\bmultiply\b|\badd\b|\bsilu\b",
+}
+"""Kinds of operations with the words that name them in kernels of any API."""
 
 _WORD = re.compile(r"[a-z_][a-z0-9_]*|\d+")
 
@@ -64,8 +119,10 @@ class Applicability:
     sdk: str = ""
     source: Source = Source.SIMULATED
     tags: tuple[str, ...] = ()
-    bound: str = ""
-    """The bottleneck of the kernel that is to be improved."""
+    bounds: tuple[str, ...] = ()
+    """The bottlenecks of the kernels that are to be improved."""
+    operations: frozenset[str] = frozenset()
+    """The kinds of operations of these kernels."""
     dtype: str = ""
 
 
@@ -93,7 +150,8 @@ def rewrites(
     """Return the pairs that could teach, best first: positive ones (parent, child), negative ones (child, parent).
 
     Each group of attempts (one plan for one parent) offers its best child and its worst. A child is left out if its
-    program equals its parent's or was already offered, or if one of the two latencies has no validated interval.
+    program equals its parent's or was already offered, or if one of the two latencies has no validated interval. A pair
+    inside the noise comes after all others, with the noise as its band: it can teach a hypothesis.
     """
     by_id = {candidate.id: candidate for candidate in candidates}
     groups: dict[tuple[int, int | None], list[tuple[float, Candidate]]] = {}
@@ -115,15 +173,18 @@ def rewrites(
             key = (child.parent, _program(child) or child.kernel.sha256)
             if key in seen:
                 continue
-            if ratio > max(settings.t_pos, least):
-                positive.append(RewritePair(by_id[parent_id], child, ratio, True, plan))
+            band = 100.0 * noise(child)
+            if ratio > settings.t_pos:
+                tie = None if ratio > least else band
+                positive.append(RewritePair(by_id[parent_id], child, ratio, True, plan, tie))
                 seen.add(key)
-            elif 1.0 / ratio > max(settings.t_neg, least):
+            elif 1.0 / ratio > settings.t_neg:
                 slowdown = _latency(child) / _latency(by_id[parent_id])
-                negative.append(RewritePair(child, by_id[parent_id], slowdown, False, plan))
+                tie = None if slowdown > least else band
+                negative.append(RewritePair(child, by_id[parent_id], slowdown, False, plan, tie))
                 seen.add(key)
-    positive.sort(key=lambda pair: (-pair.speedup, pair.fast.order))
-    negative.sort(key=lambda pair: (-pair.speedup, pair.slow.order))
+    positive.sort(key=lambda pair: (pair.tie_percent is not None, -pair.speedup, pair.fast.order))
+    negative.sort(key=lambda pair: (pair.tie_percent is not None, -pair.speedup, pair.slow.order))
     return positive, negative
 
 
@@ -134,14 +195,51 @@ def quota(top_k: int, positives: int) -> tuple[int, int]:
 
 
 def applies(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
-    """Return True if an insight may be shown in a setting."""
+    """Return True if an insight may be shown in a setting. Only ``value`` shows those of other chips and APIs."""
     if insight.muted or insight.withdrawn or (settings.own and insight.run != where.run):
         return False
-    if insight.chip not in ("", where.chip) or insight.api not in ("", where.api):
+    if retired(insight) and not insight.pinned:
+        return False
+    is_elsewhere = insight.chip not in ("", where.chip) or insight.api not in ("", where.api)
+    if is_elsewhere and settings.policy != "value":
         return False
     if where.source is Source.MEASURED and insight.source is Source.SIMULATED:
         return settings.show_simulated
     return True
+
+
+def retired(insight: Insight) -> bool:
+    """Return True if plans that cited the insight have seldom won."""
+    decided = insight.wins + insight.losses
+    return decided >= TRIES and insight.wins < SELDOM * decided
+
+
+def held_at(insight: Insight, chip: str, api: str) -> bool:
+    """Return True if the insight held on a chip in an API, or if it does not say where it held."""
+    places = insight.held or (Held(insight.chip, insight.api, "", insight.source, insight.speedup),)
+    return any(place.chip in ("", chip) and place.api in ("", api) for place in places)
+
+
+def confirmed(insight: Insight, by: Insight) -> tuple[Held, ...]:
+    """Return the places where an insight held, with those of another one that says the same."""
+    held = list(insight.held)
+    for place in by.held:
+        at = [(one.chip, one.api, one.workload, one.source) for one in held]
+        key = (place.chip, place.api, place.workload, place.source)
+        if key in at:
+            known = held[at.index(key)]
+            held[at.index(key)] = replace(
+                known, times=known.times + place.times, speedup=max(known.speedup, place.speedup)
+            )
+        else:
+            held.append(place)
+    return tuple(held)
+
+
+def operations_of(*sources: str) -> frozenset[str]:
+    """Return the kinds of operations that kernels' sources name."""
+    text = "\n".join(sources)
+    return frozenset(kind for kind, words in OPERATIONS.items() if re.search(words, text))
 
 
 def unverified(insight: Insight, where: Applicability) -> bool:
@@ -159,7 +257,7 @@ def shown(
     """Return the insights that the planner sees: pinned ones, then those of the policy, at most ``capacity``.
 
     ``fifo`` (the paper): the run's newest. ``random`` (the published code): those of the iteration before, and a sample
-    of the run's older ones. ``value``: the best win-rate with decay, over all runs.
+    of the run's older ones. ``value``: the most useful of all runs, chips and APIs.
     """
     if settings.policy == "off":
         return ()
@@ -170,8 +268,7 @@ def shown(
     own = [insight for insight in others if insight.run == where.run]
     if settings.policy == "value":
         newest = len(others)
-        ranked = sorted(enumerate(others), key=lambda entry: -value(entry[1], where, newest - 1 - entry[0]))
-        chosen = [insight for _, insight in ranked[:room]]
+        chosen = _varied([(value(one, where, newest - 1 - at), one) for at, one in enumerate(others)], room)
     elif settings.policy == "random":
         fresh = [insight for insight in own if insight.iteration >= iteration - 1][-room:] if room else []
         older = [insight for insight in own if insight.iteration < iteration - 1]
@@ -183,17 +280,41 @@ def shown(
 
 
 def value(insight: Insight, where: Applicability, newer: int) -> float:
-    """Return the expected usefulness: win-rate with one win and one loss added, halved every ``HALF_LIFE`` newer
-    insights.
+    """Return the expected usefulness: the win-rate with one win and one loss added, where each confirmation counts as a
+    win; weighted by how alike the setting is that it was learned in.
 
-    Insights of other workloads are weighted by shared tags. Those from other dtypes count half; those with the same
-    bottleneck count a little more.
+    What was tried or confirmed does not age. The setting is alike by bottleneck, by operations (or tags, where they are
+    not known), by dtype, chip and API.
     """
-    rate = (insight.wins + 1) / (insight.wins + insight.losses + 2)
-    near = 1.0 if insight.run == where.run or set(insight.tags) & set(where.tags) else ELSEWHERE
+    wins = insight.wins + insight.confirmations
+    rate = (wins + 1) / (wins + insight.losses + 2)
+    if insight.run == where.run:
+        near = 1.0
+    elif insight.operations and where.operations:
+        shared = len(where.operations.intersection(insight.operations)) / len(insight.operations)
+        near = ELSEWHERE + (1.0 - ELSEWHERE) * shared
+    else:
+        near = 1.0 if set(insight.tags) & set(where.tags) else ELSEWHERE
     same_dtype = 1.0 if not (insight.dtype and where.dtype) or insight.dtype == where.dtype else ELSEWHERE
-    same_bound = 1.2 if insight.bound and insight.bound.split()[:1] == where.bound.split()[:1] else 1.0
-    return rate * near * same_dtype * same_bound * float(0.5 ** (newer / HALF_LIFE))
+    bound = insight.bound.lower().split()[:1]
+    same_bound = 1.2 if bound and bound in [one.lower().split()[:1] for one in where.bounds] else 1.0
+    chips = {place.chip for place in insight.held} or {insight.chip}
+    apis = {place.api for place in insight.held} or {insight.api}
+    same_chip = 1.0 if chips & {"", where.chip} else OTHER_CHIP
+    same_api = 1.0 if apis & {"", where.api} else OTHER_API
+    sure = 1.0 if insight.tie_percent is None or insight.confirmations else HYPOTHESIS
+    age = 1.0 if insight.wins + insight.losses + insight.confirmations else float(0.5 ** (newer / HALF_LIFE))
+    return rate * near * same_dtype * same_bound * same_chip * same_api * sure * age
+
+
+def _varied(rated: Sequence[tuple[float, Insight]], room: int) -> list[Insight]:
+    """Return the insights with the highest ratings. Those of one change class count less with each that is chosen."""
+    left, chosen = sorted(rated, key=lambda one: -one[0]), list[Insight]()
+    while left and len(chosen) < room:
+        taken = [insight.change for insight in chosen if insight.change]
+        best = max(range(len(left)), key=lambda at: (left[at][0] * SAME_CHANGE ** taken.count(left[at][1].change), -at))
+        chosen.append(left.pop(best)[1])
+    return chosen
 
 
 def similarity(one: Insight, other: Insight) -> float:
@@ -227,6 +348,35 @@ def redundancy(insights: Sequence[Insight]) -> float:
         for mine, one in enumerate(insights)
     ]
     return sum(nearest) / len(nearest)
+
+
+def playbook(insights: Iterable[Insight]) -> tuple[str, ...]:
+    """Return a few rules distilled from many insights, the best founded first, each with the insights it is from.
+
+    A rule joins the insights of one bottleneck and one change class that two rewrites taught or two plans won with.
+    """
+    groups: dict[tuple[str, str], list[Insight]] = {}
+    for insight in insights:
+        is_sure = insight.tie_percent is None or insight.confirmations
+        if is_sure and insight.change and not (insight.muted or insight.withdrawn or retired(insight)):
+            bound = (insight.bound.lower().split() or [""])[0]
+            groups.setdefault((bound, insight.change), []).append(insight)
+    rules = []
+    for (bound, change), members in groups.items():
+        members.sort(key=lambda one: (-one.wins - one.confirmations, -one.speedup, one.id))
+        rewrites = sum(max(1, one.confirmations + 1) for one in members)
+        wins, decided = sum(one.wins for one in members), sum(one.wins + one.losses for one in members)
+        if max(rewrites, wins) < 2:
+            continue
+        chips = sorted({place.chip for one in members for place in one.held} or {one.chip for one in members})
+        ideas = "; ".join(dict.fromkeys(one.title for one in members[:IDEAS]))
+        tried = f"; plans won with it {wins} of {decided} times" if decided else ""
+        where = f"Where {bound} bounds" if bound else "Anywhere"
+        sources = ", ".join(f"i{one.id}" for one in members)
+        best = max(one.speedup for one in members)
+        rule = f"{where}, {change}: {ideas} [{rewrites} rewrites on {', '.join(chips)}, up to {best:.2f} times{tried}; {sources}]"
+        rules.append((rewrites + wins, rule))
+    return tuple(rule for _, rule in sorted(rules, key=lambda one: -one[0])[:RULES])
 
 
 def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:

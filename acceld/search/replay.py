@@ -126,7 +126,7 @@ def _plans(recorded: Recording) -> tuple[list[Difference], int]:
         if answer is None:
             continue
         count += 1
-        parsed = parse_plan(answer.text)
+        parsed = parse_plan(answer.text, ())
         again = "" if parsed is None else f"{parsed.title}\n{parsed.text}"
         if again != f"{plan.title}\n{plan.text}":
             found.append(Difference(f"plan {plan.id} from call {answer.call}", f"{plan.title}\n{plan.text}", again))

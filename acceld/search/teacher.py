@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from acceld.errors import UsageError
 from acceld.gains import Gain, gain_of
-from acceld.model import Candidate, Gate, Insight, Plan, Source, Status
-from acceld.proposers.interface import Problem, Proposer, RewritePair, SummaryRequest
+from acceld.model import Candidate, Gate, Held, Insight, Plan, Source, Status
+from acceld.proposers.interface import NO_PLAN, Problem, Proposer, RewritePair, SummaryRequest
 from acceld.search import memory
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.strategies import derived_seed
@@ -25,6 +27,41 @@ async def withdraw(store: Store, candidate: int) -> list[int]:
     return [insight.id for insight in withdrawn]
 
 
+def insights_for(
+    parents: Sequence[Candidate],
+    known: Sequence[Insight],
+    where: Applicability,
+    settings: MemorySettings,
+    iteration: int,
+    seed: int,
+) -> tuple[Insight, ...]:
+    """Return the insights for an iteration's planners. Titles say what is not known about one on the run's chip and API."""
+    bounds = [one.evaluation.profile.bound for one in parents if one.evaluation and one.evaluation.profile]
+    operations = memory.operations_of(*(one.kernel.text for one in parents))
+    where = replace(where, bounds=tuple(bounds), operations=operations)
+
+    def marked(insight: Insight) -> Insight:
+        if memory.unverified(insight, where):
+            return replace(insight, title=f"{insight.title} (unverified on {where.chip} hardware)")
+        if not memory.held_at(insight, where.chip, where.api):
+            return replace(insight, title=f"{insight.title} (not tried on {where.chip} with {where.api} yet)")
+        return insight
+
+    return tuple(map(marked, memory.shown(known, where, settings, iteration, derived_seed(seed, iteration))))
+
+
+def written_playbook(path: Path) -> tuple[str, ...]:
+    """Return the lines of a person's playbook; none if there is no such file. Headings and blank lines are left out."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the playbook {path} can not be read: {error}", hint="mend or delete it") from error
+    lines = (line.strip() for line in text[: memory.PLAYBOOK_CHARS].splitlines())
+    return tuple(line for line in lines if line and not line.startswith("#"))
+
+
 class MemoryTeacher:
     """Choose the insights for planners, and let the summarizer distil new ones from rewrites."""
 
@@ -38,7 +75,10 @@ class MemoryTeacher:
         proposer: Proposer,
         where: Applicability,
         seed: int = 0,
+        playbook: Path | None = None,
     ) -> None:
+        """``playbook`` is a person's file with rules for planners; where there is none, rules are distilled."""
+        self._playbook = playbook
         self._run = run
         self._problem = problem
         self._settings = settings
@@ -55,15 +95,7 @@ class MemoryTeacher:
         if self._settings.policy == "off":
             return ()
         known = await self._store.read(load_insights)
-        bounds = [one.evaluation.profile.bound for one in parents if one.evaluation and one.evaluation.profile]
-        where = replace(self._where, bound=bounds[0] if bounds else "")
-        chosen = memory.shown(known, where, self._settings, iteration, derived_seed(self._seed, iteration))
-        return tuple(
-            replace(insight, title=f"{insight.title} (unverified on {self._where.chip} hardware)")
-            if memory.unverified(insight, self._where)
-            else insight
-            for insight in chosen
-        )
+        return insights_for(parents, known, self._where, self._settings, iteration, self._seed)
 
     async def still_shown(self, insights: Sequence[Insight]) -> tuple[Insight, ...]:
         """Return those of the iteration's insights that nobody has muted, withdrawn or deleted since."""
@@ -71,6 +103,14 @@ class MemoryTeacher:
             return ()
         left = {insight.id for insight in await self._store.read(load_insights) if not insight.muted}
         return tuple(insight for insight in insights if insight.id in left)
+
+    async def playbook(self) -> tuple[str, ...]:
+        """Return the rules for planners: a person's, else those distilled from the insights of all runs."""
+        if self._settings.policy == "off" or self._settings.own:
+            return ()
+        if self._playbook is not None and (written := await asyncio.to_thread(written_playbook, self._playbook)):
+            return written
+        return memory.playbook(await self._store.read(load_insights))
 
     def notes(self) -> tuple[str, ...]:
         """Return the notes about the search for the planner."""
@@ -109,9 +149,13 @@ class MemoryTeacher:
             if insight is None:
                 continue
             insight = self._labelled(insight, pair, iteration)
-            fresh, _ = memory.novelty(insight, known)
-            if 1.0 - fresh >= memory.TOO_ALIKE:
+            fresh, nearest = memory.novelty(insight, known)
+            if nearest is not None and 1.0 - fresh >= memory.TOO_ALIKE:
                 self.merged += 1
+                if not nearest.withdrawn:
+                    held = memory.confirmed(nearest, insight)
+                    known[known.index(nearest)] = replace(nearest, held=held)
+                    await self._store.change(change_insight, nearest.id, "confirmed", held=held)
                 continue
             known.insert(0, await self._store.change(write_insight, replace(insight, novelty=fresh)))
 
@@ -150,13 +194,17 @@ class MemoryTeacher:
             evaluation = strict[candidate.id].evaluation
             return evaluation is not None and evaluation.status is Status.PASSED and evaluation.gate is Gate.STRICT
 
+        guesses = 0
+
         async def first(pairs: list[RewritePair], count: int) -> list[RewritePair]:
+            nonlocal guesses
             found: list[RewritePair] = []
             for pair in pairs:
-                if len(found) == count:
+                if len(found) == count or (pair.tie_percent is not None and guesses == memory.HYPOTHESES):
                     break
                 if await passes(pair.slow) and await passes(pair.fast):
                     found.append(replace(pair, slow=strict[pair.slow.id], fast=strict[pair.fast.id]))
+                    guesses += pair.tie_percent is not None
             return found
 
         positive, negative = offered
@@ -186,6 +234,8 @@ class MemoryTeacher:
         evaluation = pair.fast.evaluation
         profile = evaluation.profile if evaluation else None
         slow = pair.slow.evaluation.profile if pair.slow.evaluation else None
+        chip, api = (profile.chip, profile.api) if profile else (self._problem.chip, self._problem.api)
+        source = profile.source if profile else Source.SIMULATED
         return replace(
             insight,
             speedup=pair.speedup,
@@ -194,11 +244,15 @@ class MemoryTeacher:
             iteration=iteration,
             slow_candidate=pair.slow.id,
             fast_candidate=pair.fast.id,
-            chip=profile.chip if profile else self._problem.chip,
-            api=profile.api if profile else self._problem.api,
+            chip=chip,
+            api=api,
             sdk=profile.sdk if profile else self._problem.sdk,
             dtype=self._problem.dtype,
             bound=slow.bound if slow else "",
             tags=self._problem.tags,
-            source=profile.source if profile else Source.SIMULATED,
+            source=source,
+            change=pair.plan.change_class if pair.plan is not None and pair.plan.title != NO_PLAN else "",
+            operations=tuple(sorted(memory.operations_of(pair.slow.kernel.text, pair.fast.kernel.text))),
+            held=(Held(chip, api, self._problem.workload, source, pair.speedup),),
+            tie_percent=pair.tie_percent,
         )

@@ -28,6 +28,8 @@ class NewCall:
     user: str
     reserved_usd: float | None
     """The worst case; None if the price is unknown."""
+    expected_usd: float | None = None
+    """The cost of an answer of usual length; None if the price is unknown."""
     run: int | None = None
     iteration: int = 0
     parent: int | None = None
@@ -58,13 +60,22 @@ class CallResult:
     retries: int = 0
     error: str = ""
     estimated: bool = False
-    """True if the cost is the reserved amount, and not a billed one."""
+    """True if the cost follows from estimated lengths, and not from reported tokens."""
+    uncertain_usd: float = 0.0
+    """Greatest further cost in USD, of requests of which nothing arrived."""
 
 
 BATCH = "llm_batch"
 """Kind of a batch's journal entry. Its states are ``intent``, ``sent`` (with the provider's id) and ``done``."""
 
 _TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")
+
+
+USUAL_COST = (
+    "SELECT avg(cost_usd) AS usd FROM (SELECT cost_usd FROM llm_calls WHERE model = ? AND role = ? "
+    "AND outcome = 'answered' AND cost_usd IS NOT NULL ORDER BY id DESC LIMIT 32)"
+)
+"""SQL: what the newest answers of a model in a role cost on average."""
 
 
 def begin_call(tx: Transaction, call: NewCall) -> int:
@@ -89,7 +100,7 @@ def begin_call(tx: Transaction, call: NewCall) -> int:
             "prompt_sha256": call.prompt_sha256,
             "system_sha256": keep_text(tx, call.system),
             "user_sha256": keep_text(tx, call.user),
-            "parameters": dump(call.parameters),
+            "parameters": dump({**call.parameters, "expected_usd": call.expected_usd}),
             "reserved_usd": call.reserved_usd,
             "started_at": tx.at,
         },
@@ -121,6 +132,7 @@ def end_call(tx: Transaction, number: int, result: CallResult) -> None:
         finish_reason=clean(result.finish_reason),
         price=None if result.price is None else dump(result.price),
         cost_usd=finite(result.cost_usd),
+        uncertain_usd=finite(result.uncertain_usd) or 0.0,
         estimated=result.estimated,
         retries=result.retries,
         first_token_s=result.first_token_s,
@@ -193,15 +205,30 @@ def open_batches(connection: sqlite3.Connection, model: str | None = None) -> li
 
 
 def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
-    """Return the cost in USD, by role, of a run's calls that have an outcome."""
-    rows = connection.execute("SELECT role, sum(cost_usd) AS usd FROM llm_calls WHERE run = ? GROUP BY role", (run,))
+    """Return the cost in USD, by role, of a run's calls that have an outcome, with what is uncertain of it."""
+    rows = connection.execute(
+        "SELECT role, sum(cost_usd + uncertain_usd) AS usd FROM llm_calls WHERE run = ? GROUP BY role", (run,)
+    )
     return {row["role"]: row["usd"] or 0.0 for row in rows}
 
 
 def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
-    """End a call that no caller waits for any more. Its cost is the reserved amount, or nothing if it was never sent."""
-    row = tx.one("SELECT reserved_usd, sent_at FROM llm_calls WHERE id = ?", (number,))
-    cost = row["reserved_usd"] if row else None
-    if row and row["sent_at"] is None:
-        cost = 0.0
-    end_call(tx, number, CallResult("interrupted", cost_usd=cost, error=reason, estimated=True))
+    """End a call that no caller waits for any more.
+
+    It costs as much as the newest answers of the same model in the same role did on average; without any, what was
+    expected when it was made. The rest of the reserved amount is uncertain. A call that was never sent costs nothing.
+    """
+    row = tx.one("SELECT role, model, reserved_usd, sent_at, parameters FROM llm_calls WHERE id = ?", (number,))
+    assert row is not None, "only rows of the table are interrupted"
+    if row["sent_at"] is None:
+        end_call(tx, number, CallResult("interrupted", cost_usd=0.0, error=reason, estimated=True))
+        return
+    reserved_usd = row["reserved_usd"]
+    usual = tx.one(USUAL_COST, (row["model"], row["role"]))
+    known = (usual["usd"] if usual else None, load(row["parameters"]).get("expected_usd"), reserved_usd)
+    cost_usd, uncertain_usd = None, 0.0
+    if reserved_usd is not None:
+        cost_usd = min(reserved_usd, next(usd for usd in known if usd is not None))
+        uncertain_usd = reserved_usd - cost_usd
+    result = CallResult("interrupted", cost_usd=cost_usd, uncertain_usd=uncertain_usd, error=reason, estimated=True)
+    end_call(tx, number, result)

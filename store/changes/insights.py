@@ -11,7 +11,7 @@ from acceld.events import InsightChanged, InsightWritten
 from acceld.model import Insight
 from acceld.store.changes import rollups
 from acceld.store.errors import unknown
-from acceld.store.rows import clean, dump, insight_values
+from acceld.store.rows import clean, dump, held_values, insight_values
 from acceld.store.writer import Transaction
 
 CHANGES = {
@@ -19,6 +19,7 @@ CHANGES = {
     "muted": ("muted",),
     "withdrawn": ("withdrawn",),
     "edited": ("title", "strategy", "slow", "fast", "tags"),
+    "confirmed": ("held",),
     "deleted": (),
 }
 """Changes of an insight, each with the columns it may set."""
@@ -38,7 +39,7 @@ def write_insight(tx: Transaction, insight: Insight) -> Insight:
 
 
 def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -> None:
-    """Pin, mute, withdraw, edit or delete an insight. ``what`` is a key of ``CHANGES``, ``values`` its columns."""
+    """Pin, mute, withdraw, edit, confirm or delete an insight. ``what`` is a key of ``CHANGES``, ``values`` its columns."""
     allowed = CHANGES.get(what)
     if allowed is None:
         raise StoreError(f"an insight can not be {what}", hint=f"One of {', '.join(CHANGES)}.")
@@ -53,6 +54,8 @@ def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -
     else:
         if "tags" in values:
             values["tags"] = dump(list(values["tags"]))
+        if "held" in values:
+            values["held"] = held_values(values["held"])
         if not values:
             values = {allowed[0]: True}
         tx.update("insights", insight, changed_at=tx.at, **values)

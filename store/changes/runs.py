@@ -293,8 +293,8 @@ def spending(connection: sqlite3.Connection, run: int) -> list[Spent]:
 def recover_runs(tx: Transaction, reason: str) -> list[int]:
     """Mark interrupted work after an unclean end, and return the runs to continue.
 
-    Calls in flight become ``interrupted``; their cost is assumed to be the reserved amount. Calls in a batch of a
-    continued run stay open, and its answers are fetched.
+    Calls in flight become ``interrupted``; they cost as much as earlier answers did, and what they may have cost beyond
+    is uncertain. Calls in a batch of a continued run stay open, and its answers are fetched.
     """
     batched = {key for batch in open_batches(tx.connection) for key in batch.keys}
     for row in tx.execute(

@@ -6,6 +6,7 @@ Lists are paged: ``limit`` rows after (or before) an id. Keys are those of docs/
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 from acceld.errors import StoreError
@@ -298,7 +299,7 @@ def plan_rows(connection: sqlite3.Connection, run: int, *, after: int = 0, limit
 _CALL = (
     "SELECT id, run, iteration, parent, plan, attempt, role, provider, model, answered_by, outcome, error, request_id, "
     "finish_reason, input_tokens, cached_tokens, cache_written_tokens, output_tokens, reasoning_tokens, cost_usd, "
-    "estimated, reserved_usd, retries, first_token_s, latency_s, started_at, ended_at FROM llm_calls "
+    "uncertain_usd, estimated, reserved_usd, retries, first_token_s, latency_s, started_at, ended_at FROM llm_calls "
 )
 
 
@@ -353,7 +354,8 @@ def insight_row(connection: sqlite3.Connection, insight: int) -> Json:
         "WHERE u.insight = ? ORDER BY u.plan",
         (insight,),
     )
-    return _insight(row) | {"used_by": [dict(use) for use in uses]}
+    saved = savings(connection, [insight]).get(insight)
+    return _insight(row) | {"saved": saved, "used_by": [dict(use) for use in uses]}
 
 
 def insight_rows(
@@ -373,13 +375,59 @@ def insight_rows(
     found = connection.execute(
         f"SELECT * FROM insights WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", (*values, limit)
     )
-    return [_insight(row) for row in found]
+    rows = [_insight(row) for row in found]
+    saved = savings(connection, [row["id"] for row in rows if row["wins"]])
+    return [row | {"saved": saved.get(row["id"])} for row in rows]
+
+
+_WON = (
+    "SELECT u.insight, u.run, min(c.id) AS candidate, c.latency_us, r.workload, r.chip, r.api, r.backend "
+    "FROM insight_uses u JOIN candidates c ON c.plan = u.plan AND c.status = 'passed' AND c.parent_improved "
+    "JOIN runs r ON r.id = u.run WHERE u.outcome = 'win' AND u.insight IN ({}) GROUP BY u.insight, u.run"
+)
+_WITHOUT = (
+    "SELECT (SELECT count(*) FROM candidates c WHERE c.run = r.id AND c.parent IS NOT NULL AND c.id <= ifnull("
+    "(SELECT min(f.id) FROM candidates f WHERE f.run = r.id AND f.status = 'passed' AND f.latency_us <= :latency), c.id)) "
+    "FROM runs r WHERE r.workload = :workload AND r.chip = :chip AND r.api = :api AND r.backend = :backend "
+    "AND r.id <> :run AND r.proposer IN ('llm', 'both') AND r.ended_at IS NOT NULL "
+    "AND r.id NOT IN (SELECT run FROM insight_uses WHERE insight = :insight)"
+)
+_MADE = "SELECT count(*) FROM candidates WHERE run = ? AND parent IS NOT NULL AND id <= ?"
+
+
+def savings(connection: sqlite3.Connection, insights: Sequence[int]) -> dict[int, Json]:
+    """Return what each insight saved: ``candidates`` fewer than in the median of ``runs`` of the same problem without it.
+
+    A run in which a plan that cites the insight won is compared with runs of models to which it was not shown. Counted
+    are the candidates until a kernel is as fast as the one that won; all of a run, where none was. An insight without
+    such runs has no entry.
+    """
+    found: dict[int, Json] = {}
+    marks = ", ".join("?" * len(insights))
+    for won in connection.execute(_WON.format(marks), insights).fetchall():
+        asked = {name: won[name] for name in ("insight", "run", "workload", "chip", "api", "backend")}
+        without = sorted(row[0] for row in connection.execute(_WITHOUT, asked | {"latency": won["latency_us"]}))
+        without = [count for count in without if count]
+        if not without:
+            continue
+        (needed,) = connection.execute(_MADE, (won["run"], won["candidate"])).fetchone()
+        entry = found.setdefault(won["insight"], {"candidates": 0, "runs": 0})
+        entry["candidates"] += without[len(without) // 2] - needed
+        entry["runs"] += len(without)
+    return found
 
 
 def _insight(row: sqlite3.Row) -> Json:
     flags = {name: bool(row[name]) for name in ("pinned", "muted", "withdrawn")}
     decided = row["wins"] + row["losses"]
-    return dict(row) | flags | {"tags": load(row["tags"]), "win_rate": row["wins"] / decided if decided else None}
+    lists = {name: load(row[name]) for name in ("tags", "operations", "held")}
+    confirmations = max(0, sum(place["times"] for place in lists["held"]) - 1)
+    return (
+        dict(row)
+        | flags
+        | lists
+        | {"confirmations": confirmations, "win_rate": row["wins"] / decided if decided else None}
+    )
 
 
 _SUMMED = ("calls", "failed_calls", "unpriced_calls", "input_tokens", "cached_tokens", "output_tokens")
@@ -404,9 +452,15 @@ def costs(connection: sqlite3.Connection, run: int | None = None) -> Json:
         "SELECT ifnull(sum(reserved_usd), 0.0) FROM llm_calls WHERE outcome IS NULL AND (?1 IS NULL OR run = ?1)",
         (run,),
     ).fetchone()[0]
+    uncertain = connection.execute(
+        "SELECT ifnull(sum(uncertain_usd), 0.0), count(*) FROM llm_calls WHERE uncertain_usd > 0 AND (?1 IS NULL OR run = ?1)",
+        (run,),
+    ).fetchone()
     return {
         "run": run,
-        "budget": {"cap_usd": cap, "spent_usd": sum(known) + reserved_usd},
+        "budget": {"cap_usd": cap, "spent_usd": sum(known) + reserved_usd + uncertain[0]},
+        "uncertain_usd": uncertain[0],
+        "uncertain_calls": uncertain[1],
         "cost_usd": sum(known) if known or not lines else None,
         "reserved_usd": reserved_usd,
         **{name: sum(line[name] for line in lines) for name in _SUMMED},

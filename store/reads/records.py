@@ -408,16 +408,26 @@ def stored_answer(connection: sqlite3.Connection, key: str) -> StoredAnswer | No
 def spent_usd(
     connection: sqlite3.Connection, run: int | None = None, since: float = 0.0, *, settled: bool = False
 ) -> float:
-    """Return the cost in USD of a run's calls, or of all calls since a time (epoch seconds).
+    """Return the USD that a run's calls, or all calls since a time (epoch seconds), may have cost at most.
 
     Reservations of running calls count, unless ``settled`` asks for ended calls only.
     """
     row = connection.execute(
-        "SELECT sum(ifnull(cost_usd, CASE WHEN outcome IS NULL AND NOT ? THEN reserved_usd END)) FROM llm_calls "
+        "SELECT sum(ifnull(cost_usd + uncertain_usd, CASE WHEN outcome IS NULL AND NOT ? THEN reserved_usd END)) FROM llm_calls "
         "WHERE started_at >= ? AND (? IS NULL OR run = ?)",
         (settled, since, run, run),
     ).fetchone()
     return row[0] or 0.0
+
+
+def answer_tokens(connection: sqlite3.Connection, role: str, models: Sequence[str]) -> int | None:
+    """Return the mean tokens of the newest answers of these models in a role; None if there are none."""
+    row = connection.execute(
+        "SELECT avg(output_tokens) FROM (SELECT output_tokens FROM llm_calls WHERE role = ? AND outcome = 'answered' "
+        f"AND model IN ({', '.join('?' * len(models))}) ORDER BY id DESC LIMIT 64)",
+        (role, *models),
+    ).fetchone()
+    return None if row[0] is None else round(row[0])
 
 
 def summarized_pairs(connection: sqlite3.Connection, run: int) -> set[tuple[int, int]]:

@@ -192,6 +192,17 @@ def m008_wins(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 8")
 
 
+@migrations()
+def m009_memory(db: Database) -> None:
+    """Add what a call may have cost unseen, and what insights are about, where they held and how often."""
+    db.conn.execute("ALTER TABLE llm_calls ADD COLUMN uncertain_usd REAL NOT NULL DEFAULT 0")
+    db.conn.execute("ALTER TABLE insights ADD COLUMN change TEXT NOT NULL DEFAULT ''")
+    db.conn.execute("ALTER TABLE insights ADD COLUMN operations TEXT NOT NULL DEFAULT '[]'")
+    db.conn.execute("ALTER TABLE insights ADD COLUMN held TEXT NOT NULL DEFAULT '[]'")
+    db.conn.execute("ALTER TABLE insights ADD COLUMN tie_percent REAL")
+    db.conn.execute("PRAGMA user_version = 9")
+
+
 def _context_of_key(workload: str, key: str) -> str:
     """Return the part of an evaluation's key that names versions; empty if it has none."""
     return key.removeprefix(f"{workload}/").partition("/")[0]

@@ -116,13 +116,28 @@ async def test_resume_finds_the_open_iteration(store: Store) -> None:
     assert state.baseline == baseline
 
 
-async def test_recovery_prices_lost_calls_at_their_reservation(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("answers", "expected_usd", "cost_usd"), [(0, None, 0.02), (0, 0.003, 0.003), (2, 0.003, 0.0125)]
+)
+async def test_recovery_prices_lost_calls_by_earlier_answers_and_shows_the_rest_apart(
+    store: Store, answers: int, expected_usd: float | None, cost_usd: float
+) -> None:
     run, _ = await records.begin(store)
-    await store.change(call_sent, await store.change(begin_call, records.call(run.id)))
-    assert await store.read(spent_usd, run.id) == pytest.approx(0.02)
+    for number in range(answers):
+        answered = await store.change(begin_call, records.call(run.id, f"earlier {number}"))
+        await store.change(end_call, answered, records.ANSWER)
+    lost = replace(records.call(run.id), expected_usd=expected_usd)
+    await store.change(call_sent, await store.change(begin_call, lost))
+    earlier_usd = 0.0125 * answers
+    assert await store.read(spent_usd, run.id) == pytest.approx(earlier_usd + 0.02)
     assert await store.change(recover_runs, "the daemon was killed") == [run.id]
-    (call,) = await store.read(listing.call_rows, run=run.id)
-    assert (call["outcome"], call["cost_usd"], call["estimated"]) == ("interrupted", 0.02, 1)
+    call = (await store.read(listing.call_rows, run=run.id))[-1]
+    assert (call["outcome"], call["cost_usd"], call["estimated"]) == ("interrupted", cost_usd, 1)
+    assert call["uncertain_usd"] == pytest.approx(0.02 - cost_usd)
+    assert await store.read(spent_usd, run.id) == pytest.approx(earlier_usd + 0.02), "a cap counts what is possible"
+    found = await store.read(listing.costs, run.id)
+    assert found["cost_usd"] == pytest.approx(earlier_usd + cost_usd)
+    assert found["uncertain_calls"] == (cost_usd < 0.02) and found["uncertain_usd"] == pytest.approx(0.02 - cost_usd)
     assert await store.read(stored_answer, "question") is None
 
 

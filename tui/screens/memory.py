@@ -126,8 +126,9 @@ class MemoryScreen(ConsoleScreen):
         text.append(
             f"r{row.get('run')} it {row.get('iteration')} · " + " · ".join(f for f in facts if f) + "\n", palette.muted
         )
+        text.append(figures.memory_did(row) + "\n", palette.muted)
         wrapped = Text(row.get("strategy") or "").wrap(self.app.console, width)
-        return text.append_text(Text("\n").join(list(wrapped)[: max(1, height - 2)]))
+        return text.append_text(Text("\n").join(list(wrapped)[: max(1, height - 3)]))
 
     @on(LineList.Moved, "#insights")
     def _pair(self) -> None:

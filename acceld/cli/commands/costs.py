@@ -54,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{found['input_tokens']} in ({found['cached_tokens']} cached, {cached_percent(found)}), {found['output_tokens']} out",
             ),
             ("under way", usd(found["reserved_usd"])),
+            *([("uncertain", _uncertain(found))] if found["uncertain_calls"] else []),
         ]
     )
     if arguments.by == "model" and number is not None:
@@ -79,6 +80,14 @@ def run(arguments: argparse.Namespace) -> int:
         print()
         print_table(rows, headers, right=frozenset(range(1, len(headers))))
     return 0
+
+
+def _uncertain(found: Mapping[str, Any]) -> str:
+    """Describe what may have been billed unseen, which counts under caps and not as cost."""
+    calls = found["uncertain_calls"]
+    return (
+        f"up to {usd(found['uncertain_usd'])} more, for {calls} call{'s' * (calls != 1)} cut off unseen; caps count it"
+    )
 
 
 def _print_gains(home: str | None, run: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from acceld import figures
 from acceld.cli.arguments import count, number_of
-from acceld.cli.connect import reading
+from acceld.cli.connect import history_file, reading
 from acceld.cli.output import print_json, print_json_lines, print_pairs, print_table, say
 from acceld.client import Client
 from acceld.home import find_home
@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chip", help="insights for this chip only")
     parser.add_argument("--search", metavar="WORDS", help="insights with these words")
     parser.add_argument("--limit", type=count, default=50, metavar="N", help="rows at most (default 50)")
+    parser.add_argument(
+        "--playbook", action="store_true", help="the rules for planners that many insights come down to"
+    )
     change = parser.add_mutually_exclusive_group()
     for mark in MARKS:
         change.add_argument(f"--{mark}", dest="mark", action="store_const", const=mark, help=f"{mark} it")
@@ -47,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         edits["tags"] = [tag.strip() for tag in arguments.tags.split(",") if tag.strip()]
     if arguments.mark or edits:
         return _change(arguments, edits)
+    if arguments.playbook:
+        return _print_playbook(arguments)
     with reading(arguments.home) as history:
         if arguments.insight:
             found = history.get(f"/v1/insights/{number_of(arguments.insight, 'i')}")
@@ -60,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             names = "title kind speedup chip api bound uses wins losses strategy slow fast".split()
             print_pairs([(name, str(found.get(name) if found.get(name) is not None else "")) for name in names])
+            say(figures.memory_did(found))
         return 0
     if arguments.json:
         print_json({"insights": listed})
@@ -74,6 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
                 figures.speedup(one["speedup"]),
                 str(one["uses"]),
                 f"{100 * one['win_rate']:.0f} %" if one.get("win_rate") is not None else "—",
+                str(one["confirmations"] or "—"),
+                str(one["saved"]["candidates"]) if one.get("saved") else "—",
                 f"c{one['slow_candidate']} → c{one['fast_candidate']}",
                 ", ".join(mark for mark in ("pinned", "muted", "withdrawn") if one.get(mark)),
             )
@@ -82,7 +90,34 @@ def run(arguments: argparse.Namespace) -> int:
         if not rows:
             say(NONE_FOUND if arguments.chip or arguments.search or arguments.run else NONE_YET)
             return 0
-        print_table(rows, ("insight", "title", "kind", "gain", "used", "won", "from", ""), right=frozenset({3, 4, 5}))
+        headers = ("insight", "title", "kind", "gain", "used", "won", "confirmed", "saved", "from", "")
+        print_table(rows, headers, right=frozenset({3, 4, 5, 6, 7}))
+    return 0
+
+
+def _print_playbook(arguments: argparse.Namespace) -> int:
+    """Print the rules that planners read: a person's file, else those distilled from all insights."""
+    from acceld.search.memory import playbook
+    from acceld.search.teacher import written_playbook
+    from acceld.store.reads.records import load_insights
+
+    place = find_home(arguments.home).playbook
+    written = written_playbook(place)
+    rules = written
+    if not written:
+        with history_file(arguments.home) as connection:
+            rules = playbook(load_insights(connection))
+    if arguments.json or arguments.jsonl:
+        print_json({"playbook": list(rules), "file": str(place) if written else None})
+        return 0
+    for rule in rules:
+        print(rule)
+    if written:
+        say(f"these are the rules in {place}; without that file they are distilled from the insights")
+    elif rules:
+        say(f"distilled from the insights in brackets; to change the rules, save these lines as {place} and edit them")
+    else:
+        say("no rules yet: a rule needs two rewrites that teach the same, or two plans that won with it")
     return 0
 
 

@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         from acceld.cli.dry_run import dry_run
 
-        return dry_run(spec, settings, as_json=arguments.json)
+        return dry_run(spec, settings, find_home(arguments.home), as_json=arguments.json)
     if arguments.show_prompts:
         from acceld.cli.show_prompts import show_prompts
 

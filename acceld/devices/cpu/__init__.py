@@ -9,6 +9,7 @@ DEVICE = Device(
     doctor="acceld.devices.cpu.backend:doctor",
     host_timed=True,
     figures="acceld.devices.cpu.backend:figures",
+    calls="acceld.devices.cpu.calls:lines",
     rules="acceld.devices.cpu.rules",
     readers={"c": "acceld.devices.cpu.rules.reading:read"},
     attacks="cpu",

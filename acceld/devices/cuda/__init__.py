@@ -12,6 +12,7 @@ DEVICE = Device(
     doctor="acceld.devices.cuda.backend:doctor",
     host_timed=True,
     figures="acceld.devices.cuda.gpus:figures",
+    calls="acceld.devices.cuda.calls:lines",
     rules="acceld.devices.cuda.rules",
     readers={"triton": "acceld.devices.cuda.rules.reading:TritonModule"},
 )

@@ -1,7 +1,7 @@
 """Use Anthropic's Messages API through the official SDK: streamed, with prompt caching and thinking.
 
-The system text is marked for the prompt cache, since it repeats between the calls of one parent. No sampling parameters
-are sent: current models take none, so variety comes from the prompts.
+Both parts of the system text are marked for the prompt cache: all calls of a run share the first, and all calls on one
+parent share both. No sampling parameters are sent: current models take none, so variety comes from the prompts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from acceld.llm.providers.translation import ANTHROPIC, unstreamed
 
 
 class AnthropicClient(SdkClient):
-    """One model behind the Messages API: Anthropic's own, or that of Amazon Bedrock or Google's Vertex AI."""
+    """One model behind the Messages API: Anthropic's own, or that of Amazon, Google's Vertex AI or Microsoft Foundry."""
 
     errors = ANTHROPIC
     optional = MappingProxyType({"thinking": "thinking", "output_config": "effort", "effort": "effort"})
@@ -38,6 +38,12 @@ class AnthropicClient(SdkClient):
         settings = self.settings
         if settings.provider == "bedrock":
             client: Any = anthropic.AsyncAnthropicBedrock(**self.aws(), **common)
+        elif settings.provider == "mantle":
+            client = anthropic.AsyncAnthropicBedrockMantle(**self.aws(), **common)
+        elif settings.provider == "claude_aws":
+            client = anthropic.AsyncAnthropicAWS(workspace_id=settings.project or None, **self.aws(), **common)
+        elif settings.provider == "foundry":
+            client = anthropic.AsyncAnthropicFoundry(**self.azure(), **common)
         elif settings.provider == "vertex":
             client = anthropic.AsyncAnthropicVertex(**self.google(), **common)
         else:
@@ -57,8 +63,9 @@ class AnthropicClient(SdkClient):
             "messages": [{"role": "user", "content": request.user}],
         }
         if request.system:
-            cache = {"type": "ephemeral"}
-            settings["system"] = [{"type": "text", "text": request.system, "cache_control": cache}]
+            cache = {"type": "ephemeral"} | ({"ttl": "1h"} if self.settings.cache == "1h" else {})
+            parts = (request.system[: request.shared_chars], request.system[request.shared_chars :])
+            settings["system"] = [{"type": "text", "text": part, "cache_control": cache} for part in parts if part]
         if "thinking" in self.refused:
             pass
         elif self.settings.adaptive or "thinking_tokens" in self.refused:

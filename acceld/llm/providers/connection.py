@@ -133,9 +133,10 @@ class SdkClient(ABC):
         try:
             return self.load(common)
         except ImportError as error:
-            extra = self.settings.provider
+            provider = self.settings.provider
+            extra = {"foundry": "azure", "mantle": "bedrock", "claude_aws": "bedrock"}.get(provider, provider)
             raise LLMRefused(
-                f"model {self.settings.name!r}: provider {extra} needs {error.name}",
+                f"model {self.settings.name!r}: provider {provider} needs {error.name}",
                 hint=f"pip install 'acceld[{extra}]'",
             ) from error
 

@@ -5,6 +5,7 @@ One ``once`` is one request; retries, limits and money belong to :mod:`acceld.ll
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,16 @@ SHOWN = frozenset({"response.output_text.delta", "response.refusal.delta"})
 """Events of a response with visible text."""
 
 
-OPTIONAL = ("temperature", "seed", "stream_options", "reasoning_effort", "reasoning", "store", "max_completion_tokens")
+OPTIONAL = (
+    "prompt_cache_key",
+    "temperature",
+    "seed",
+    "stream_options",
+    "reasoning_effort",
+    "reasoning",
+    "store",
+    "max_completion_tokens",
+)
 """Settings that may be dropped when an endpoint refuses them."""
 
 
@@ -83,6 +93,8 @@ class OpenAIClient(SdkClient):
                 "seed": request.seed,
                 "reasoning_effort": self.settings.effort,
             }
+        if self.settings.provider == "openai" and self.settings.base_url is None and request.system:
+            settings["prompt_cache_key"] = hashlib.sha256(request.system.encode()).hexdigest()[:32]
         known = {name: value for name, value in settings.items() if value is not None and name not in self.refused}
         return {"model": self.settings.model, **known}
 

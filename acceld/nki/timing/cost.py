@@ -128,6 +128,16 @@ class CostModel:
         }
         return clocks.get(engine, chip.base_ghz)
 
+    def instruction_us(self, engine: Engine, elements: float) -> float:
+        """Return the time of an instruction that takes a cycle for each of ``elements`` elements of a partition."""
+        if engine is Engine.SCALAR:
+            return self._scalar_us(elements)
+        if engine is Engine.VECTOR:
+            return self._vector_us(elements)
+        if engine is Engine.TENSOR:
+            return self._passes_us(1, int(elements))
+        return (self.params.gpsimd_start_cycles + elements) / (1000 * self.clock(engine))
+
     def copy_us(self, elements: int) -> float:
         """Return the time in which the vector engine copies ``elements`` of each partition."""
         return self._vector_us(elements)

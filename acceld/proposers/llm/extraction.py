@@ -8,12 +8,10 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from acceld.parsing import parse
-
-CHANGE_CLASSES = ("loop_order", "tile_width", "fusion", "engine", "dma", "spill", "mixed")
 
 _THOUGHT = re.compile(r"<(think|thinking|thought|reasoning|analysis)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"^.*</(?:think|thinking|thought|reasoning|analysis)>", re.DOTALL | re.IGNORECASE)
@@ -107,8 +105,8 @@ def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
     return Extracted("\n".join(lines) + "\n")
 
 
-def parse_plan(answer: str) -> PlanText | None:
-    """Return the plan in an answer; None if there is only its header."""
+def parse_plan(answer: str, classes: Collection[str]) -> PlanText | None:
+    """Return the plan in an answer; None if there is only its header. A class that is not in ``classes`` is mixed."""
     title, change_class = "", "mixed"
     cited: tuple[int, ...] = ()
     body: list[str] = []
@@ -120,7 +118,7 @@ def parse_plan(answer: str) -> PlanText | None:
             title = value
         elif field == "class" and not body:
             words = re.findall(r"[a-z_]+", value.lower())
-            change_class = next((word for word in words if word in CHANGE_CLASSES), "mixed")
+            change_class = next((word for word in words if word in classes), "mixed")
         elif field == "insights" and not body:
             cited = tuple(int(number) for number in _INSIGHT_ID.findall(value))
         elif line.strip() or body:

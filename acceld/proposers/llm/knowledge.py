@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
 from importlib import import_module
 from textwrap import wrap
 
@@ -14,31 +16,54 @@ LINE = 120
 """Limit on the characters of a line of facts."""
 
 
-def knowledge_of(api: str, chip: str, source: str, mistakes: str, level: KnowledgeLevel) -> str:
-    """Return the facts of a level: none, those of the calls in ``source`` and related calls, or those of all calls.
-
-    Without a source, all calls are shown.
+@lru_cache(maxsize=64)
+def knowledge_of(api: str, chip: str, mistakes: str, level: KnowledgeLevel) -> str:
+    """Return the facts that every kernel of a language and chip shares: figures, mistakes and, at the level ``full``,
+    all calls.
     """
     if level == "none":
         return ""
     parts = ["The chip:", *_figures(api, chip)]
-    if api in API_CHIPS:
-        calls = nki.used_calls(source, api)
-        calls |= nki.neighbours(calls, api, chip)
-        if level == "full" or not calls:
-            calls = nki.every_call(api, chip)
-        parts += ["", "Calls with their arguments [engines; where tiles may lie]:"]
-        for line in (*nki.call_lines(calls, api), *nki.name_lines(api, chip)):
-            parts += wrap(line, LINE, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    if level == "full" and api in API_CHIPS:
+        parts += ["", *_calls(nki.every_call(api, chip), api, chip)]
     return "\n".join([*parts, *(["", mistakes] if mistakes else [])])
+
+
+@lru_cache(maxsize=256)
+def calls_of(api: str, chip: str, source: str, level: KnowledgeLevel) -> str:
+    """Return the facts about the calls in ``source`` and related calls; without a source, about all calls. Empty if
+    :func:`knowledge_of` has them.
+    """
+    if level == "none":
+        return ""
+    if api not in API_CHIPS:
+        return "\n".join(_device_lines("calls", api, chip, api))
+    if level != "calls":
+        return ""
+    calls = nki.used_calls(source, api)
+    calls |= nki.neighbours(calls, api, chip)
+    return "\n".join(_calls(calls or nki.every_call(api, chip), api, chip))
+
+
+def _calls(calls: Iterable[str], api: str, chip: str) -> list[str]:
+    lines = ["Calls with their arguments [engines; where tiles may lie]:"]
+    for line in (*nki.call_lines(calls, api), *nki.value_lines(calls, api), *nki.name_lines(api, chip)):
+        lines += wrap(line, LINE, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return lines
 
 
 def _figures(api: str, chip: str) -> list[str]:
     if api in API_CHIPS:
-        return nki.chip_lines(api, chip)
+        return [*nki.chip_lines(api, chip), *nki.time_lines(api, chip)]
+    return _device_lines("figures", api, chip, chip)
+
+
+def _device_lines(what: str, api: str, chip: str, argument: str) -> list[str]:
+    """Return the lines of a device's function of facts; none if the device has no such function."""
     for device in ALL_DEVICES:
-        if device.figures and any(chip in target.chips.get(api, ()) for target in device.targets):
-            module, _, name = device.figures.partition(":")
-            lines: list[str] = getattr(import_module(module), name)(chip)
+        place: str = getattr(device, what)
+        if place and any(chip in target.chips.get(api, ()) for target in device.targets):
+            module, _, name = place.partition(":")
+            lines: list[str] = getattr(import_module(module), name)(argument)
             return lines
     return []

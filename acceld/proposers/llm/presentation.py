@@ -69,9 +69,9 @@ def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
     if precision is Precision.ANY_WITHIN_TOLERANCE:
         return "Within these errors float32 values may be computed in a narrower type, such as products in bfloat16."
     allowed = (
-        "A matrix product of float32 values may be made of bfloat16 parts that together carry float32 accuracy: with "
-        "hi = bfloat16(x) and lo = bfloat16(x - hi) of both operands, hi*hi + hi*lo + lo*hi, all three added up in "
-        "float32. One plain bfloat16 product in place of a float32 product is not accurate enough."
+        "A matrix product of float32 values may be made of bfloat16 parts that together carry float32 accuracy. The parts "
+        "of an operand x are hi = bfloat16(x) and lo = bfloat16(x - hi). Three products, hi*hi, hi*lo and lo*hi, are added "
+        "up in float32. One plain bfloat16 product in place of a float32 product is not accurate enough."
     )
     chip = CHIPS.get(chip_name)
     rates = {} if chip is None else chip.matmul_tflops
@@ -239,18 +239,39 @@ def lineage_lines(steps: Sequence[Step]) -> str:
     )
 
 
-def insight_lines(insights: Sequence[Insight], seed: int) -> str:
-    """Return insights with their numbers, in an order drawn from ``seed``."""
+def insight_lines(insights: Sequence[Insight], seed: int, playbook: Sequence[str] = ()) -> str:
+    """Return the playbook, then insights with their numbers, in an order drawn from ``seed``."""
     order = list(insights)
     random.Random(seed).shuffle(order)
-    return "\n\n".join(_insight(insight) for insight in order)
+    rules = ["\n".join(("Playbook, distilled from many rewrites:", *playbook))] if playbook else []
+    return "\n\n".join([*rules, *(_insight(insight) for insight in order)])
+
+
+PLACES = 4
+"""Limit on the places where an insight held, in a prompt."""
+
+
+def _held(insight: Insight) -> str:
+    """Return the places where an insight held, those of most rewrites first."""
+    places = sorted(insight.held, key=lambda place: -place.times)
+    shown = [
+        f"{place.chip} {place.workload.rpartition('/')[2]} ({place.api}, {place.source}"
+        + (f", {place.times} times)" if place.times > 1 else ")")
+        for place in places[:PLACES]
+    ]
+    return f"held on {', '.join(shown)}" + (f" and {len(places) - PLACES} more" if len(places) > PLACES else "")
 
 
 def _insight(insight: Insight) -> str:
-    where = ", ".join(part for part in (insight.chip, insight.bound) if part)
     sign = "made a kernel" if insight.kind is InsightKind.POSITIVE else "undone by mistake: the fast form was"
-    head = f"i{insight.id} {insight.title} [{sign} {insight.speedup:.2f} times as fast; {where}]"
-    parts = [head, insight.strategy]
+    facts = [f"{sign} {insight.speedup:.2f} times as fast"]
+    if insight.tie_percent is not None:
+        facts[0] = f"hypothesis: {sign} perhaps {insight.speedup:.2f} times as fast, within {insight.tie_percent:.0f} %"
+    facts += [_held(insight)] if insight.held else [insight.chip] if insight.chip else []
+    facts += [f"bound by {insight.bound}"] if insight.bound else []
+    decided = insight.wins + insight.losses
+    facts += [f"won {insight.wins} of the {decided} times a plan followed it"] if decided else []
+    parts = [f"i{insight.id} {insight.title} [{'; '.join(facts)}]", insight.strategy]
     if insight.slow:
         parts.append(f"slow:\n{insight.slow}")
     if insight.fast:

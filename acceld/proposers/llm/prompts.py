@@ -26,6 +26,10 @@ prefix.
 """
 APIS = ("nki_legacy", "nki", "triton", "c", "numpy")
 USER_MARK = "<!-- user -->"
+PROBLEM_MARK = "<!-- problem -->\n"
+"""Line between the part of a system text that is about the language and the part that is about the problem. Providers
+cache each of the two.
+"""
 
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
 _BRACES = re.compile(r"\{\{.*?\}\}|\{\{|\}\}")
@@ -38,6 +42,8 @@ class Prompt:
 
     system: str
     user: str
+    shared_chars: int = 0
+    """Length of the beginning of the system text that every problem in the language shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,8 @@ class PromptFile:
 
             return _PLACEHOLDER.sub(lambda found: text_of(found.group(1)), template)
 
-        return Prompt(put_in(self.system), put_in(self.user))
+        language, mark, problem = put_in(self.system).partition(PROBLEM_MARK)
+        return Prompt(language + problem, put_in(self.user), len(language) if mark else 0)
 
 
 class PromptLibrary:

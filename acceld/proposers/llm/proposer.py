@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from acceld.chips import API_CHIPS
 from acceld.config import ToolsConfig
 from acceld.llm.calls import RoleBudgetError
 from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role, Usage
@@ -35,12 +36,14 @@ from acceld.proposers.interface import (
     FixRequest,
     PlanRequest,
     Problem,
+    RewritePair,
     Step,
     SummaryRequest,
 )
+from acceld.proposers.llm.directions import change_classes, direction
 from acceld.proposers.llm.extraction import DIVIDER, REPLACE, SEARCH, extract_kernel, parse_insight, parse_plan
 from acceld.proposers.llm.fencing import KERNEL_CHARS, LOG_CHARS, NOTE_CHARS, Data, capped
-from acceld.proposers.llm.knowledge import knowledge_of
+from acceld.proposers.llm.knowledge import calls_of, knowledge_of
 from acceld.proposers.llm.presentation import (
     arithmetic_allowed,
     difference,
@@ -140,7 +143,9 @@ class LLMProposer:
             "standing": standing(parent.evaluation),
             "profile": profile_lines(profile, request.seed, parent.kernel.text),
             "insights": _optional(
-                "Insights from earlier rewrites of kernels:", "insights", insight_lines(request.insights, request.seed)
+                "Insights from earlier rewrites of kernels:",
+                "insights",
+                insight_lines(request.insights, request.seed, request.playbook),
             ),
             "notes": _optional("Observations of the search:", "notes", "\n".join(request.notes)),
             "hints": _optional("Hints of a person who watches this search:", "hints", "\n".join(request.hints)),
@@ -149,6 +154,13 @@ class LLMProposer:
                 "earlier proposals",
                 tried_lines(request.earlier, request.outcomes),
             ),
+            "nearby": _optional(
+                "Proposed for the kernels that this one was made from, with the result:",
+                "proposals nearby",
+                tried_lines(request.nearby, request.outcomes),
+            ),
+            "classes": ", ".join(change_classes(problem.api)),
+            "direction": direction(problem.api, request.index),
             "ancestors": _optional("The steps that led to this kernel:", "steps", lineage_lines(request.lineage)),
             "partner": "",
             "plan_number": str(request.index + 1),
@@ -165,7 +177,7 @@ class LLMProposer:
             again = tags | {"reask": 1}
             longer = error.exhausted
             completion = await self._ask("planner", problem.api, values, request.seed, again, longer=longer)
-        parsed = parse_plan(completion.text)
+        parsed = parse_plan(completion.text, change_classes(problem.api))
         if parsed is None:
             return None
         return Plan(
@@ -301,7 +313,7 @@ class LLMProposer:
         slow, fast = pair.slow, pair.fast
         values: Values = {
             "chip": request.problem.chip,
-            "speedup": f"{pair.speedup:.3f}",
+            "speedup": _pair_speedup(pair),
             "slow": Data("slower kernel", slow.kernel.text),
             "fast": Data("faster kernel", fast.kernel.text),
             "diff": Data("difference", difference(slow.kernel.text, fast.kernel.text), 2 * LOG_CHARS),
@@ -333,7 +345,8 @@ class LLMProposer:
         return {
             "language_name": language.settings["name"],
             "language": language.system,
-            "knowledge": knowledge_of(problem.api, problem.chip, kernel.text, mistakes, self._knowledge),
+            "knowledge": knowledge_of(problem.api, problem.chip, mistakes, self._level(problem.api)),
+            "calls": calls_of(problem.api, problem.chip, kernel.text, self._level(problem.api)),
             "chip": problem.chip,
             "problem": Data("problem", f"{problem.description}\n\n{problem.reference_source}"),
             "arguments": Data("arguments", "\n".join(one.text for one in problem.arguments), NOTE_CHARS),
@@ -341,6 +354,14 @@ class LLMProposer:
             "arithmetic": arithmetic_allowed(problem.precision, problem.chip),
             "parent": Data("the working kernel", kernel.text) if kernel.text else "",
         }
+
+    def _level(self, api: str) -> KnowledgeLevel:
+        """Return the level of facts. Where the models have a cache, all calls of NKI are shown in place of a kernel's: only so
+        the part that every problem shares is long enough for providers that cache from 4,096 tokens on, and a cached
+        token costs a tenth.
+        """
+        caches = self._roles.warmed.issuperset(self._roles.names)
+        return "full" if self._knowledge == "calls" and caches and api in API_CHIPS else self._knowledge
 
     def _answer_form(self, api: str, base: str = "", text: str = "") -> str:
         """Return the form that an answer must have: a whole file or, for a long kernel, edits of the kernel named by
@@ -426,7 +447,7 @@ class LLMProposer:
         prompt = self._prompts.get(api, name or role).render(values, salt)
         if behind is not None:
             again = self._prompts.get(api, behind[0]).render(behind[1], salt)
-            prompt = Prompt(prompt.system, f"{prompt.user}\n\n{again.system}\n\n{again.user}")
+            prompt = replace(prompt, user=f"{prompt.user}\n\n{again.system}\n\n{again.user}")
         models = self._roles.of(role)
         failure: LLMError = LLMUnavailable(f"the {role} has no model")
         shares = None
@@ -442,6 +463,7 @@ class LLMProposer:
                 temperature=models.temperature,
                 seed=seed & SEED_BITS,
                 tags=tags,
+                shared_chars=prompt.shared_chars,
                 batch=models.batch,
             )
             try:
@@ -483,6 +505,16 @@ class LLMProposer:
             return await self._client.complete(request)
         finally:
             warm.set()
+
+
+def _pair_speedup(pair: RewritePair) -> str:
+    """Return a sentence on the speed-up of a pair, and on its certainty."""
+    if pair.tie_percent is None:
+        return f"The second is {pair.speedup:.3f} times as fast as the first."
+    return (
+        f"The second is predicted to be {pair.speedup:.3f} times as fast as the first. That is less than the prediction's "
+        f"uncertainty of {pair.tie_percent:.0f} %, so write a hypothesis, and say what would confirm it."
+    )
 
 
 def _told(plan: Plan) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from acceld.config import Config, RoleConfig
 from acceld.errors import ConfigError, did_you_mean
 from acceld.llm.client import Role
+from acceld.llm.settings import PROVIDERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,12 @@ class RoleTable:
             executor,
             _models("fixer", llm.fixer, config) or executor,
             _models("summarizer", llm.summarizer, config) or planner,
-            frozenset(name for name, model in config.models.items() if model.provider == "anthropic"),
+            frozenset(
+                name
+                for name, model in config.models.items()
+                if (model.protocol or PROVIDERS[model.provider].apis[0] if model.provider in PROVIDERS else "")
+                == "messages"
+            ),
         )
 
     @classmethod

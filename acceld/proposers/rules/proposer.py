@@ -248,6 +248,10 @@ class RulesProposer:
         applicable, refused = await self._find(parent, problem)
         return [one.site for one in applicable], [one.site for one in refused]
 
+    async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
+        """Return the sequences of rewrites whose latency is known, fastest first; none if these rules time nothing."""
+        return []
+
     async def _find(self, parent: Candidate, problem: Problem) -> tuple[list[Suggestion], list[Suggestion]]:
         kernel, (shapes, dtypes) = parent.kernel, _facts_of(problem.arguments)
         profile = parent.evaluation.profile if parent.evaluation else None
@@ -344,12 +348,8 @@ class TunedRules(RulesProposer):
         taken = {tuple(plan.data["steps"]) for plan in sequences}
         if self._most is not None and len(taken) + request.index >= self._most:
             return None
-        kernel = request.parent.kernel
-        async with self._reading:
-            if (kernel.api, kernel.text) not in self._tuned:
-                self._tuned[kernel.api, kernel.text] = await self._tune(kernel, *_facts_of(request.problem.arguments))
         below_us = float("inf") if request.below_us is None else request.below_us
-        tuned = self._tuned[kernel.api, kernel.text]
+        tuned = await self.tuned(request.parent, request.problem)
         found = [one for one in tuned if one.steps not in taken and one.latency_us < below_us]
         if request.index >= len(found):
             return None
@@ -360,6 +360,14 @@ class TunedRules(RulesProposer):
             one.rules,
             f"Rewrites in this order, tuned by simulated latency ({one.latency_us:.4g} us)",
         )
+
+    async def tuned(self, parent: Candidate, problem: Problem) -> list[Tuned]:
+        """Return the sequences of rewrites that make a kernel faster, fastest first."""
+        kernel = parent.kernel
+        async with self._reading:
+            if (kernel.api, kernel.text) not in self._tuned:
+                self._tuned[kernel.api, kernel.text] = await self._tune(kernel, *_facts_of(problem.arguments))
+        return self._tuned[kernel.api, kernel.text]
 
     async def _is_worth_a_plan(self, request: PlanRequest, crossed: Kernel) -> bool:
         """Return True if the crossover is faster than its parent, and fast enough for the beam."""

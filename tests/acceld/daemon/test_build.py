@@ -133,7 +133,7 @@ async def test_the_ledger_buys_no_answer_twice(store: Store) -> None:
     ledger = StoreLedger(store)
     run, _ = await records.begin(store)
     tags = {"run": run.id, "iteration": 2, "parent": 1, "plan": 0}
-    intent = CallIntent("question", "planner", "local", "", "p" * 64, "system", "user", 100, 0.5, tags)
+    intent = CallIntent("question", "planner", "local", "", "p" * 64, "system", "user", 100, 0.5, tags=tags)
     assert await ledger.answer("question") is None
     call = await ledger.intend(intent)
     assert await ledger.answer("question") is None
@@ -222,3 +222,11 @@ async def test_a_tuner_times_only_kernels_that_are_legal_at_hidden_shapes_too(
         timed = [await made._timed(spec, kernel) for kernel in (general, fixed, wide)]
     assert timed[0] is not None and timed[0].latency_us > 0
     assert timed[1:] == [None, None], "rows beyond the array's, and columns of another number"
+
+
+@pytest.mark.parametrize(("name", "is_tried_elsewhere"), [("matmul_bf16", True), ("silu", False)])
+def test_a_problem_says_that_its_kernels_are_tried_at_shapes_nobody_knows(name: str, is_tried_elsewhere: bool) -> None:
+    found = workload(name)
+    said = problem_of(found, "trn1", "nki_legacy").description
+    assert ("take sizes from the arguments' shapes" in said) == bool(found.hidden) == is_tried_elsewhere
+    assert not any(str(value) in said.partition("also tried")[2] for shape in found.hidden for value in shape.values())

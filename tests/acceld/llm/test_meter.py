@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from acceld.config import LlmConfig, ModelConfig
 from acceld.errors import BudgetError
 from acceld.llm.calls import Calls
-from acceld.llm.errors import LLMInterrupted, LLMTimedOut
+from acceld.llm.errors import LLMError, LLMInterrupted, LLMTimedOut
 from acceld.llm.ledger import CallOutcome, MemoryLedger
 from acceld.llm.limits import Limits
 from acceld.llm.model import connect
 from acceld.llm.pricing import Price
 from acceld.llm.providers.openai import OpenAIClient
+from acceld.llm.retry import RetryPolicy
 from acceld.llm.settings import Api, Deadlines, ModelSettings
 from acceld.search.budget import Budget
 from tests.acceld.llm.models import APIS, ask, settings_for
-from tests.acceld.llm.server import Reply, ScriptedServer
+from tests.acceld.llm.server import FAULTS, FRAMES, STATUS_FAULTS, Reply, ScriptedServer
 
 PRICE = Price.of("1000", "2000")
 IMPATIENT = Deadlines(connect_s=5, first_token_s=3.0, idle_s=0.4, total_s=10)
@@ -48,7 +52,7 @@ async def booked(
 async def test_a_try_that_stayed_silent_is_booked_beside_the_answer_of_the_next(api: Api) -> None:
     outcome, server = await booked(api, [Reply(kind="slow_first_token"), Reply()], Budget())
     assert len(server.seen) == 2 and outcome.outcome == "answered" and outcome.retries == 1
-    assert outcome.usage.output_tokens >= 100 + 20, "all that the silent try may have produced, and the answer"
+    assert outcome.usage.output_tokens + outcome.usage.uncertain_output_tokens >= 100 + 20
     assert outcome.usage.input_tokens > 100 and outcome.usage.estimated
 
 
@@ -164,3 +168,52 @@ async def test_a_declared_price_counts_tokens_written_to_the_cache(
         await calls.complete(ask())
         await calls.close()
     assert ledger.outcomes[1].cost_usd == pytest.approx((20 + 80 * rate) / 1e6)
+
+
+ANSWER = "a word " * 300
+CUT = ("idle_stall", "drop_mid_stream", "truncated_sse", "error_mid_stream", "bad_json", "bad_utf8")
+"""Faults that end an answer in the middle."""
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_what_is_booked_over_all_faults_is_what_the_server_counts(api: Api) -> None:
+    counted = Counter[str]()
+    price = Price.of("1", "10")
+    kinds = dict[str, str]()
+
+    def answer(body: dict[str, Any]) -> Reply:
+        """Return the reply of the question's kind, counted as a provider does: four characters a token."""
+        asked = body["input"] if "input" in body else body["messages"][-1]["content"]
+        prompt, whole = (len(asked) + len("be brief")) // 4 + 60, len(ANSWER) // 4
+        kind = kinds[asked.split()[0]]
+        written = (
+            0 if kind in STATUS_FAULTS or kind in ("html_200", "reset", "empty_answer", "empty_choices") else whole
+        )
+        if kind in CUT:  # the half of its frames that were sent
+            frames = FRAMES[server.seen[-1].path](Reply(ANSWER))
+            sent = b"".join(frames[1 : max(2, len(frames) // 2)]).count(b"a word ")
+            written = sent * len("a word ") // 4
+        counted["input"] += 0 if kind in STATUS_FAULTS or kind == "html_200" else prompt
+        counted["output"] += written
+        return Reply(ANSWER, kind=kind, input_tokens=prompt, output_tokens=written, reasoning="")
+
+    async with ScriptedServer(answer=answer) as server:
+        stall = Deadlines(connect_s=5, first_token_s=0.4, idle_s=0.4, total_s=1.0)
+        settings = settings_for(server, api, deadlines=stall, price=price, retry=RetryPolicy(max_tries=2, base_s=0.01))
+        ledger = MemoryLedger()
+        calls = Calls({"m": (settings, connect(settings))}, ledger=ledger, purse=Budget())
+
+        async def one(number: int, kind: str) -> None:
+            kinds[f"q{number}"] = kind
+            with contextlib.suppress(LLMError):
+                await calls.complete(ask(user=f"q{number} " + "say more " * 400, max_output_tokens=4000))
+
+        await one(0, "ok")
+        await asyncio.gather(*(one(number, "ok") for number in range(1, 4)))
+        await asyncio.gather(*(one(number, kind) for number, kind in enumerate(FAULTS, 4)))
+        await calls.close()
+    server_usd = (counted["input"] * 1 + counted["output"] * 10) / 1e6
+    booked_usd = sum(outcome.cost_usd or 0.0 for outcome in ledger.outcomes.values())
+    assert len(ledger.outcomes) == 4 + len(FAULTS)
+    assert booked_usd == pytest.approx(server_usd, rel=0.02)
+    assert sum(outcome.uncertain_usd for outcome in ledger.outcomes.values()) > 0, "silent requests may have cost more"

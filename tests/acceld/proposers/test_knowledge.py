@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from acceld.chips import API_CHIPS
+from acceld.chips import API_CHIPS, chip_spec
 from acceld.devices.cpu.policy import refused_c
 from acceld.devices.cpu.signature import prototype
 from acceld.devices.cuda.blank_torch import BlankTorch, tensor_of
@@ -23,8 +23,10 @@ from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.ir.operations import OPS
 from acceld.nki.ir.program import Program
+from acceld.nki.timing.cost import CostModel
+from acceld.nki.timing.parameters import default_params
 from acceld.nki.verify.verifier import verify
-from acceld.proposers.llm.knowledge import knowledge_of
+from acceld.proposers.llm.knowledge import calls_of, knowledge_of
 from acceld.proposers.llm.prompts import APIS, PromptLibrary
 from acceld.resources import prompts_folder
 from acceld.workloads import workload
@@ -168,6 +170,64 @@ def test_a_prompt_shows_the_calls_of_the_kernel_and_those_that_could_stand_for_t
 def test_levels_of_facts_are_none_some_and_all(api: str) -> None:
     chip = {"triton": "h100", "c": "host", "numpy": "host"}.get(api) or API_CHIPS[api][0]
     source = HEADS.get(api, "") + "y = nl.exp(x)\n"
-    none, some, every = (knowledge_of(api, chip, source, "MISTAKES", level) for level in ("none", "calls", "full"))
+    none, some, every = (knowledge_of(api, chip, "MISTAKES", level) for level in ("none", "calls", "full"))
+    calls = [calls_of(api, chip, source, level) for level in ("none", "calls", "full")]
     assert none == "" and some.endswith("MISTAKES") and some.startswith("The chip:\n")
-    assert (len(some) < len(every)) == (api in API_CHIPS)
+    assert calls[0] == "" and (calls[2] == "") == (api in API_CHIPS or api == "numpy")
+    if api in API_CHIPS:
+        assert len(some) < len(every) and len(calls[1]) < len(every) - len(some)
+    assert calls[1] or api == "numpy", "models are told the calls of every language with calls of its own"
+
+
+@pytest.mark.parametrize("api", API_CHIPS)
+def test_calls_are_explained_in_the_names_of_their_own_arguments(api: str) -> None:
+    chip = API_CHIPS[api][0]
+    for line in knowledge.call_lines(knowledge.every_call(api, chip), api):
+        call, _, rest = line.partition("(")
+        if not call.startswith("nisa.") or "]: " not in rest:
+            continue
+        signature, _, meaning = rest.partition(")  [")
+        own = {part.partition("=")[0].strip() for part in signature.split(",")}
+        meaning = meaning.partition("]: ")[2]
+        operation = knowledge.operation_of(call)
+        assert operation is not None
+        one = OPS[operation]
+        foreign = {word.name for word in (*one.dsts, *one.srcs)} | one.attrs
+        used = set(re.findall(r"[A-Za-z_]\w*", meaning)) & (foreign - own)
+        assert used <= PLAIN, (call, used)
+
+
+PLAIN = {"accumulate", "transpose", "reverse", "pattern", "cmp", "values", "register"}
+"""Names of operands and attributes that are plain words here, such as ``eight values``."""
+
+
+@pytest.mark.parametrize("api", API_CHIPS)
+def test_values_and_times_are_those_of_the_tables(api: str) -> None:
+    chip = API_CHIPS[api][0]
+    lines = knowledge.value_lines({"nisa.tensor_copy", "nisa.activation", "nisa.memset"}, api)
+    engine = next(line for line in lines if line.startswith("engine: "))
+    assert "nisa.engine.vector" in engine and "nisa.engine.gpsimd" in engine
+    assert any(line.startswith("reduce_cmd: ") and "nisa.reduce_cmd.reset_reduce" in line for line in lines)
+    assert not any(line.startswith("perf_mode") for line in lines), "none of these calls takes it"
+    spec, params = chip_spec(chip), default_params(api, chip)
+    times = "\n".join(knowledge.time_lines(api, chip))
+    slope_ns = 1.0 / spec.vector_ghz
+    assert f"{slope_ns:.2f} ns an element" in times
+    long_us = CostModel(spec, params, ()).copy_us(4096)
+    fixed_ns = float(re.search(r"vector (\d+) ns \+", times)[1])  # type: ignore[index]
+    assert fixed_ns + 4096 * slope_ns == pytest.approx(1000 * long_us, rel=0.01)
+
+
+def test_a_matrix_product_of_the_language_transposes_as_its_line_says() -> None:
+    assert "transpose" in next(line for line in knowledge.call_lines({"nl.matmul"}, "nki_legacy"))
+    body = (
+        "@nki.jit\ndef kernel(x):\n    out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "    a = nl.load(x[:, 0:128])\n    b = nl.load(x[:, 128:256])\n"
+        "    nl.store(out, nl.matmul(a, b{}))\n    return out\n"
+    )
+    plain, turned = (traced("nki_legacy", body.format(more)) for more in ("", ", transpose_x=True"))
+
+    def transposes(program: Program) -> int:
+        return sum(one.op == "transpose" or bool(one.attr("transpose")) for one, _ in program.walk())
+
+    assert (transposes(plain), transposes(turned)) == (1, 0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from acceld.proposers.llm.directions import change_classes
 from acceld.proposers.llm.extraction import DIVIDER, REPLACE, SEARCH, extract_kernel, parse_insight, parse_plan
 
+CLASSES = change_classes("nki")
 KERNEL = "def kernel(x):\n    return x\n"
 OTHER = "def kernel(x):\n    return x + x\n"
 
@@ -96,17 +98,17 @@ def test_a_plan_with_its_header() -> None:
     answer = (
         "**Title:** Keep the row in SBUF\nClass: fusion (of two loops)\nInsights: i12, i7\n\nLoad once.\nStore once."
     )
-    plan = parse_plan(answer)
+    plan = parse_plan(answer, CLASSES)
     assert plan is not None
     assert (plan.title, plan.change_class, plan.cited) == ("Keep the row in SBUF", "fusion", (12, 7))
     assert plan.text == "Load once.\nStore once."
 
 
 def test_a_plan_without_a_header_is_a_plan_all_the_same() -> None:
-    plan = parse_plan("Swap the two loops so that the longer one is innermost and the row stays where it is.")
+    plan = parse_plan("Swap the two loops so that the longer one is innermost and the row stays where it is.", CLASSES)
     assert plan is not None and plan.change_class == "mixed" and plan.title.startswith("Swap the two loops")
-    assert parse_plan("Title: nothing follows") is None
-    assert parse_plan("  ") is None
+    assert parse_plan("Title: nothing follows", CLASSES) is None
+    assert parse_plan("  ", CLASSES) is None
 
 
 def test_an_insight_with_its_pseudo_code() -> None:

@@ -7,7 +7,7 @@ import pytest
 from acceld.llm.pricing import Price
 from acceld.model import PRESETS, SearchParameters, StrategyName
 from acceld.proposers.llm.roles import RoleModels, RoleTable
-from acceld.search.forecast import Habits, calls_by_role, forecast
+from acceld.search.forecast import TAUGHT, Habits, calls_by_role, forecast
 
 CHEAP, EXPENSIVE = Price.of("0.1", "0.4"), Price.of("3", "15")
 
@@ -16,7 +16,7 @@ def test_the_paper_s_run_makes_the_paper_s_calls() -> None:
     calls = calls_by_role(PRESETS["paper"])
     assert calls["planner"] == 12 + 15 * 72
     assert calls["executor"] == 2 * calls["planner"]
-    assert calls["summarizer"] == 16 * 8
+    assert calls["summarizer"] == 16 * 8 * TAUGHT
     assert calls["fixer"] == 0
 
 
@@ -31,7 +31,7 @@ def test_repairs_and_insights_are_counted_when_they_are_on() -> None:
     plain = calls_by_role(SearchParameters())
     assert plain["fixer"] == plain["summarizer"] == 0
     rich = calls_by_role(SearchParameters(fixer_steps=2, memory="value"))
-    assert 0 < rich["fixer"] < rich["executor"] and rich["summarizer"] == 64
+    assert 0 < rich["fixer"] < rich["executor"] and rich["summarizer"] == 64 * TAUGHT
 
 
 def price(name: str, tokens: int) -> Price | None:

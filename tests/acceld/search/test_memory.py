@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from acceld.model import (
     Evaluation,
     Failure,
     Gate,
+    Held,
     Insight,
     InsightKind,
     Kernel,
@@ -116,17 +118,22 @@ def test_a_group_with_a_fast_and_a_slow_attempt_teaches_both() -> None:
     assert [pair.fast.id for pair in positive] == [2] and [pair.slow.id for pair in negative] == [4]
 
 
-def test_nothing_inside_the_noise_teaches() -> None:
+def test_what_lies_inside_the_noise_teaches_hypotheses_with_their_band() -> None:
     for source, details, least in (
         (Source.SIMULATED, {}, SIMULATED_LESSON_PERCENT),
         (Source.MEASURED, {"tie_percent": 12.0}, 12.0),
         (Source.MEASURED, {"paired": [{"band_percent": 8.0}]}, 8.0),
     ):
         inside, beyond = (
-            candidate(2, 100.0 / (1 + (least + more) / 100), details=details, source=source) for more in (-1, 1)
+            candidate(number, 100.0 / (1 + (least + more) / 100), details=details, source=source, plan=number)
+            for number, more in ((2, -1), (3, 1))
         )
-        assert memory.rewrites([ROOT, inside], {}, FIFO) == ([], [])
-        assert len(memory.rewrites([ROOT, beyond], {}, FIFO)[0]) == 1
+        (hypothesis,), none = memory.rewrites([ROOT, inside], {}, FIFO)
+        assert hypothesis.tie_percent == pytest.approx(least) and none == []
+        (sure,), _ = memory.rewrites([ROOT, beyond], {}, FIFO)
+        assert sure.tie_percent is None
+        both, _ = memory.rewrites([ROOT, inside, beyond], {}, FIFO)
+        assert [pair.tie_percent is None for pair in both] == [True, False], "what is sure comes first"
 
 
 def test_a_latency_without_a_validated_interval_teaches_nothing() -> None:
@@ -173,7 +180,8 @@ def test_value_prefers_what_wins_and_forgets_what_is_old() -> None:
     known = [insight(1, wins=9), insight(2, losses=9), insight(3), insight(4, run=4, tags=("gemm",))]
     chosen = memory.shown(known, HERE, MemorySettings("value", capacity=2), 9, 0)
     assert [entry.id for entry in chosen] == [1, 3]
-    assert memory.value(known[0], HERE, 0) == 2 * memory.value(known[0], HERE, memory.HALF_LIFE)
+    assert memory.value(known[2], HERE, 0) == 2 * memory.value(known[2], HERE, memory.HALF_LIFE)
+    assert memory.value(known[0], HERE, 0) == memory.value(known[0], HERE, memory.HALF_LIFE), "proven: it does not age"
 
 
 def test_value_takes_what_other_runs_learned_on_like_workloads() -> None:
@@ -253,3 +261,76 @@ def test_what_was_undone_by_mistake_teaches_the_same_as_what_was_found() -> None
     words = {"title": "Load once", "strategy": "Load the tile before the loop.", "slow": "for: load(x)", "fast": "once"}
     found, undone = insight(1, **words), insight(2, **words, kind=InsightKind.NEGATIVE)
     assert memory.similarity(found, undone) == 1.0 and memory.novelty(undone, [found]) == (0.0, found)
+
+
+def held(chip: str, api: str, times: int = 1, workload: str = "silu") -> Held:
+    return Held(chip, api, workload, Source.SIMULATED, 1.5, times)
+
+
+def test_value_retrieves_by_bottleneck_operations_and_change_across_chips_and_apis() -> None:
+    place = Applicability(9, "trn2", "nki", bounds=("vector 95 %",), operations=frozenset({"matmul", "exponential"}))
+    fits = {"bound": "vector 80 %", "operations": ("exponential", "matmul"), "run": 1}
+    known = [
+        insight(1, **fits, change="engine", held=(held("trn1", "nki_legacy"),)),
+        insight(2, **fits, change="engine", held=(held("trn1", "nki_legacy"),)),
+        insight(3, **fits, change="fusion", held=(held("trn1", "nki_legacy"),)),
+        insight(4, **fits | {"operations": ("gather",)}, held=(held("trn1", "nki_legacy"),)),
+        insight(5, **fits | {"bound": "DMA"}, change="dma", held=(held("trn1", "nki_legacy"),)),
+    ]
+    chosen = memory.shown(known, place, MemorySettings("value", capacity=3), 9, 0)
+    assert {entry.id for entry in chosen[:2]} == {2, 3}, "two change classes before a second of one"
+    assert not {4} & {entry.id for entry in chosen}
+    assert memory.shown(known, place, FIFO, 9, 0) == (), "the paper's memory stays within its run"
+    assert not memory.held_at(known[0], "trn2", "nki") and memory.held_at(known[0], "trn1", "nki_legacy")
+
+
+def test_an_insight_that_held_here_counts_more_than_one_from_elsewhere() -> None:
+    there, here = (
+        insight(1, held=(held("trn2", "nki"),)),
+        insight(2, held=(held("trn2", "nki"), held("trn1", "nki_legacy"))),
+    )
+    assert memory.value(here, HERE, 0) > memory.value(replace(there, held=(*there.held,)), HERE, 0)
+
+
+def test_confirmations_are_counted_by_place_and_count_as_wins() -> None:
+    first = insight(1, held=(held("trn1", "nki_legacy"),))
+    again = memory.confirmed(first, insight(2, held=(held("trn1", "nki_legacy"),)))
+    both = memory.confirmed(replace(first, held=again), insight(3, held=(held("trn2", "nki"),)))
+    assert [(place.chip, place.times) for place in both] == [("trn1", 2), ("trn2", 1)]
+    sure = replace(first, held=both)
+    assert (first.confirmations, sure.confirmations) == (0, 2)
+    assert memory.value(sure, HERE, 0) > memory.value(first, HERE, 0)
+
+
+def test_what_seldom_wins_retires_unless_it_is_pinned() -> None:
+    weak, young = insight(1, wins=1, losses=9), insight(2, losses=memory.TRIES - 1)
+    assert memory.shown([weak, young], HERE, FIFO, 9, 0) == (young,)
+    assert memory.shown([replace(weak, pinned=True)], HERE, FIFO, 9, 0) != ()
+
+
+def test_operations_have_one_name_in_every_api() -> None:
+    nki = "nisa.nc_matmul(a, b)\nnisa.activation(op=nl.exp, data=x)\nnisa.tensor_reduce(nl.add, y)"
+    triton = "acc = tl.dot(a, b)\np = tl.exp(acc)\ns = tl.sum(p, axis=1)"
+    assert {"matmul", "exponential", "reduction"} <= memory.operations_of(nki) & memory.operations_of(triton)
+    assert memory.operations_of("y = x") == frozenset()
+
+
+def test_a_playbook_joins_what_was_taught_twice_and_names_its_sources() -> None:
+    known = [
+        insight(
+            7,
+            title="Fuse the scale",
+            bound="vector 90 %",
+            change="fusion",
+            wins=2,
+            losses=1,
+            held=(held("trn1", "nki"),),
+        ),
+        insight(9, title="Fuse the bias", bound="Vector 70 %", change="fusion", held=(held("trn2", "nki", 3),)),
+        insight(11, title="Once", bound="DMA", change="dma", held=(held("trn1", "nki"),)),
+        insight(12, title="Perhaps", bound="DMA", change="dma", tie_percent=17.0, held=(held("trn1", "nki"),)),
+        insight(13, title="Gone", bound="DMA", change="dma", withdrawn=True, held=(held("trn1", "nki", 5),)),
+    ]
+    (rule,) = memory.playbook(known)
+    assert rule.startswith("Where vector bounds, fusion: Fuse the")
+    assert "4 rewrites on trn1, trn2" in rule and "won with it 2 of 3 times" in rule and rule.endswith("i7, i9]")

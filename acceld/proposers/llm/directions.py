@@ -1,0 +1,53 @@
+"""Give each planner of a kernel another direction, in the change classes of the kernel's language."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MIXED = "mixed"
+"""Class of a change that belongs to several classes, or to none."""
+
+NKI: Mapping[str, str] = {
+    "engine": "which engine does the work, and what waits for it",
+    "fusion": "instructions that one instruction can replace",
+    "dma": "what is moved between HBM and SBUF, how often and in which rows",
+    "tile_width": "how many elements one instruction processes",
+    "loop_order": "the order and the grouping of loops, and what can be moved out of them",
+    "spill": "what is kept on chip, and for how long",
+}
+TRITON: Mapping[str, str] = {
+    "tile_size": "block sizes, and the grid that follows from them",
+    "memory": "coalesced accesses, what is loaded twice, and order of programs for the L2 cache",
+    "fusion": "launches and intermediate results that can be left out",
+    "pipelining": "num_stages, num_warps, and loads that can run ahead of their use",
+    "tensor_cores": "products by tl.dot, their types and their shapes",
+    "loop_order": "which loop is inside a program and which is spread over programs; split reductions",
+}
+C: Mapping[str, str] = {
+    "vectorization": "loops that the compiler can not vectorize as they stand, and intrinsics",
+    "blocking": "blocks that fit the caches and the registers",
+    "memory": "strides, packing of operands, and what is read twice",
+    "loop_order": "order, unrolling and splitting of loops",
+    "fusion": "passes over data that can become one",
+    "arithmetic": "divisions, function calls and conversions that can be made cheaper",
+}
+CLASSES: Mapping[str, Mapping[str, str]] = {"nki": NKI, "nki_legacy": NKI, "triton": TRITON, "c": C, "numpy": C}
+"""Change classes with what they are about, by API."""
+
+
+def change_classes(api: str) -> tuple[str, ...]:
+    """Return the change classes of kernels in an API."""
+    return (*CLASSES.get(api, NKI), MIXED)
+
+
+def direction(api: str, index: int) -> str:
+    """Return what planner number ``index`` looks at first. The first one is free, as is each that follows a full round."""
+    classes = CLASSES.get(api, NKI)
+    place = index % (len(classes) + 1)
+    if not place:
+        return "Propose what promises most."
+    name = list(classes)[place - 1]
+    return (
+        f"Look first at {classes[name]} (class {name}). If nothing is to be gained there, propose what promises most "
+        "elsewhere."
+    )
