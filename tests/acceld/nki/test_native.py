@@ -114,7 +114,7 @@ def _operations(line: Timeline) -> object:
     ]  # fmt: skip
 
 
-QUICK = frozenset("silu rmsnorm_matmul mamba rmsnorm_bf16 matmul_fp8 conv2d_maxpool_small".split())
+QUICK = frozenset("silu rmsnorm_matmul mamba rmsnorm_bf16 conv2d_maxpool_small".split())
 """Workloads whose kernels are traced and timed in a moment."""
 
 
