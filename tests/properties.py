@@ -1,4 +1,4 @@
-"""How many examples the property tests try: few in the suite, the same ones in every run, and many under ``make fuzz``."""
+"""Say how many examples property tests try: few in the suite, the same in every run, and many under ``make fuzz``."""
 
 from __future__ import annotations
 

@@ -223,8 +223,8 @@ def former_lines(old: str, new: str) -> dict[int, int]:
     """Return the number that each line of the new text had in the old one. An edited line had that of the line that it
     replaces; a line that was added is missing.
     """
-    texts = [[line.strip() for line in text.splitlines()] for text in (old, new)]
-    blocks = difflib.SequenceMatcher(None, *texts, autojunk=False).get_opcodes()
+    was_lines, now_lines = ([line.strip() for line in text.splitlines()] for text in (old, new))
+    blocks = difflib.SequenceMatcher(None, was_lines, now_lines, autojunk=False).get_opcodes()
     return {
         1 + now: 1 + was
         for _, first, end, new_first, new_end in blocks
