@@ -6,7 +6,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 SECONDS_OF_FUZZING ?= 600
 
-.PHONY: run test test-all test-llm test-exports fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-fleet bench-history corpus faults snapshots docs pictures dist clean
+.PHONY: run test test-all test-llm test-exports fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-fleet bench-history corpus faults snapshots docs pictures dist lock clean
 
 run: $(VENV)/.installed
 	$(BIN)/acceld optimize matmul_bf16 --home .acceld --preset quick --wait
@@ -76,6 +76,9 @@ pictures: $(VENV)/.installed
 dist: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[release]'
 	$(BIN)/python scripts/dist.py $(PYTHONS)
+
+lock: $(VENV)/bin/python
+	$(BIN)/python scripts/lock.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

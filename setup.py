@@ -1,12 +1,14 @@
 """Puts prompts/, workloads/, docs/, skills/ and the attacks of the self-test into the wheel as acceld/_data/.
 
-It also builds the native part of the performance model. If that fails, the one in Python runs instead.
+It also builds the native part of the performance model. If that fails, the one in Python runs instead, and the wheel is one for
+every platform.
 """
 
 import shutil
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
@@ -26,6 +28,16 @@ class BuildWithData(build_py):
             shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "pictures"))
 
 
+class WheelOfWhatWasBuilt(bdist_wheel):
+    """Names no platform and no ABI if the native part could not be built."""
+
+    def run(self):
+        self.run_command("build")
+        if not any(Path(output).exists() for output in self.get_finalized_command("build_ext").get_outputs()):
+            self.root_is_pure, self.py_limited_api = True, False
+        super().run()
+
+
 NATIVE = Extension(
     "acceld.nki.timing.native",
     ["acceld/nki/timing/native.pyx"],
@@ -38,7 +50,7 @@ NATIVE = Extension(
 )
 
 setup(
-    cmdclass={"build_py": BuildWithData},
+    cmdclass={"bdist_wheel": WheelOfWhatWasBuilt, "build_py": BuildWithData},
     ext_modules=[NATIVE],
     options={"build_ext": {"cython_c_in_temp": True}, "bdist_wheel": {"py_limited_api": "cp311"}},
 )

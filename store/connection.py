@@ -58,6 +58,16 @@ def _cannot_write(path: Path, error: OSError) -> StoreError:
     )
 
 
+def refuse_other_kinds(path: Path) -> None:
+    """Raise StoreError if the path is a folder or anything else that is no file."""
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "no regular file"
+        raise StoreError(
+            f"{path} is {kind}, and acceld keeps its database there",
+            hint="Move it away, or use another state folder: --home DIR.",
+        )
+
+
 def refuse_emptied(path: Path) -> None:
     """Raise StoreError for an empty file with copies beside it, because a new database there would hide a loss."""
     copies = path.parent / "backups"
@@ -76,10 +86,18 @@ def _logged(path: Path) -> bool:
 
 def refuse_damaged(path: Path) -> None:
     """Raise StoreError if the log that a killed process left does not fit the file: the file was replaced, or the log
-    is torn.
+    is torn or was deleted.
 
     The check is read-only, because a writer that closes would write the log into the file.
     """
+    index = path.with_name(path.name + "-shm")
+    log = path.with_name(path.name + "-wal")
+    if path.exists() and index.exists() and not log.exists():  # SQLite deletes the index before the log
+        raise StoreError(
+            f"{log} was deleted after a daemon was killed: what was written last is missing in {path.name}",
+            hint=f"`acceld db restore FILE` replaces it by a copy (see {path.parent / 'backups'}); delete {index} to go "
+            "on without what is missing.",
+        )
     if not _logged(path):
         return
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
@@ -95,6 +113,8 @@ def refuse_damaged(path: Path) -> None:
 
 def connect_writer(path: Path) -> sqlite3.Connection:
     """Return the only read-write connection. StoreError if the file can not be opened or is not a database."""
+    refuse_other_kinds(path)
+    refuse_damaged(path)
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
         os.chmod(path, 0o600)
@@ -137,6 +157,7 @@ def check_version(connection: sqlite3.Connection, path: Path, newest: int = NEWE
 
 def connect_reader(path: Path) -> sqlite3.Connection:
     """Return a connection that can only read. StoreError if there is no database, or this acceld can not read it."""
+    refuse_other_kinds(path)
     if not path.exists():
         raise StoreError(f"there is no database at {path}", hint="Nothing has run here yet: acceld optimize WORKLOAD.")
     address = f"file:{quote(str(path.absolute()))}?mode=ro"

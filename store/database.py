@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from acceld.events import Event
-from acceld.store.connection import WriterLock, connect_writer, refuse_damaged, refuse_emptied
+from acceld.store.connection import WriterLock, connect_writer, refuse_emptied
 from acceld.store.hub import Hub
 from acceld.store.reader import Readers
 from acceld.store.reads.records import last_seq, load_events
@@ -64,7 +64,6 @@ class Store:
         refuse_emptied(path)
         lock = WriterLock(path)
         try:
-            refuse_damaged(path)
             connection = connect_writer(path)
             try:
                 copy = migrate(connection, path)

@@ -13,8 +13,12 @@ from hypothesis import HealthCheck, settings
 
 _SLOW = [HealthCheck.too_slow]  # a health check by the clock fails on a busy machine
 
-settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, suppress_health_check=_SLOW)
-settings.register_profile("fresh", deadline=None, database=None, print_blob=True, suppress_health_check=_SLOW)
+settings.register_profile(
+    "repeatable", max_examples=40, derandomize=True, deadline=None, database=None, suppress_health_check=_SLOW
+)
+settings.register_profile(
+    "fresh", max_examples=200, deadline=None, database=None, print_blob=True, suppress_health_check=_SLOW
+)
 settings.load_profile("repeatable")  # ``--hypothesis-profile=fresh`` replaces it
 
 _USER = tempfile.TemporaryDirectory(prefix="acceld-user-")

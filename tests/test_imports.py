@@ -71,3 +71,16 @@ def test_nothing_imports_the_store_or_the_terminal_ui_by_a_top_level_name() -> N
                 names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
                 names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 assert not {name.partition(".")[0] for name in names} & {"store", "tui"}, path
+
+
+def test_a_worker_of_the_console_is_given_a_function() -> None:
+    """A coroutine whose worker is cancelled before its first step is never awaited, which Python warns of."""
+    files = [*(ROOT / "tui").rglob("*.py")]
+    started = [
+        node.args[0]
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "run_worker"
+    ]
+    called = [ast.unparse(one) for one in started if isinstance(one, ast.Call) and ast.unparse(one.func) != "partial"]
+    assert started and called == []

@@ -132,7 +132,7 @@ class ConsoleApp(App[None]):
             if self.session.run is not None:
                 self.switch_mode("beam")
             self.set_interval(self._refresh_s, self._show_changes)
-            self.run_worker(self._follow(), name="events", exit_on_error=False)
+            self.run_worker(self._follow, name="events", exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
 
     async def _follow(self) -> None:
         """Connect, load, and follow events; again after every break."""
@@ -292,7 +292,7 @@ class ConsoleApp(App[None]):
 
     def action_reload(self) -> None:
         if self.session.replay is None:
-            self.run_worker(self._reload(), group="load", exit_on_error=False)
+            self.run_worker(self._reload, group="load", exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
         self.refresh_screen()
 
     def action_step(self, events: int) -> None:

@@ -145,7 +145,7 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
 
     def on_mount(self) -> None:
         self.query_one(LineList).focus()
-        self.run_worker(self._fill(), exit_on_error=False)
+        self.run_worker(self._fill, exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
 
     async def _fill(self) -> None:
         try:

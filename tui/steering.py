@@ -169,7 +169,7 @@ class Steering:
             else:
                 self._app.notify(done(answer))
 
-        self._app.run_worker(send(), group="steer", exit_on_error=False)
+        self._app.run_worker(send, group="steer", exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
 
     def _warn(self, text: str) -> None:
         self._app.notify(text, severity="warning")

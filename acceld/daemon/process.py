@@ -21,12 +21,14 @@ from acceld.daemon.logs import log_to
 from acceld.daemon.parts import PartsMaker
 from acceld.daemon.secrets import redactor, take_keys
 from acceld.daemon.service import Daemon
-from acceld.errors import AcceldError
+from acceld.errors import AcceldError, DaemonError
 from acceld.home import FOLDER, DaemonLock, Home
 
 log = logging.getLogger(__name__)
 
 _PR_SET_DUMPABLE = 4
+_OPEN_FILES = 256
+"""Open files that a daemon needs: its own, four for each child and one for each client (an estimate with room)."""
 
 
 def main(arguments: list[str] | None = None, make_parts: PartsMaker | None = None) -> int:
@@ -66,6 +68,7 @@ def serve(
     lock = DaemonLock(home)
     try:
         keep_to_itself()
+        allow_open_files()
         folder = home.path.parent if home.path.name == FOLDER else Path.cwd()
         resolved = config.load(folder)
         keys = take_keys(resolved.config)
@@ -124,6 +127,18 @@ def report(descriptor: int | None, reported: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):  # that process may have ended
         os.write(descriptor, json.dumps(reported).encode() + b"\n")
         os.close(descriptor)
+
+
+def allow_open_files() -> None:
+    """Raise the soft limit on open files to what this process may have. DaemonError if that is too little."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < _OPEN_FILES:
+        raise DaemonError(
+            f"this process may open {hard} files, and a daemon needs {_OPEN_FILES}",
+            hint="Raise the limit where acceld is started: ulimit -n 1024, or LimitNOFILE=1024 in the unit of a service.",
+        )
+    if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES if hard == resource.RLIM_INFINITY else hard, hard))
 
 
 def keep_to_itself() -> None:

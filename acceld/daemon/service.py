@@ -159,13 +159,14 @@ class Daemon:
                 self._runs = RunQueue(
                     self.store, self._parts.make_search, tasks, at_once=self._config.daemon.runs, changed=self._touch
                 )
+                inode = await asyncio.to_thread(_inode, self.home.path)  # before a client can know of this daemon
                 await server.start()
                 await asyncio.to_thread(self._listening)
                 await self._stored(self._greet())
                 for run in unfinished:
                     if await self.store.read(run_state, run) is not RunState.PAUSED:
                         await self._runs.take_up(run)
-                watching = tasks.create_task(_guarded("watching the state folder", self._watch))
+                watching = tasks.create_task(_guarded("watching the state folder", self._watch, inode))
                 self._hooks = self._start_hooks()
                 heeding = None
                 if await asyncio.to_thread(interruption.on_ec2):
@@ -237,10 +238,9 @@ class Daemon:
             async with asyncio.timeout(2):
                 await self.store.change(write_event, DaemonStopped(self._stop_reason))
 
-    async def _watch(self) -> None:
-        """Watch for idleness, a growing log, a filling disk, and a state folder that was removed."""
+    async def _watch(self, inode: int | None) -> None:
+        """Watch for idleness, a growing log, a filling disk, and a state folder that is no more the one of ``inode``."""
         looked, warned = time.monotonic(), ""
-        inode = (await asyncio.to_thread(self.home.path.stat)).st_ino
         while True:
             await asyncio.sleep(IDLE_LOOK_S)
             if await asyncio.to_thread(_inode, self.home.path) != inode:
@@ -289,6 +289,11 @@ class Daemon:
             "started_at": self._started_at,
             "home": str(self.home.path),
         }
+
+    def hindrances(self) -> list[str]:
+        """Return why the daemon takes no run now; empty if it is ready for one."""
+        reasons = [] if self._state == "running" else [f"the daemon is {self._state}"]
+        return [*reasons, *filter(None, [self.store.writer.degraded])]
 
     async def status(self) -> dict[str, Any]:
         """Return the current status."""

@@ -51,6 +51,7 @@ def application(
     app.add_routes(
         [
             web.get("/v1/hello", service.get_hello),
+            web.get("/v1/ready", service.get_ready),
             web.get("/v1/status", service.get_status),
             web.get("/v1/queue", service.get_queue),
             web.get("/v1/hosts", hosts.get_hosts),

@@ -37,6 +37,10 @@ class Control(Protocol):
         """Return the daemon's identity."""
         ...
 
+    def hindrances(self) -> list[str]:
+        """Return why it takes no run now; empty if it is ready for one."""
+        ...
+
     async def status(self) -> Json:
         """Return the current status."""
         ...

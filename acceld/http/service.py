@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from acceld.errors import UsageError
-from acceld.http.answers import ConflictError, answer, body, integer, page
+from acceld.errors import DaemonError, UsageError
+from acceld.http.answers import ConflictError, answer, body, integer, page, refusal
 from acceld.http.control import Control
 from acceld.http.keys import CONTROL, HELLO, LOG_FILE, READING
 from acceld.store.reads import listing
@@ -38,6 +38,12 @@ async def get_status(request: web.Request) -> web.Response:
         return answer(await control.status())
     counts = await request.app[READING].read(listing.counts)
     return answer({"state": "not running", "runs": counts, "active": [], "clients": 0, "queue": {}, "cost_usd": None})
+
+
+async def get_ready(request: web.Request) -> web.Response:
+    """Return 200 if the daemon takes runs, else an error of status 503 with the reasons."""
+    reasons = control_of(request).hindrances()
+    return refusal(DaemonError(f"not ready: {'; '.join(reasons)}"), 503) if reasons else answer({"ready": True})
 
 
 async def get_queue(request: web.Request) -> web.Response:

@@ -257,4 +257,5 @@ def migrate(connection: sqlite3.Connection, path: Path) -> Path | None:
         connection.execute("VACUUM INTO ?", (str(copy),))
         copy.chmod(0o600)
     migrations.apply(Database(connection, execute_plugins=False))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # a file whose log is lost is then no new, empty database
     return copy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shlex
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from acceld import child
+from acceld.daemon.process import allow_open_files
+from acceld.errors import DaemonError
 
 SDKS = ("aiohttp", "anthropic", "openai", "pydantic", "textual", "sqlite3", "sqlite_utils", "numpy", "rich", "asyncio")
 
@@ -133,3 +136,18 @@ def test_the_service_file_quotes_a_path_with_spaces(environment: dict[str, str],
 def test_configuration_tells_where_values_come_from(environment: dict[str, str]) -> None:
     shown = json.loads(acceld(environment | {"ACCELD_SEARCH_PRESET": "quick"}, "config", "--changed", "--json"))
     assert shown["values"]["search.preset"] == {"value": "quick", "origin": "variable ACCELD_SEARCH_PRESET"}
+
+
+def test_too_few_open_files_are_named_and_more_are_taken_where_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: taken.append(limits))
+    for hard in (64, 150):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, hard=hard: (64, hard))
+        with pytest.raises(DaemonError, match=f"may open {hard} files") as found:
+            allow_open_files()
+        assert "ulimit -n 1024" in found.value.hint
+    assert taken == []
+    for limits in ((64, 4096), (64, resource.RLIM_INFINITY), (1024, 4096)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limits=limits: limits)
+        allow_open_files()
+    assert taken == [(4096, 4096), (256, resource.RLIM_INFINITY)]

@@ -29,10 +29,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def build(source: Path, folder: Path) -> Path:
+def build(source: Path, folder: Path, **environment: str) -> Path:
     """Make a wheel of a source folder."""
     options = ["-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True, capture_output=True)
+    command = [sys.executable, "-m", "pip", "wheel", *options, str(source)]
+    subprocess.run(command, check=True, capture_output=True, env=os.environ | environment)
     (built,) = folder.glob("acceld-*.whl")
     return built
 
@@ -58,6 +59,13 @@ def test_the_wheel_has_packages_and_data_and_no_tests(wheel: Path) -> None:
 def test_the_wheel_has_compiled_passes_for_every_python_of_this_platform(wheel: Path) -> None:
     assert "-abi3-" in wheel.name
     assert "acceld/nki/timing/native.abi3.so" in zipfile.ZipFile(wheel).namelist()
+
+
+@pytest.mark.slow
+def test_a_wheel_without_the_compiled_part_is_one_for_every_platform(source: Path, tmp_path: Path) -> None:
+    made = build(source, tmp_path, CC="false", CXX="false")
+    assert made.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(made).namelist() if name.endswith(".so")]
 
 
 @pytest.mark.slow

@@ -170,6 +170,28 @@ def test_an_emptied_file_beside_copies_begins_no_new_history(tmp_path: Path) -> 
     assert check(path).rows["runs"] == 1
 
 
+def test_a_log_that_was_deleted_after_a_kill_hides_no_loss(tmp_path: Path) -> None:
+    path = tmp_path / "acceld.db"
+    kill_writers(tmp_path, 1)
+    log, index = (path.with_name(f"acceld.db-{end}") for end in ("wal", "shm"))
+    log.unlink()
+    for use in (Store.open, vacuum):
+        with pytest.raises(StoreError, match=r"acceld\.db-wal was deleted after a daemon was killed") as found:
+            use(path)
+        assert "acceld db restore FILE" in found.value.hint and str(index) in found.value.hint
+    index.unlink()  # what the advice says
+    assert connect_reader(path).execute("PRAGMA user_version").fetchone()[0] == NEWEST_SCHEMA, "no new, empty file"
+
+
+def test_a_database_that_is_a_folder_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "acceld.db"
+    path.mkdir()
+    for use in (Store.open, connect_reader, vacuum, check):
+        with pytest.raises(StoreError, match=r"acceld\.db is a folder") as found:
+            use(path)
+        assert "--home DIR" in found.value.hint
+
+
 def test_readers_refuse_what_they_can_not_read(tmp_path: Path) -> None:
     for number, (sql, said) in enumerate(
         [

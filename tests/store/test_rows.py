@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from acceld.model import (
@@ -36,6 +36,7 @@ from acceld.store.changes.tree import write_candidate, write_evaluation, write_p
 from acceld.store.database import Store
 from acceld.store.reads.records import find_evaluation, load_candidate, load_insights, load_plans, load_run
 from acceld.store.rows import dump, load, text_of, text_value
+from tests.properties import examples
 from tests.store import records
 
 texts = some.text(max_size=30)
@@ -139,7 +140,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, asyn
         runner.run(store.close())
 
 
-MANY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = examples(15)
 
 
 @MANY

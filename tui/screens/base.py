@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -134,7 +135,7 @@ class ConsoleScreen(Screen[None]):
     def select_run(self, run: int) -> None:
         """Put a run in view, and load it if necessary."""
         if self.session.select(run):
-            self.app.run_worker(self.session.load(run, self.refresh_all), group="load", exit_on_error=False)
+            self.app.run_worker(partial(self.session.load, run, self.refresh_all), group="load", exit_on_error=False)  # type: ignore[arg-type]
         self.refresh_all()
 
     def point(self, lines: LineList, key: Hashable | None) -> None:
@@ -163,7 +164,7 @@ class ConsoleScreen(Screen[None]):
             take(answer)
 
         self._unread[asked] = "reading"
-        self.run_worker(ask(), group=asked, exclusive=True, exit_on_error=False)
+        self.run_worker(ask, group=asked, exclusive=True, exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
 
     # -- frame ---------------------------------------------------------------------------------------------------
 

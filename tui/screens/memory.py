@@ -159,7 +159,7 @@ class MemoryScreen(ConsoleScreen):
             self.show()
             self.notify(f"i{row['id']} {done}; it applies from the next iteration on")
 
-        self.run_worker(send(), exit_on_error=False)
+        self.run_worker(send, exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
 
     def action_change(self, mark: str) -> None:
         on = not self._chosen.get(mark)

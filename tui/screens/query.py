@@ -279,7 +279,7 @@ class QueryScreen(ConsoleScreen):
 
         self._columns, self._rows = [], []
         self._say(f"asking, for at most {TIME_LIMIT_S} s", "asking")
-        self.run_worker(ask(), group="query", exclusive=True, exit_on_error=False)
+        self.run_worker(ask, group="query", exclusive=True, exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
 
     @on(TextArea.Changed)
     @on(TextArea.SelectionChanged)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import difflib
 import fnmatch
 import subprocess
 import tomllib
@@ -194,36 +195,46 @@ def annotated(one: Changed, result: Result | None) -> Iterator[str]:
         text = f"{change}; at most {allowed:+g} % is allowed. {result.reason}".rstrip()
         yield command("error", text, file=file, title="slower than allowed")
     for line, engine, before_us, now_us in grown(result):
-        text = f"{engine}: {figures.duration(before_us)} before, {figures.duration(now_us)} now"
+        was = "not among the costliest lines" if before_us is None else figures.duration(before_us)
+        text = f"{engine}: {was} before, {figures.duration(now_us)} now"
         kind = "notice" if result.holds else "warning"
         yield command(kind, text, file=file, line=line, title=f"cost of this line ({change} of the kernel)")
 
 
-def grown(result: Result) -> list[tuple[int, str, float, float]]:
+def grown(result: Result) -> list[tuple[int, str, float | None, float]]:
     """Return the lines that keep an engine busy for longer than before: line, engine, microseconds before and now.
 
-    Only the costliest lines of both kernels are known. A line that was not among them before counts from 0.
+    Only the costliest lines of both kernels are known. Before is None for a line that is new or was not among them.
     """
     before, now, case = result.before, result.evaluation, result.case
     if before is None or case.other is None:
         return []
-    earlier: dict[tuple[str, str], float] = {}
-    for _, engine, text, busy_us in _costs(before, case.other.text):
-        earlier[engine, text] = earlier.get((engine, text), 0.0) + busy_us
+    earlier = {(line, engine): busy_us for line, engine, busy_us in _costs(before)}
+    former = former_lines(case.other.text, case.kernel.text)
     least_us = (now.latency_us or 0.0) * LEAST_PERCENT / 100
     found = [
-        (line, engine, earlier.get((engine, text), 0.0), busy_us)
-        for line, engine, text, busy_us in _costs(now, case.kernel.text)
+        (line, engine, earlier.get((former.get(line, 0), engine)), busy_us) for line, engine, busy_us in _costs(now)
     ]
-    worse = [one for one in found if one[3] - one[2] > least_us]
-    return sorted(worse, key=lambda one: one[2] - one[3])[:LINES]
+    worse = [one for one in found if one[3] - (one[2] or 0.0) > least_us]
+    return sorted(worse, key=lambda one: (one[2] or 0.0) - one[3])[:LINES]
 
 
-def _costs(evaluation: Evaluation, source: str) -> Iterator[tuple[int, str, str, float]]:
-    lines = source.splitlines()
+def former_lines(old: str, new: str) -> dict[int, int]:
+    """Return the number that each line of the new text had in the old one. An edited line had that of the line that it
+    replaces; a line that was added is missing.
+    """
+    was_lines, now_lines = ([line.strip() for line in text.splitlines()] for text in (old, new))
+    blocks = difflib.SequenceMatcher(None, was_lines, now_lines, autojunk=False).get_opcodes()
+    return {
+        1 + now: 1 + was
+        for _, first, end, new_first, new_end in blocks
+        for was, now in zip(range(first, end), range(new_first, new_end), strict=False)
+    }
+
+
+def _costs(evaluation: Evaluation) -> Iterator[tuple[int, str, float]]:
     for spot in evaluation.profile.details.get("hot_spots", ()) if evaluation.profile else ():
-        if 0 < spot["line"] <= len(lines):
-            yield spot["line"], spot["engine"], lines[spot["line"] - 1].strip(), spot["busy_us"]
+        yield spot["line"], spot["engine"], spot["busy_us"]
 
 
 def command(kind: str, text: str, *, file: str, line: int = 0, title: str = "") -> str:

@@ -16,11 +16,16 @@ from acceld.home import find_home
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_json(parser)
+    parser.add_argument("--ready", action="store_true", help="only say whether the daemon takes runs: exit code 0 or 3")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the status. DaemonError (exit code 3) if no daemon runs."""
+    """Print the status. DaemonError (exit code 3) if no daemon runs; with ``--ready`` also if it takes no runs."""
     home = find_home(arguments.home)
+    if arguments.ready:
+        Client(home, timeout_s=10.0).get("/v1/ready")
+        print(json.dumps({"version": 1, "ready": True}) if arguments.json else "ready")
+        return 0
     status = Client(home, timeout_s=10.0).get("/v1/status")
     if arguments.json:
         json.dump({"version": 1} | {"acceld": status.pop("version")} | status, sys.stdout, indent=2)

@@ -110,18 +110,19 @@ def enter(jail: Jail, level: Level, *, slot: int) -> None:
     if jail.wide and (level < Level.L3 or jail.processes == 1):
         raise OSError(errno.ENOTSUP, "a wide jail needs namespaces (level L3) and a watched tree")
     base_bytes = _address_space_bytes()
-    root = os.getuid() == 0
-    uid = SLOT_UID + slot % SLOTS if root else os.getuid()
+    # Root of a container often lacks these capabilities. Its jails keep its user, as an ordinary user's do.
+    others = linux.capable(linux.CAP_SETUID, linux.CAP_SETGID) and os.getuid() == 0
+    uid = SLOT_UID + slot % SLOTS if others else os.getuid()
     if level >= Level.L3:
         system = namespaces.System(uid, min(jail.memory_bytes, SHARED_BYTES)) if jail.wide else None
         namespaces.empty_root(
             scratch_bytes=jail.scratch_bytes, read=jail.read_paths, write=jail.write_paths, system=system
         )
-    if root and level >= Level.L1:
+    if others and level >= Level.L1:
         _become(uid)
     elif level >= Level.L3:
         linux.drop_capabilities()
-    _limit(jail, base_bytes, own_count=root or level >= Level.L3)
+    _limit(jail, base_bytes, own_count=others or level >= Level.L3)
     os.umask(0o077)
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
     linux.prctl(linux.PR_SET_PDEATHSIG, 9)

@@ -15,6 +15,9 @@ PR_SET_TSC, PR_TSC_SIGSEGV = 26, 2
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 
+CAP_SETGID, CAP_SETUID = 6, 7
+CAP_SYS_ADMIN = 21
+
 CLONE_NEWTIME = 0x00000080
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -91,6 +94,13 @@ def unmount(target: str) -> None:
 def pivot_root(new: str, old: str) -> None:
     """Call pivot_root(2)."""
     syscall(_NUMBERS[machine()]["pivot_root"], new.encode(), old.encode())
+
+
+def capable(*capabilities: int) -> bool:
+    """Return True if this process has all of these capabilities. Root of a container may have none."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        effective = next((int(line.split()[1], 16) for line in file if line.startswith("CapEff:")), 0)
+    return all(effective >> one & 1 for one in capabilities)
 
 
 def drop_capabilities() -> None:

@@ -23,7 +23,7 @@ def separate() -> None:
     The process must have one thread only (a user namespace demands it).
     """
     uid, gid = os.getuid(), os.getgid()
-    if uid == 0:
+    if linux.capable(linux.CAP_SYS_ADMIN):
         linux.unshare(_SEPARATE)
         return
     linux.unshare(_SEPARATE | linux.CLONE_NEWUSER)

@@ -7,7 +7,9 @@ import importlib.machinery
 import importlib.util
 import inspect
 import logging
+import os
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -28,6 +30,7 @@ FRAMEWORKS = frozenset(
 
 
 PACKAGE = __name__.partition(".")[0]
+STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
 WAYS = {
     "belongs": "name the kernel's API (--api), or import the other package",
     "can": "compute with nl and nisa functions, and with plain Python where a number is needed",
@@ -387,9 +390,13 @@ def _stale(roots: tuple[str, ...], root: Path | None) -> list[str]:
 
 
 def _kept(name: str, module: ModuleType) -> bool:
-    """Return True if a module is never loaded again: the running program, this package, installed packages."""
+    """Return True if a module is never loaded again: the running program, this package, Python's own modules,
+    installed packages.
+    """
+    if name == "__main__" or name.partition(".")[0] == PACKAGE:
+        return True
     file = vars(module).get("__file__") or ""
-    return name == "__main__" or name.partition(".")[0] == PACKAGE or "site-packages" in Path(file).parts
+    return f"{os.sep}site-packages{os.sep}" in file or file.startswith(STANDARD_LIBRARY)
 
 
 def _holds_api(module: ModuleType, roots: tuple[str, ...]) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from acceld.cli.commands.ci import Budget, command, read_budgets
+from acceld.cli.commands.ci import Budget, command, former_lines, read_budgets
 from acceld.errors import ConfigError
 from tests.standin_neuron.machine import KERNEL, NARROW, small_silu
 
@@ -164,3 +164,10 @@ def test_what_a_kernel_says_begins_no_command_of_its_own() -> None:
     reported = command("error", "100 %\n::set-env name=A::b", file="a,b:c.py", line=3, title="x\ny")
     assert reported == "::error file=a%2Cb%3Ac.py,line=3,title=x%0Ay::100 %25%0A::set-env name=A::b"
     assert "\n" not in reported
+
+
+def test_an_edited_line_is_compared_with_the_line_it_replaces() -> None:
+    old = "a\nb = load(x[0:64])\nc\nd\n"
+    new = "a\nb = load(x[0:8])\nadded\nc\n  d\n"
+    assert former_lines(old, new) == {1: 1, 2: 2, 4: 3, 5: 4}
+    assert former_lines("a\nb\nc", "x\na\nc\ny") == {2: 1, 3: 3}

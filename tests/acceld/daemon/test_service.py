@@ -16,7 +16,7 @@ import pytest
 
 from acceld.cli.commands.status import lines
 from acceld.daemon import interruption
-from acceld.errors import AcceldError, StoreError, UsageError
+from acceld.errors import AcceldError, DaemonError, StoreError, UsageError
 from acceld.events import CandidateEvaluated, InsightChanged, RunStateChanged
 from acceld.home import Home
 from acceld.http.client import HttpClient
@@ -202,6 +202,21 @@ async def test_a_spot_notice_ends_the_daemon_in_order_and_the_next_one_goes_on(
         assert (await ended(client, run["id"]))["state"] == "finished"
         reported = await client.send("POST", "/v1/query", {"sql": "SELECT data FROM events"})
         assert any("spot instance at noon" in str(row) for row in reported["rows"])
+
+
+async def test_a_daemon_that_lives_is_ready_only_while_it_takes_runs(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(home) as (daemon, client):
+        assert await client.get("/v1/ready") == {"ready": True}
+        for target, name, value, said in (
+            (daemon.store.writer, "degraded", "the disk is full", "not ready: the disk is full"),
+            (daemon, "_state", "stopping", "not ready: the daemon is stopping"),
+        ):
+            with monkeypatch.context() as patch, pytest.raises(DaemonError, match=said):
+                patch.setattr(target, name, value)
+                await client.get("/v1/ready")
+            assert (await client.get("/v1/hello"))["name"] == "acceld"
 
 
 async def test_an_idle_daemon_ends_itself(home: Home) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.evaluate.correctness.distributions import OWN
@@ -17,6 +17,7 @@ from acceld.evaluate.correctness.gates import Trial, accuracy, check_errors, spl
 from acceld.evaluate.correctness.metrics import compare, place_of
 from acceld.evaluate.correctness.tolerance import Tolerance, floor_of_parts, tolerance_from
 from acceld.workloads import workload
+from tests.properties import examples
 
 RNG = np.random.default_rng(5)
 
@@ -179,7 +180,7 @@ def test_a_split_product_is_given_room() -> None:
 
 
 @given(st.floats(0, 1e-2), st.floats(0, 1e-2), st.floats(0, 1), st.floats(1e-6, 1e-1), st.booleans())
-@settings(max_examples=200)
+@examples(50)
 def test_a_floor_always_passes_its_own_tolerance(
     l2: float, row: float, element: float, paper: float, split: bool
 ) -> None:

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.evaluate.sandbox.messages import BadMessage, clean, failure_from, failure_record, pack, parse, unpack
@@ -16,6 +16,7 @@ from acceld.evaluate.sandbox.process import _memory_file
 from acceld.evaluate.sandbox.reply import Reply
 from acceld.model import Status
 from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
+from tests.properties import examples
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_garbage_is_no_message(reply: Reply, data: bytes) -> None:
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=200)
+@examples(50)
 def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
     with Reply(_memory_file()) as reply:
         os.write(reply.descriptor, data)
@@ -79,7 +80,7 @@ _JSON = st.recursive(
         },
     )
 )
-@settings(max_examples=100)
+@examples(30)
 def test_any_failure_record_is_a_failure_or_refused(header: dict[str, object]) -> None:
     try:
         status, failure = failure_from(json.loads(json.dumps(header)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
 import sys
 
 import pytest
 
-from acceld.evaluate.sandbox import cgroups, linux, seccomp
+from acceld.evaluate.sandbox import cgroups, landlock, linux, seccomp
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import REQUIRED, probe_level
 from acceld.evaluate.sandbox.probes import PROBES
@@ -26,6 +28,27 @@ async def test_the_level_found_blocks_every_probe_it_must(highest: Level) -> Non
     assert len(PROBES) == 12
     assert all(results[name].blocked for name in REQUIRED[report.level])
     assert all(level > report.level for level, _ in report.refused)
+
+
+WITHOUT_CAPABILITIES = """
+import asyncio, os
+from acceld.evaluate.sandbox import linux
+for number in range(41):
+    linux.prctl(24, number)  # PR_CAPBSET_DROP: no program that is started has it again
+linux.drop_capabilities()
+from acceld.evaluate.sandbox.ladder import Level, probe_level
+assert os.getuid() == 0 and not linux.capable(linux.CAP_SETUID)
+print(asyncio.run(probe_level(Level.L2)).level.name)
+"""
+
+
+@linux_only
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has capabilities to give up")
+@pytest.mark.skipif(not landlock.abi(), reason="L2 needs Landlock")
+def test_root_of_a_container_without_capabilities_is_jailed_as_an_ordinary_user_is() -> None:
+    command = [sys.executable, "-c", WITHOUT_CAPABILITIES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "L2", done.stderr
 
 
 async def test_nothing_but_l0_is_left_when_nothing_is_tried() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.llm.limits import WINDOW_S, Limiter, Limits
 from tests.acceld.llm.clock import ManualClock, settle
+from tests.properties import examples
 
 
 async def call(limiter: Limiter, log: list[tuple[float, str]], clock: ManualClock, owner: str, tokens: int = 1) -> None:
@@ -18,7 +19,7 @@ async def call(limiter: Limiter, log: list[tuple[float, str]], clock: ManualCloc
         await clock.sleep(1.0)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(20)
 @given(
     calls=st.lists(st.tuples(st.integers(0, 100), st.integers(1, 60)), min_size=1, max_size=25),
     requests=st.integers(1, 6),

@@ -132,7 +132,8 @@ def test_work_that_is_merged_although_it_differs_shows_in_the_outputs(monkeypatc
     assert not np.array_equal(run_as_timed(program), run(program))
 
 
-@pytest.mark.parametrize("name", [pytest.param("adamw", marks=pytest.mark.slow), "mamba"])
+@pytest.mark.slow  # test_fuzzed_prices.py compares the outputs of small programs
+@pytest.mark.parametrize("name", ["adamw", "mamba"])
 def test_public_baselines_give_every_bit_as_timed_and_finite_numbers_on_inputs_their_workload_draws(
     name: str,
 ) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.nki.ir.program import Access, Affine, Buffer, Role, Space, TileDim
 from acceld.nki.timing import buffer_pieces
 from acceld.nki.timing.buffer_pieces import Grid, cell_access, make_grids
+from tests.properties import examples
 
 
 @st.composite
@@ -49,7 +50,7 @@ SHAPES = ((40,), (300,), (12, 20), (5, 70))
 
 
 @given(st.data(), st.sampled_from(SHAPES), st.sampled_from([1, 4, 64]), st.sampled_from([2, 16, 4096]))
-@settings(max_examples=400, deadline=None)
+@examples(80)
 def test_reads_take_at_least_their_cells_and_writes_claim_whole_cells_only(
     data: st.DataObject, shape: tuple[int, ...], cells: int, starts: int
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -31,6 +31,7 @@ from acceld.nki.ir.program import (
 )
 from acceld.nki.ir.regions import Box, box, index_bounds
 from tests.acceld.nki.programs import Kernel, Run, at, var
+from tests.properties import examples
 
 Array = NDArray[Any]
 PARTITIONS, WIDTH, BLOCKS = 2, 3, 3
@@ -155,7 +156,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 @given(programs())
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(40, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 def test_contracted_buffers_give_what_an_interpreter_with_full_buffers_gives(program: Program) -> None:
     data = np.random.default_rng(2).standard_normal((BLOCKS, PARTITIONS, 2 * WIDTH)).astype(np.float32)
     expected = Interpreter(program, [data]).run()
@@ -213,7 +214,7 @@ bounded = st.integers(-3, 3)
 
 
 @given(st.lists(st.tuples(bounded, bounded, bounded), min_size=1, max_size=2), st.data())
-@settings(max_examples=100, deadline=None)
+@examples(40)
 def test_bounds_under_a_mask_hold_every_index_and_are_exact_for_one_axis(
     masks: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:

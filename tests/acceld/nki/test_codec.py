@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from acceld.nki.errors import KernelFailure, ProgramError
@@ -34,6 +34,7 @@ from acceld.nki.ir.program import (
 )
 from acceld.nki.verify.verifier import verify
 from tests.acceld.nki.programs import Kernel, Run, at, var
+from tests.properties import examples
 
 OPTIONS = ExecuteOptions(max_bytes=1 << 26, deadline_s=5.0)
 
@@ -233,7 +234,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 @given(programs())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example])
+@examples(40, suppress_health_check=[HealthCheck.large_base_example, HealthCheck.too_slow])
 def test_programs_of_any_operations_are_evaluated_without_a_crash(program: Program) -> None:
     again = decode(encode(program))
     assert encode(again) == encode(program)
@@ -241,7 +242,7 @@ def test_programs_of_any_operations_are_evaluated_without_a_crash(program: Progr
 
 
 @given(programs())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example])
+@examples(40, suppress_health_check=[HealthCheck.large_base_example, HealthCheck.too_slow])
 def test_execution_alone_refuses_what_verification_would_have_refused(program: Program) -> None:
     """Even unverified, a program can only end in results or in one of the kernel's own failures."""
     try:
@@ -254,7 +255,7 @@ ENCODED = encode(sample())
 
 
 @given(st.integers(0, len(ENCODED) - 1), st.integers(0, 7))
-@settings(max_examples=150, deadline=None)
+@examples(40)
 def test_a_flipped_bit_is_refused_or_evaluated(position: int, bit: int) -> None:
     data = bytearray(ENCODED)
     data[position] ^= 1 << bit
@@ -266,7 +267,7 @@ def test_a_flipped_bit_is_refused_or_evaluated(position: int, bit: int) -> None:
 
 
 @given(st.integers(0, len(ENCODED) - 1))
-@settings(max_examples=40, deadline=None)
+@examples(20)
 def test_a_truncated_program_is_refused(length: int) -> None:
     with pytest.raises(ProgramError):
         decode(ENCODED[:length])
@@ -290,7 +291,7 @@ PLACES = _numbers(json.loads(ENCODED))
 
 
 @given(st.sampled_from(PLACES), st.sampled_from([-1, 0, 1, 3, 129, 2**31, 2**40, -(2**40), 2**63, 10**400, 1.5]))
-@settings(max_examples=200, deadline=None)
+@examples(60)
 def test_a_program_with_one_number_replaced_is_refused_or_evaluated(place: tuple[Any, ...], value: Any) -> None:
     raw = json.loads(ENCODED)
     at_place = raw

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -21,6 +21,7 @@ from acceld.nki.ir.numerics import NUMPY_DTYPES
 from acceld.nki.ir.operations import OPS
 from acceld.nki.ir.program import Access, Affine, Engine, LoopKind, Pattern
 from tests.acceld.nki.programs import Kernel, Run, at
+from tests.properties import examples
 
 Array = NDArray[Any]
 
@@ -79,7 +80,7 @@ def strided(draw: st.DrawFn) -> tuple[tuple[int, int, int], tuple[int, int], tup
 
 
 @given(strided(), st.sampled_from(["add", "subtract", "multiply", "max", "greater", "logical_and"]))
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_tensor_tensor_on_strided_tiles_is_numpy_on_strided_slices(
     how: tuple[tuple[int, int, int], tuple[int, int], tuple[int, int]], op: str
 ) -> None:
@@ -100,7 +101,7 @@ def test_tensor_tensor_on_strided_tiles_is_numpy_on_strided_slices(
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 5), st.permutations([1, 2]))
-@settings(max_examples=25, deadline=None)
+@examples(10)
 def test_copy_between_axes_in_another_order_transposes_the_free_axes(p: int, a: int, b: int, order: list[int]) -> None:
     kernel = Kernel()
     source = kernel.loaded((p, a, b))
@@ -310,7 +311,7 @@ def test_statistics_in_two_steps_give_mean_and_variance() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
-@settings(max_examples=25, deadline=None)
+@examples(10)
 def test_matmul_contracts_the_partitions(k: int, m: int, n: int) -> None:
     s, v = reals(k, m), reals(k, n)
     (out,) = run_op("matmul", [s, v], (m, n), psum=True, accumulate="no")

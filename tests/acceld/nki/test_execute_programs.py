@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -15,6 +15,7 @@ from acceld.nki.errors import KernelCrash, LimitExceeded
 from acceld.nki.execute.interpreter import ExecuteOptions, _Execution, execute
 from acceld.nki.ir.program import Affine, Indirect, LoopKind, Pattern, Program
 from tests.acceld.nki.programs import Kernel, Run, at, var
+from tests.properties import examples
 
 Array = NDArray[Any]
 rng = np.random.default_rng(21)
@@ -51,7 +52,7 @@ def blocked_matmul(blocks: int, m: int, n: int, *, mode: str = "yes", lazy: bool
 
 
 @given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.sampled_from(["yes", "auto"]))
-@settings(max_examples=25, deadline=None)
+@examples(10)
 def test_an_accumulation_loop_is_one_product(blocks: int, m: int, n: int, mode: str) -> None:
     program = blocked_matmul(blocks, m, n, mode=mode, lazy=mode == "yes")
     x, y = reals(blocks * 16, m), reals(blocks * 16, n)
@@ -136,7 +137,7 @@ def edge(rows: int, height: int, width: int) -> Program:
 
 
 @given(st.integers(1, 30), st.integers(1, 9), st.integers(1, 5))
-@settings(max_examples=25, deadline=None)
+@examples(10)
 def test_a_mask_crops_the_last_tile(rows: int, height: int, width: int) -> None:
     x = reals(rows, width)
     assert np.array_equal(execute(edge(rows, height, width), [x])[0], x * 2)

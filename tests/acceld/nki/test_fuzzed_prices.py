@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.chips import chip_spec
@@ -21,6 +21,7 @@ from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.timing import buffer_pieces
 from acceld.nki.timing.timeline import Timeline, as_timed, timeline
+from tests.properties import examples
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 ROWS, WIDTH, TILES = 128, 512, 3
@@ -143,7 +144,7 @@ ARGUMENTS = [TensorSpec((ROWS * TILES, WIDTH), "float32")]
 
 
 @given(program=statements(), starts=st.sampled_from([8, 4096]))
-@settings(max_examples=40)
+@examples(12)
 def test_what_the_output_needs_is_paid_for_and_nothing_needed_is_left_out(
     program: list[Statement], starts: int
 ) -> None:
@@ -186,7 +187,7 @@ IDENTITIES = (
     right=st.lists(st.sampled_from(IDENTITIES), max_size=3),
     program=statements(),
 )
-@settings(max_examples=40)
+@examples(12)
 def test_operations_that_change_nothing_make_nothing_faster(
     left: list[str], right: list[str], program: list[Statement]
 ) -> None:
@@ -203,7 +204,7 @@ def test_operations_that_change_nothing_make_nothing_faster(
 
 
 @given(program=statements(), places=st.lists(st.integers(0, 7), max_size=3))
-@settings(max_examples=40)
+@examples(12)
 def test_work_added_to_a_program_makes_it_no_faster(program: list[Statement], places: list[int]) -> None:
     """Statements added at the end are needed where the output is what they make."""
     longer = [*program, *[_bent(0, 0) for _ in places], _added(0, 0, 1)]
@@ -247,7 +248,7 @@ WAYS = {
     loop=st.sampled_from(["affine_range", "sequential_range", "static_range"]),
     blocks=st.integers(1, 4),
 )
-@settings(max_examples=40)
+@examples(12)
 def test_a_product_is_as_exact_as_its_passes_cost(left: str, right: str, loop: str, blocks: int) -> None:
     text = PRODUCT.replace("LOOP", loop).replace("BLOCKS", str(blocks))
     text = text.replace("LEFT", WAYS[left].format("left")).replace("RIGHT", WAYS[right].format("right"))

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.chips import API_CHIPS, ChipSpec, chip_spec
@@ -31,6 +31,7 @@ from tests.acceld.nki.test_fuzzed_prices import Statement
 from tests.acceld.nki.test_timeline import streaming
 from tests.acceld.nki.test_value_numbering import SMALL, STEPS, Step
 from tests.acceld.nki.tiles import Writer, tile, times
+from tests.properties import examples
 
 pytestmark = compiled
 SEEDS = st.integers(0, 2**32)
@@ -73,21 +74,21 @@ def assert_same_passes(program: Program, params: TimelineParams, chip: ChipSpec)
 
 
 @given(SEEDS)
-@settings(max_examples=700)
+@examples(140)
 def test_random_programs(seed: int) -> None:
     made = case(seed)
     assert_same_passes(made.program, made.params, made.chip)
 
 
 @given(STEPS, st.integers(1, 3), st.booleans(), st.booleans())
-@settings(max_examples=250)
+@examples(50)
 def test_loads_additions_and_stores(steps: list[Step], trips: int, small: bool, dead: bool) -> None:
     made = test_value_numbering.program(steps, trips)
     assert_same_passes(made, replace(LEGACY, eliminate_dead=not dead), SMALL if small else chip_spec("trn1"))
 
 
 @given(test_fuzzed_prices.statements(), st.sampled_from(["trn1", "trn2"]))
-@settings(max_examples=60)
+@examples(12)
 def test_traced_kernels(program: Sequence[Statement], chip: str) -> None:
     made = trace(test_fuzzed_prices._source(program), test_fuzzed_prices.ARGUMENTS, chip=chip)
     assert_same_passes(made, default_params(made.api, chip), chip_spec(chip))
@@ -113,7 +114,7 @@ def _operations(line: Timeline) -> object:
     ]  # fmt: skip
 
 
-QUICK = frozenset("silu rmsnorm_matmul mamba rmsnorm_bf16 matmul_fp8 conv2d_maxpool_small".split())
+QUICK = frozenset("silu rmsnorm_matmul mamba rmsnorm_bf16 conv2d_maxpool_small".split())
 """Workloads whose kernels are traced and timed in a moment."""
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.nki.execute.activations import ACTIVATIONS, activate, erf
 from acceld.nki.ir.numerics import ALU, BITWISE, NUMPY_DTYPES, fold, round_tfloat32, storage_dtype, to_integer, write
 from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, DTYPE_BYTES, REDUCE_OPS
+from tests.properties import examples
 
 reals = st.floats(-1e6, 1e6, width=32)
 
@@ -189,7 +190,7 @@ PYTHON_ALU: dict[str, Callable[[float, float], float]] = {
 
 @pytest.mark.parametrize("name", sorted(PYTHON_ALU))
 @given(a=reals, b=reals)
-@settings(max_examples=25)
+@examples(10)
 def test_alu_operation_agrees_with_python_in_float64(name: str, a: float, b: float) -> None:
     out = np.empty(1)
     result = ALU[name](np.array([a]), np.array([b]), out)

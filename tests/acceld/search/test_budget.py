@@ -7,18 +7,19 @@ import random
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.errors import BudgetError
 from acceld.search.budget import Budget, BudgetLevel
+from tests.properties import examples
 
 
 def usd(micro: int) -> Decimal:
     return Decimal(micro) / 1_000_000
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(
     calls=st.lists(st.tuples(st.integers(1, 2), st.integers(1, 400), st.integers(0, 100)), max_size=40),
     run_cap=st.integers(1, 1500),

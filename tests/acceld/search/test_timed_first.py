@@ -69,7 +69,7 @@ async def searched(name: str, evaluator: Evaluator, place: Path) -> tuple[list[s
     return line, candidates
 
 
-@pytest.mark.parametrize("name", ["st_silu", "st_rmsnorm"])
+@pytest.mark.parametrize("name", ["st_silu", pytest.param("st_rmsnorm", marks=pytest.mark.slow)])
 async def test_a_search_that_times_first_finds_the_same_winner_by_the_same_steps(name: str, tmp_path: Path) -> None:
     evaluator = SimulatedEvaluator(EvaluateConfig(slots=1, memory_gib=2.0), tmp_path / "state")
     async with started(evaluator):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, cast
 
 from acceld.nki.frontend.core.context import refuse
@@ -308,7 +309,12 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 )  # fmt: skip
 
 
+# Made once a process: reading their signatures takes longer than a small trace.
+_FUNCTIONS: Mapping[str, object] = MappingProxyType(
+    {function.__name__: checked("nki.collectives", function) for function in FUNCTIONS}
+)
+
+
 def namespace() -> dict[str, object]:
     """Return everything ``nki.collectives`` offers here."""
-    functions: dict[str, object] = {function.__name__: checked("nki.collectives", function) for function in FUNCTIONS}
-    return {**functions, "ReplicaGroup": ReplicaGroup, "rg_partition_op": rg_partition_op}
+    return {**_FUNCTIONS, "ReplicaGroup": ReplicaGroup, "rg_partition_op": rg_partition_op}

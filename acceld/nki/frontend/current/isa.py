@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any
 
 from acceld.nki.frontend.core.names import EngineName, NcVersion, get_nc_version
@@ -68,6 +69,12 @@ def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+# Made once a process: reading their signatures takes longer than a small trace.
+_FUNCTIONS: Mapping[str, object] = MappingProxyType(
+    {function.__name__: _instruction(function) for function in FUNCTIONS}
+)
+
+
 def namespace() -> dict[str, object]:
     """Return everything ``nki.isa`` offers here."""
     enums = {
@@ -84,6 +91,5 @@ def namespace() -> dict[str, object]:
         "gpsimd_engine": EngineName.gpsimd,
         "unknown_engine": EngineName.unknown,
     }
-    functions = {function.__name__: _instruction(function) for function in FUNCTIONS}
     classes = {"VirtualRegister": Register, "NkiScalar": Register, "NkiInstruction": NkiInstruction}
-    return {**functions, **enums, **classes}
+    return {**_FUNCTIONS, **enums, **classes}

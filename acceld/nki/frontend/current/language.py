@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -41,7 +41,7 @@ from acceld.nki.frontend.current.loop_rerolling import Sample, mark
 from acceld.nki.frontend.current.registers import register_alloc, register_move
 from acceld.nki.frontend.current.state import CurrentTrace, current_trace
 from acceld.nki.frontend.current.tensor import LoopIndex, NkiTensor, Register
-from acceld.nki.frontend.current.wrappers import wrappers
+from acceld.nki.frontend.current.wrappers import WRAPPERS
 from acceld.nki.frontend.session import Site, call_site, caller, loop_variable
 from acceld.nki.ir.program import Engine, LoopKind, Space
 
@@ -232,10 +232,16 @@ class no_reorder:  # the API's name
         current_trace().keeps_order -= 1
 
 
-def namespace(chip: str = "trn2") -> dict[str, object]:
-    """Return all attributes of ``nki.language``."""
-    types = dict(dtypes.EVERY)
-    types["bool_"] = types.pop("bool")
+def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
+    bounds = _bounds(*args, **kwargs)
+    if any(isinstance(bound, Register) for bound in bounds):
+        lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
+        return _run_time_loop(lower, upper, bounds[2] if len(bounds) > 2 else 1)
+    return _unrolled("nl.dynamic_range")(*args, **kwargs)
+
+
+def _functions() -> Mapping[str, object]:
+    """Return the functions that only this API has, by name."""
     own = {
         "affine_range": _unrolled("nl.affine_range"),
         "sequential_range": _unrolled("nl.sequential_range"),
@@ -254,6 +260,21 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
         "is_on_chip": is_on_chip,
         "no_reorder": no_reorder,
         "range": _unrolled("nl.range"),
+    }
+    return MappingProxyType(
+        {name: answered("nl", value) if inspect.isfunction(value) else value for name, value in own.items()}
+    )
+
+
+# Made once a process: reading their signatures takes longer than a small trace.
+_FUNCTIONS = _functions()
+
+
+def namespace(chip: str = "trn2") -> dict[str, object]:
+    """Return all attributes of ``nki.language``."""
+    types = dict(dtypes.EVERY)
+    types["bool_"] = types.pop("bool")
+    values = {
         "NKIObject": NKIObject,
         "NkiTensor": NkiTensor,
         "bypass": "bypass",
@@ -267,16 +288,7 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
         "tile_size": language.TileSize(chip_spec(chip)),
         "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
     }
-    plain = {name: answered("nl", value) if inspect.isfunction(value) else value for name, value in own.items()}
-    return {**wrappers(), **types, **plain}
-
-
-def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
-    bounds = _bounds(*args, **kwargs)
-    if any(isinstance(bound, Register) for bound in bounds):
-        lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
-        return _run_time_loop(lower, upper, bounds[2] if len(bounds) > 2 else 1)
-    return _unrolled("nl.dynamic_range")(*args, **kwargs)
+    return {**WRAPPERS, **types, **_FUNCTIONS, **values}
 
 
 class NKIObject:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 from acceld.nki.frontend.core import elementwise, language, memory, reductions
@@ -270,8 +271,7 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
     return entry
 
 
-def wrappers() -> dict[str, object]:
-    """Return the functions by name."""
+def _wrappers() -> Mapping[str, object]:
     shared: dict[str, Callable[..., Any]] = {
         **language.functions(),
         **{name: _unary(name) for name in UNARY},
@@ -280,4 +280,8 @@ def wrappers() -> dict[str, object]:
     }
     made: dict[str, object] = {name: _documented(name, shared[name]) for name in ARGUMENTS}
     made["rand"] = checked("nl", declarations.rand)
-    return made
+    return MappingProxyType(made)
+
+
+WRAPPERS = _wrappers()
+"""The functions by name, made once a process: reading their signatures takes longer than a small trace."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 from acceld.nki.frontend.core import dtypes, products, reductions
@@ -318,10 +319,16 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 )  # fmt: skip
 
 
+# Made once a process: reading their signatures takes longer than a small trace.
+_FUNCTIONS: Mapping[str, object] = MappingProxyType(
+    {function.__name__: checked("nisa", function) for function in FUNCTIONS}
+    | {name: _refused(name) for name in UNSUPPORTED}
+)
+
+
 def namespace() -> dict[str, object]:
     """Return every attribute of the module."""
-    names: dict[str, object] = {function.__name__: checked("nisa", function) for function in FUNCTIONS}
-    names |= {name: _refused(name) for name in UNSUPPORTED}
+    names = {**_FUNCTIONS}
     names |= {
         "engine": EngineName,
         "reduce_cmd": ReduceCommand,

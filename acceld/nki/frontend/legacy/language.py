@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -107,12 +107,21 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 )  # fmt: skip
 
 
-def namespace(chip: str = "trn1") -> dict[str, object]:
-    """Return every attribute of the module."""
+def _functions() -> Mapping[str, object]:
+    """Return the functions of the module by name."""
     functions = language.functions() | {name: _remainder(name) for name in ("mod", "fmod")}
     functions |= {function.__name__: function for function in FUNCTIONS}
     names: dict[str, object] = {name: checked("nl", function) for name, function in functions.items()}
-    names |= {name: _refused(name) for name in UNSUPPORTED}
+    return MappingProxyType(names | {name: _refused(name) for name in UNSUPPORTED})
+
+
+# Made once a process: reading their signatures takes longer than a small trace.
+_FUNCTIONS = _functions()
+
+
+def namespace(chip: str = "trn1") -> dict[str, object]:
+    """Return every attribute of the module."""
+    names = {**_FUNCTIONS}
     names |= {
         "mgrid": grids.MeshGrid(),
         "tile_size": language.TileSize(chip_spec(chip), LEGACY_RESERVED_SBUF_BYTES, TILE_SIZES),

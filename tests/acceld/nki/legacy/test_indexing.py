@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
+from tests.properties import examples
 
 STORE = """
 @nki.jit
@@ -275,7 +276,7 @@ def test_a_bad_index_names_its_rule_and_line(trace_kernel: Any, random: Any, lin
     assert caught.value.line == 11
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     rows=st.integers(1, 8),
     columns=st.integers(1, 8),

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from acceld.errors import AcceldError
 from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
+from tests.properties import examples
 
 HEIGHT, WIDTH, PIECE = 32, 16, 4
 TENSORS = ("t0", "t1", "t2")
@@ -132,7 +133,7 @@ class Writer:
         return head + "\n".join(self.nki) + "\n" + tail + "    return out\n", "\n".join(self.numpy)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 10**9))
 def test_random_kernels_mean_what_their_statements_mean(run_kernel: Any, seed: int) -> None:
     source, plain = Writer(seed).write()
@@ -161,7 +162,7 @@ def kernel(x):
 """
 
 
-@settings(max_examples=150, deadline=None)
+@examples(40)
 @given(st.data())
 def test_a_damaged_kernel_is_traced_or_refused_with_a_typed_error(data: st.DataObject) -> None:
     text = GOOD

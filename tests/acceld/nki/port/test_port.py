@@ -25,6 +25,7 @@ from neuronxcc.nki.language import par_dim
 
 """
 SMALL = ("mamba", "rmsnorm_bf16", "add_rmsnorm_matmul", "conv2d_maxpool_small")
+QUICK = ("add_rmsnorm_matmul", "conv2d_maxpool_small")
 """Workloads whose baselines are compared on data in seconds."""
 
 
@@ -225,7 +226,7 @@ LEGACY = sorted(name for name in find_workloads() if "nki_legacy" in workload(na
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in SMALL else pytest.param(name, marks=pytest.mark.slow) for name in LEGACY]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in LEGACY]
 )
 def test_every_legacy_baseline_is_ported_whole_and_legal(name: str) -> None:
     text, made = port_of(name)
