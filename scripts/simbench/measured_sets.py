@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -60,6 +61,8 @@ class Measured:
     chip: str = "trn1"
     entry: str | None = None
     grid: tuple[int, ...] = ()
+    lnc: int = 1
+    """Physical cores of the launch."""
     path: str = "kernel.py"
     sdk: str = ""
     """SDK of the measurements, if it is not that of the default parameters."""
@@ -69,13 +72,15 @@ class Measured:
     def program(self, cache_folder: Path) -> Program:
         """Return the kernel's program, traced or from the cache. Raise KernelFailure if it can not be traced."""
         key = repr((_front_end_digest(), self.source, self.arguments, self.api, self.chip, self.entry, self.grid))
+        if self.lnc != 1:
+            key += f", lnc {self.lnc}"
         stored = cache_folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json.z"
         if stored.is_file():
             return decode(zlib.decompress(stored.read_bytes()))
         options = TraceOptions(deadline_s=600.0, source_root=self.source_root)
         program = trace(
             self.source, self.arguments, filename=self.path, entry=self.entry, grid=self.grid, api=self.api,
-            chip=self.chip, options=options,
+            chip=self.chip, lnc=self.lnc, options=options,
         )  # fmt: skip
         cache_folder.mkdir(parents=True, exist_ok=True)
         stored.write_bytes(zlib.compress(encode(program), 1))
@@ -226,12 +231,52 @@ def _ladder(
     )
 
 
+TRN2_CHECKOUTS = {
+    "allenkchau/trainium-kernel-fusion": "TRAINIUM_KERNEL_FUSION_DIR",
+    "KevGomes1403/nki-moe-megakernel": "NKI_MOE_MEGAKERNEL_DIR",
+}
+"""Environment variable of each repository that ``trn2.json`` names."""
+TRN2_SETS = {"attn_tkg": "decode attention", "moe_fused": "two-core MoE"}
+"""Name of each of these sets; all others are attention."""
+
+
+def _trn2() -> Iterator[Measured]:
+    """Yield the kernels that ``trn2.json`` lists with repository, path, arguments and latency, on trn2."""
+    root = folder("ACCELD_MEASURED")
+    if root is None or not (root / "trn2.json").is_file():
+        return
+    library = folder("NKI_LIBRARY_DIR")
+    for row in json.loads((root / "trn2.json").read_text()):
+        checkout = folder(TRN2_CHECKOUTS[row["repository"]])
+        if checkout is None:
+            continue
+        given: dict[str, list[str]] = defaultdict(list)
+        flags = iter(row["flags"])
+        for flag, value in zip(flags, flags, strict=True):
+            given[flag].append(value)
+        path = checkout / row["path"]
+        yield Measured(
+            TRN2_SETS.get(row["set"], "attention"), row["set"], row["id"], Role.DEVELOPMENT, row["measured_us"] / 1000,
+            path.read_text(), [_spec(text) for text in given["--arg"]], row["api"], row["chip"], given["--entry"][0],
+            tuple(map(int, given["--grid"])), int(given["--lnc"][0]) if given["--lnc"] else 1, path=str(path),
+            source_root=checkout if library is None else library / "src" / "nkilib_src",
+        )  # fmt: skip
+
+
 def _spec(text: str) -> TensorSpec:
     shape, _, dtype = text.partition(":")
     return TensorSpec(tuple(map(int, shape.split("x"))), dtype)
 
 
-SOURCES: tuple[Callable[[], Iterator[Measured]], ...] = (_nkibench, _tutorial, _samples, _autocomp, _kda, _autotune)
+SOURCES: tuple[Callable[[], Iterator[Measured]], ...] = (
+    _nkibench,
+    _tutorial,
+    _samples,
+    _autocomp,
+    _kda,
+    _autotune,
+    _trn2,
+)
 
 
 def programs(found: Sequence[Measured], cache_folder: Path) -> Iterator[tuple[Measured, Program | AcceldError]]:

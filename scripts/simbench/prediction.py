@@ -179,17 +179,28 @@ def paired_table(found: Sequence[Predicted]) -> Table:
     Pairs that were measured equal count as wrong.
     """
     table: Table = []
-    for role, least in product(Role, (SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT)):
-        called = right = 0
-        for chain in _chains(one for one in found if one.kernel.role is role):
+    least_of = (SIMULATED_LESSON_PERCENT, SIMULATED_TIE_PERCENT)
+    for role, chip, least in product(Role, ("trn1", "trn2"), least_of):
+        called = right = gains = ties = 0
+        for chain in _chains(one for one in found if (one.kernel.role, one.kernel.chip) == (role, chip)):
             for a, b in combinations(sorted(chain, key=lambda one: one.milliseconds), 2):
-                if b.milliseconds > a.milliseconds * (1 + least / 100):
-                    called += 1
-                    right += a.kernel.milliseconds < b.kernel.milliseconds
-        if called:
-            share = percent(right / called)
+                apart = b.milliseconds > a.milliseconds * (1 + least / 100)
+                called += apart
+                right += apart and a.kernel.milliseconds < b.kernel.milliseconds
+                gained = abs(math.log(a.kernel.milliseconds / b.kernel.milliseconds)) >= math.log(APART)
+                gains += gained
+                ties += gained and not apart
+        if gains:
             table.append(
-                {"sets": str(role), "beyond %": least, "called faster": called, "are faster": right, "%": share}
+                {
+                    "sets": f"{role}, {chip}",
+                    "beyond %": least,
+                    "called faster": called,
+                    "are faster": right,
+                    "%": percent(right / called) if called else "-",
+                    "gains of 10 %": gains,
+                    "called ties": ties,
+                }
             )
     return table
 
@@ -199,7 +210,7 @@ def interval_table(found: Sequence[Predicted]) -> Table:
     errors: dict[tuple[str, Bound], dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in found:
         kernel = one.kernel
-        if kernel.role is Role.DEVELOPMENT and not kernel.sdk and not kernel.order_only:
+        if kernel.role is Role.DEVELOPMENT and not kernel.sdk and not kernel.order_only and kernel.lnc == 1:
             errors[kernel.chip, one.bound][kernel.group, kernel.chain].append(abs(math.log(one.ratio)))
     return [
         {

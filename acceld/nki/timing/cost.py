@@ -28,6 +28,8 @@ SLOW_ALU = frozenset({"power", "rsqrt"})
 is published for power.
 """
 ALL_QUARTERS = (1 << QUARTERS) - 1
+GATHERED_BYTES = 4096
+"""Bytes of the longest packet of a transfer whose descriptors are made at run time (ten public profiles)."""
 MATMUL_COLUMNS = 512
 """Columns of one matrix product: one bank of float32 results."""
 
@@ -50,6 +52,8 @@ class Cost:
     """Contiguous bytes of each descriptor."""
     rows: float = 1.0
     """Share of the tensor engine's rows that are occupied."""
+    late_us: float = 0.0
+    """Time after the end of a transfer until others see its bytes, beyond the latency of every transfer."""
     quarters: int = 0
     """The quarters of the DMA engines in use, as bits; 0 for all."""
     added: tuple[tuple[Engine, float], ...] = ()
@@ -70,6 +74,8 @@ class CostModel:
     buffers: tuple[Buffer, ...]
     recast: frozenset[int] = frozenset()
     """Buffers whose bits are also read as a type of another width."""
+    returned: frozenset[int] = frozenset()
+    """Buffers in HBM that the program writes and reads again."""
 
     @classmethod
     def of(cls, program: Program, params: TimelineParams) -> CostModel:
@@ -80,7 +86,14 @@ class CostModel:
                 accesses = instruction.accesses
                 widths = {DTYPE_BYTES[access.dtype or program.buffers[access.buffer].dtype] for access in accesses}
                 recast.update(access.buffer for access in accesses if len(widths) > 1)
-        return cls(chip_spec(program.chip), params, program.buffers, frozenset(recast))
+        stored: set[int] = set()
+        loaded: set[int] = set()
+        for instruction, _ in program.walk():
+            if instruction.op in DMA_OPS:
+                stored.update(dst.buffer for dst in instruction.dsts)
+                loaded.update(src.buffer for src in instruction.srcs if isinstance(src, Access))
+        returned = {number for number in stored & loaded if program.buffers[number].space is Space.HBM}
+        return cls(chip_spec(program.chip), params, program.buffers, frozenset(recast), frozenset(returned))
 
     def cost(
         self, instruction: Instruction, engine: Engine, shape: tuple[int, ...], *, handed_over: bool = False
@@ -167,6 +180,7 @@ class CostModel:
         chip = self.chip
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
         row = chip.dma_descriptor_us + row_bytes / chip.dma_wire_bytes_per_us
+        row = max(row, self.params.short_row_us)
         longest = slower * row_bytes / chip.dma_long_row_bytes_per_us
         return self.params.transfer_factor * descriptors * max(row, longest) / chip.dma_engines
 
@@ -192,7 +206,18 @@ class CostModel:
         tile = dst if self.buffers[dst.buffer].space is not Space.HBM or not sources else sources[0]
         quarters, engines = self.quarters(tile, descriptors)
         busy *= self.chip.dma_engines / engines
-        return Cost(Engine.DMA, busy, bytes_moved=moved, descriptors=descriptors, row_bytes=row, quarters=quarters)
+        late = self.params.round_trip_us if dst.buffer in self.returned else 0.0
+        made = self._gather_us(moved) if any(access.indirect for access in instruction.accesses) else 0.0
+        return Cost(
+            Engine.DMA, busy, bytes_moved=moved, descriptors=descriptors, row_bytes=row, late_us=late,
+            quarters=quarters, added=((Engine.GPSIMD, made),) if made else (),
+        )  # fmt: skip
+
+    def _gather_us(self, moved: int) -> float:
+        """Return the time in which GpSimd makes the descriptors of a transfer whose addresses are read from memory."""
+        if not self.params.gather_us:
+            return 0.0
+        return self.params.gather_us + ceil(moved / GATHERED_BYTES) * self.params.gather_packet_us
 
     def _turned(self, rows: int, row_bytes: int, dtype: str, copied: int) -> Cost:
         """Return the cost of a move between HBM and SBUF that transposes a tile of ``rows`` rows in HBM.
@@ -326,6 +351,8 @@ class CostModel:
         if engine is Engine.VECTOR:
             if len(instruction.dsts) > 1:
                 cycles += self.params.min_interval_cycles
+            if self._doubled(instruction):
+                return self._occupied(cycles, self.params.double_rate_cycles) / self.chip.vector_ghz / 1000
             return self._vector_us(cycles)
         raise MissingRule(
             f"no cost rule for {instruction.op} on the {engine.value} engine (line {instruction.line})",
@@ -340,6 +367,8 @@ class CostModel:
         if engine is Engine.GPSIMD and SLOW_ALU & {instruction.attr(name) for name in ("op", "op0", "op1")}:
             return 4 * n
         if op in _VECTOR_SINGLE:
+            if engine is Engine.VECTOR and self._doubled(instruction):
+                return n / 2
             return n / (self._narrow_gain(instruction, 4.0) if engine is Engine.VECTOR else 1.0)
         if op in ("tensor_tensor", "scalar_tensor_tensor", "select", "copy_predicated", "loop_reduce"):
             return n * (2.0 if engine is Engine.GPSIMD else self._two_operand_factor(instruction, n, handed_over))
@@ -371,6 +400,18 @@ class CostModel:
         known = not merged or prod(instruction.dsts[0].shape[1:]) > 1  # whether single columns are neighbors is not
         fast = simple and known and self._all_bfloat16(instruction) and self._neighbors(instruction)
         return 1.0 if fast else 2.0
+
+    def _doubled(self, instruction: Instruction) -> bool:
+        """Return True for an instruction that the vector engine runs at its double rate in float32: from SBUF to SBUF,
+        and of neighbors.
+        """
+        return (
+            self.params.double_rate_cycles > 0
+            and instruction.op == "tensor_scalar"
+            and all(self.dtype(access) == "float32" for access in instruction.accesses)
+            and all(self.buffers[access.buffer].space is Space.SBUF for access in instruction.accesses)
+            and self._neighbors(instruction)
+        )
 
     def _narrow_gain(self, instruction: Instruction, gain: float) -> float:
         if not self.chip.fast_16bit_vector or instruction.op not in ("copy", "tensor_scalar"):

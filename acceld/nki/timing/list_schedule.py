@@ -135,7 +135,8 @@ def schedule(
                 if done > finish:
                     finish, reason = done, cause_here
                 first = begin if first < 0 else min(first, begin)
-            start[number], end[number], cause[number] = first, finish + latency[dma], reason
+            late = machine.late_us.get(number, 0.0)
+            start[number], end[number], cause[number] = first, finish + latency[dma] + late, reason
             continue
         port = server[engine]
         sequence = issued[port]

@@ -871,6 +871,7 @@ cdef class _Operations:
     cdef Vector[double] other_us
     cdef Vector[double] rows
     cdef Vector[int] quarters
+    cdef Vector[double] late_us
     cdef dict lines
     cdef dict kinds
 
@@ -895,6 +896,8 @@ cdef class _Operations:
             made.rows[number] = share
         for number, bits in machine.quarters.items():
             made.quarters[number] = bits
+        for number, us in machine.late_us.items():
+            made.late_us[number] = us
         return made
 
     cdef int line_number(self, line) except -1:
@@ -917,6 +920,7 @@ cdef class _Operations:
         self.other_us.push_back(0.0)
         self.rows.push_back(1.0)
         self.quarters.push_back(0)
+        self.late_us.push_back(0.0)
         return number
 
     cdef Py_ssize_t begin(self, int number) except -1:
@@ -951,6 +955,8 @@ cdef class _Operations:
             return {number: self.rows[number] for number in range(count) if self.rows[number] < 1.0}
         if name == "quarters":
             return {number: self.quarters[number] for number in range(count) if self.quarters[number]}
+        if name == "late_us":
+            return {number: self.late_us[number] for number in range(count) if self.late_us[number]}
         raise AttributeError(name)
 
     cpdef list engine_us(self):
@@ -1008,6 +1014,7 @@ cdef struct Operation:
     int name
     double rows
     int quarters
+    double late_us
     int other
     double other_us
     int added  # position of the first operation that the compiler adds
@@ -1209,7 +1216,13 @@ cdef class _Planner:
                 made.line, made.name, made.before = line, name, site.stores
                 if others is not None:
                     made.other, made.other_us = INDEX[others[at].engine], others[at].busy_us
-                made.alone = not made.added_count and made.other < 0 and made.rows >= 1.0 and not made.quarters
+                made.alone = (
+                    not made.added_count
+                    and made.other < 0
+                    and made.rows >= 1.0
+                    and not made.quarters
+                    and not made.late_us
+                )
                 self.executed.push_back(made)
         return 0
 
@@ -1220,7 +1233,7 @@ cdef class _Planner:
         if id(cost) in self.cost_numbers:
             return self.of_costs.at(self.cost_numbers[id(cost)])
         made.engine, made.busy_us, made.rows = INDEX[cost.engine], cost.busy_us, cost.rows
-        made.quarters, made.other, made.other_us = cost.quarters, -1, 0.0
+        made.quarters, made.late_us, made.other, made.other_us = cost.quarters, cost.late_us, -1, 0.0
         made.added, made.added_count, made.added_us = self.added.next(), len(cost.added), cost.added_us
         made.line = made.name = made.before = made.alone = 0
         for engine, us in cost.added:
@@ -1420,7 +1433,7 @@ cdef class _Planner:
             return made
         if operation.rows < 1.0:
             operations.rows[made] = operation.rows
-        operations.quarters[made] = operation.quarters
+        operations.quarters[made], operations.late_us[made] = operation.quarters, operation.late_us
         operations.other[made], operations.other_us[made] = operation.other, operation.other_us
         if not operation.before:
             for at in range(operation.added_count):
@@ -1995,7 +2008,8 @@ cdef class _Times:
             if one.done > finish:
                 finish, reason = one.done, one.why
             first = one.begin if first < 0 else min(first, one.begin)
-        self.start[number], self.end[number], self.cause[number] = first, finish + self.dma_latency, reason
+        self.start[number], self.cause[number] = first, reason
+        self.end[number] = finish + self.dma_latency + self.operations.late_us[number]
         return 0
 
     cdef int _busiest(self) except -1:

@@ -12,7 +12,7 @@ from typing import Any
 from acceld.chips import CHIPS
 from acceld.errors import UsageError
 
-PARAMS_VERSION = 9
+PARAMS_VERSION = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,14 @@ class TimelineParams:
     """SBUF of each partition that the compiler keeps for itself; buffers rotate in the rest (direct allocation guide)."""
     shared_sbuf_port: bool = False
     """True if the vector engine and GpSimd can not access SBUF at the same time (NeuronCore-v2 architecture guide)."""
+    double_rate_cycles: int = 0
+    """Cycles of a vector instruction at its double rate beyond its columns; 0 if float32 has none. trn2: 396 ns between the
+    starts of 44 tensor_scalars of 512 float32 columns from SBUF (ten profiles of allenkchau/trainium-kernel-fusion).
+    """
+    round_trip_us: float = 0.0
+    """Time that a store and a load of what it wrote take beyond that of their bytes. trn2: 1.9 us for the end of each and
+    0.57 us for the issue of each (the same profiles), less the latency of every transfer.
+    """
     dynamic_trips: int | None = None
     """Iterations to assume for loops whose number is known only at run time; None gives no latency."""
 
@@ -63,6 +71,12 @@ class TimelineParams:
     """
     kernel_end_us: float = 3.0
     """Time after the last useful instruction (5 in the same profile)."""
+    short_row_us: float = 0.0
+    """Least time of a DMA engine for a row whose descriptor is made at run time."""
+    gather_us: float = 0.0
+    """Time of GpSimd for a transfer whose addresses are read from memory; 0 if that is not modelled."""
+    gather_packet_us: float = 0.0
+    """Time of GpSimd for each packet of such a transfer."""
     merged_iterations: int = 4
     """Number of iterations of a long affine loop that one instruction covers
     (:func:`compiler_legacy.merged_iterations`); 0 for none.
@@ -133,16 +147,19 @@ FITTED: dict[str, str] = {
     "reciprocal_factor": "vector busy time of the same 14 (the documented 8N is refuted by them)",
     "semaphore_us": "latency of the same 14",
     "window": "instructions within which the compiler reorders one engine: latency of Autocomp's attention of three 4096x64 on "
-    "trn1 (256; the 14 get better by it too), of KDA's gqa_full on trn2 (64)",
+    "trn1 (256; the 14 get better by it too), of KDA's gqa_full on trn2 (64), of decode attention in the current API (32)",
     "sbuf_reserved_bytes": "SBUF of each partition not filled with values; spills of the same 14 (24 KiB), KDA's silu (16 KiB)",
     "narrow_transfer_factor": "how many times lower the rate of long rows of 16-bit elements is; AWS's four bfloat16 products, "
     "SDK 2.20 on trn1 only (later ones: 1)",
     "latency_scale": "latency of the same 14: schedules are not perfect",
     "dma_latency_us": "documented on trn1 (1.3); on trn2 three rungs of awslabs/nki-autotune's ladder whose loads wait for single "
     "buffers: of the 0.7 to 0.95 us in AWS's trace all but 0.2 overlap with the wait",
-    "kernel_start_us": "nki-samples' shortest kernels on trn1 (8), KDA's latencies on trn2 (3): both leave out most of the time "
-    "before the first instruction",
+    "kernel_start_us": "nki-samples' shortest kernels on trn1 (8); attention of allenkchau/trainium-kernel-fusion on trn2 (12), whose "
+    "latencies are 6 us less than the profiles, which have 13.4 us before the first transfer and 3.9 us until its bytes are used",
     "kernel_end_us": "the same after the last one (3 and 2)",
+    "short_row_us": "decode attention of KevGomes1403/nki-moe-megakernel on trn2: 2,097,152 pieces of two bytes take 1697 us of 16 engines",
+    "gather_us": "77 kernels of the same repository with indirect transfers on trn2 (1.0), with gather_packet_us",
+    "gather_packet_us": "the same kernels (0.0135)",
     "merged_iterations": "two convolutions of Autocomp on trn1, 5.602 and 4.955 ms; on trn2 as many as fill a bank of PSUM",
     "half_use": "KDA's products on trn2, whose K of 64 fills half the array; documented is a half (neuron-explorer, "
     "'Understanding throttling')",
@@ -159,9 +176,15 @@ CURRENT = TimelineParams(
     model="compiler_current",
     tensor_overhead_cycles=8,
     scalar_overhead_cycles=0,
+    double_rate_cycles=124,
     vector_overhead_cycles=108,
     dma_latency_us=0.2,
-    kernel_start_us=3.0,
+    kernel_start_us=12.0,
+    window=32,
+    round_trip_us=4.5,
+    short_row_us=0.013,
+    gather_us=1.0,
+    gather_packet_us=0.0135,
     kernel_end_us=2.0,
     merged_iterations=0,
     transpose_passes=3,
@@ -183,11 +206,13 @@ LEGACY_LATER = replace(
     tensor_overhead_cycles=8,
     window=64,
     scalar_overhead_cycles=0,
+    double_rate_cycles=124,
     vector_overhead_cycles=108,
     dma_latency_us=0.2,
     sbuf_reserved_bytes=16 * 1024,
     latency_scale=1.02,
-    kernel_start_us=3.0,
+    kernel_start_us=12.0,
+    round_trip_us=4.5,
     kernel_end_us=2.0,
     shared_sbuf_port=False,
     alternates_copies=True,

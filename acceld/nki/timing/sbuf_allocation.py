@@ -60,6 +60,8 @@ class Machine:
     """Share of the array's rows that a product occupies, if not all."""
     quarters: dict[int, int] = field(default_factory=dict)
     """The quarters of the DMA engines that a transfer uses, as bits, if not all."""
+    late_us: dict[int, float] = field(default_factory=dict)
+    """Time after the end of a transfer until others see its bytes, beyond the latency of every transfer, if any."""
     hbm_read_bytes: int = 0
     hbm_write_bytes: int = 0
     spill_save_bytes: int = 0
@@ -131,7 +133,8 @@ class _Operation:
     """True if it is one operation and has nothing besides its engine and its time."""
 
     def __post_init__(self) -> None:
-        self.alone = not self.added and self.choice is None and self.cost.rows >= 1.0 and not self.cost.quarters
+        plain = self.cost.rows >= 1.0 and not self.cost.quarters and not self.cost.late_us
+        self.alone = plain and not self.added and self.choice is None
 
 
 def _operations(template: Template) -> list[_Operation]:
@@ -332,6 +335,8 @@ class _Planner:
             machine.rows[number] = cost.rows
         if cost.quarters:
             machine.quarters[number] = cost.quarters
+        if cost.late_us:
+            machine.late_us[number] = cost.late_us
         if operation.choice is not None:
             machine.choices[number] = operation.choice
         if not before:

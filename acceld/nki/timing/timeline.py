@@ -429,7 +429,10 @@ def _assemble(
         bound=_bound(engines, latency, written.descriptors) if known else DATA_DEPENDENT,
         warnings=(*_one_trip(program, params), *_warnings(program, run.machine, written.descriptors, extended)),
         prediction=uncertainty.prediction(
-            chip=chip.name, engines=engines, latency_us=latency if known else None, dynamic=dynamic or indirect
+            chip=chip.name,
+            engines=engines,
+            latency_us=latency if known else None,
+            dynamic=dynamic or indirect or program.lnc == cores.CORES,
         ),
         data_dependent=dynamic,
         extrapolated=extended,

@@ -7,7 +7,7 @@ import pytest
 from acceld.chips import CHIPS
 from acceld.nki.errors import MissingRule, UnsupportedCall
 from acceld.nki.ir.operations import OPS
-from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Space, TileDim
+from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Role, Space, TileDim
 from acceld.nki.timing.compiler_current import place as place_current
 from acceld.nki.timing.compiler_legacy import place
 from acceld.nki.timing.cost import Cost, CostModel
@@ -260,3 +260,26 @@ def test_integers_go_through_trn1s_array_as_float32(op: str) -> None:
         w.do(op, tile(w.sbuf(128, 128, dtype=dtype)), tile(w.sbuf(rows, 128, dtype=dtype)), engine=Engine.TENSOR)
         passes[dtype] = cost(w).passes
     assert passes["uint16"] == passes["float32"] == 4 * passes["bfloat16"]
+
+
+def test_trn2_scales_float32_tiles_of_sbuf_at_the_double_rate() -> None:
+    w = Writer()
+    w.do("tensor_scalar", tile(w.sbuf(128, 512)), tile(w.sbuf(128, 512)), 2.0, op0="multiply", engine=Engine.VECTOR)
+    assert cost(w, chip="trn2").busy_us == pytest.approx(0.396, abs=0.001), "as ten public profiles have it"
+    w.do("tensor_scalar", tile(w.sbuf(128, 512)), tile(w.psum(128, 512)), 2.0, op0="multiply", engine=Engine.VECTOR)
+    assert cost(w, chip="trn2").busy_us > 0.5, "not from PSUM"
+
+
+def test_rows_whose_descriptors_are_made_at_run_time_take_a_least_time() -> None:
+    model = CostModel(CHIPS["trn2"], CURRENT, ())
+    assert model.transfer_us(2_097_152, 2, 2) == pytest.approx(1697, rel=0.01), "as decode attention has it"
+
+
+def test_a_store_that_the_program_loads_again_is_seen_later() -> None:
+    w = Writer()
+    kept, there = w.sbuf(128, 512), w.hbm(128, 512, role=Role.OUTPUT)
+    w.store(tile(there), tile(kept))
+    assert cost(w, chip="trn2").late_us == 0.0
+    w.load(tile(w.sbuf(128, 512)), tile(there))
+    w.store(tile(there), tile(kept))
+    assert cost(w, chip="trn2").late_us == CURRENT.round_trip_us > 0
