@@ -34,6 +34,7 @@ def declare(
     data: bytes | None = None,
     scope: tuple[int, ...] | None = None,
     address: tuple[int, int] | None = None,
+    blocks: tuple[tuple[int, int], ...] = (),
     site: Site | None = None,
 ) -> Tensor:
     """Return a new buffer and a view of all of it. LegalityError for a shape that the chip can not hold."""
@@ -88,6 +89,7 @@ def declare(
         line=line,
         place=calls,
         address=address,
+        blocks=blocks,
         data=data,
         scope=scope,
     )
