@@ -132,7 +132,6 @@ class _Execution:
             if program.buffers[number].role is Role.SCRATCH and found:
                 self.first.setdefault(found[0].position, []).append(self.stores[number])
                 self.last.setdefault(found[-1].position, []).append(self.stores[number])
-        self.changed: dict[int, Array] = {}
         self.paired: set[int] = set()
         self.written = {number for number, found in uses.items() if any(use.writes for use in found)}
         env: Env = [0] * len(self.loops)
@@ -157,6 +156,7 @@ class _Execution:
             backwards=options.chance is not None,
             member=member,
         )
+        self.races = Races(program, self.stores, self.machine.slots) if program.lnc > 1 else None
         self.order_random = np.random.default_rng(
             options.shuffle_affine if isinstance(options.shuffle_affine, int) else 0
         )
@@ -192,7 +192,8 @@ class _Execution:
         return found
 
     def _layouts(self, uses: dict[int, list[Use]]) -> list[Layout]:
-        planner = Planner(self.trips, float64=self.options.float64, kept_loops=self.lockstep)
+        apart = {number for number, loop in self.loops.items() if loop.kind is LoopKind.SPMD and self.program.lnc > 1}
+        planner = Planner(self.trips, float64=self.options.float64, kept_loops=self.lockstep | apart)
         orders = self._orders(uses)
         layouts = []
         for buffer in self.program.buffers:
@@ -362,6 +363,8 @@ class _Execution:
         try:
             context = Context(self.machine, instruction, self.trips)
             step = checked(context, build(context))
+            if self.races is not None:
+                step = self.races.checked(context, step)
             if self._is_timed(instruction):
                 step = self.timed.step(*self.places[id(instruction)], context, step)
         except KernelFailure as failure:
@@ -407,9 +410,6 @@ class _Execution:
         if loop.id in self.lockstep and not _is_lone_core(loop):
             return self._in_step([loop], list(loop.body))
         children = [self._compile(node) for node in loop.body]
-        if self.program.lnc > 1 and loop.kind is LoopKind.SPMD and loop.id not in self.lockstep:
-            races = Races(self.program, self.stores, self.changed)
-            children = [races.begin, *children, races.end]
         return self._iterate(loop, children)
 
     def _iterate(self, loop: Loop, children: list[Run]) -> Run:
@@ -513,6 +513,8 @@ class _Execution:
                 for core, values in zip(cores, reversed(held), strict=True):
                     at(env, core)
                     dst.put(env, None, values)
+                if self.races is not None:
+                    self.races.meet([core[0] for core in cores])
             except _NUMPY_ERRORS as error:
                 raise _translated(instruction, error) from error
 
