@@ -52,11 +52,12 @@ def serve(request: bytes, reply: int) -> None:
         call: Call = function(raw["worker"])(raw["job"], raw["artefact"])
         if layout.closed:
             close_pages(layout, memory)
-            call = left_as_found(call)
+        checked = left_as_found(call) if layout.closed or raw["job"]["api"] == "c" else call
         os.write(DONE, ANSWER.pack(-1, _NONE))
         while ring := os.read(DOORBELL, 8):
             number = int.from_bytes(ring, "little")
-            claimed = call(*placed[(number - 1) % 2])
+            run = checked if layout.closed or number == 1 else call  # the check takes a microsecond of a timed call
+            claimed = run(*placed[(number - 1) % 2])
             os.write(DONE, ANSWER.pack(number, _NONE if claimed is None else claimed))
     except BuildRefused as error:
         send(reply, _failure(error.rule, error.message, error.line, error.hint))
@@ -83,7 +84,7 @@ def left_as_found(call: Call) -> Call:
     """Return the kernel with a check, after each call, that it leaves the rounding mode, the treatment of denormal
     numbers and the x87 stack as they were.
     """
-    library = ctypes.CDLL("libm.so.6")
+    library = ctypes.CDLL(None)  # Python is linked with libm
     before, after = (ctypes.create_string_buffer(_STATE_BYTES) for _ in range(2))
 
     def checked(inputs: Sequence[Any], outputs: Sequence[Any]) -> float | None:
