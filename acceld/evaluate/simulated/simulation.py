@@ -21,6 +21,7 @@ from acceld.nki.errors import KernelCrash, KernelFailure, UnsupportedCall
 from acceld.nki.execute.activations import approximates
 from acceld.nki.execute.interpreter import ExecuteOptions, execute, is_settled
 from acceld.nki.ir.codec import decode
+from acceld.nki.ir.operations import COMPARISONS
 from acceld.nki.ir.program import Program
 from acceld.nki.timing.timeline import as_timed
 from acceld.statuses import Status
@@ -48,6 +49,7 @@ def attempt(request: bytes, reply: int) -> None:
             float64=header["float64"],
             max_bytes=header["max_bytes"],
             turns=turns,
+            checks_ranges=header["own"],
         )
         if header["again"]:
             _run_again(program, arrays, outputs, header["max_bytes"], turns)
@@ -95,6 +97,7 @@ def run(
     max_bytes: int,
     turns: Mapping[int, Sequence[int]] | None = None,
     chip_functions: bool = False,
+    checks_ranges: bool = False,
 ) -> list[NDArray[Any]]:
     """Execute the program on arrays in the kernel's layout, and return its outputs.
 
@@ -107,6 +110,7 @@ def run(
         check_transposes=True,
         turns=turns or {},
         chip_functions=chip_functions,
+        checks_ranges=checks_ranges,
     )
     return execute(program, inputs, options)
 
@@ -122,6 +126,18 @@ def _run_again(
     if is_settled(program):
         return
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
+    if any(op in COMPARISONS for node, _ in program.walk() for op in map(node.attr, _OPERATORS)):
+        kept = execute(program, inputs, replace(options, keeps_nan=True))
+        for number, (one, other) in enumerate(zip(outputs, kept, strict=True)):
+            lost = int((_is_nan(other) & ~_is_nan(one)).sum())
+            if lost:
+                buffer = program.buffers[program.outputs[number]]
+                raise KernelCrash(
+                    f"{lost} elements of output {buffer.name or number} depend on memory that was never written, by comparisons",
+                    rule=UNDEFINED,
+                    line=buffer.line,
+                    hint="write every element before it is read: fill the tile, or read only what a mask wrote",
+                )
     again = execute(program, inputs, replace(options, chance=secrets.randbits(63)))
     for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
         differ = int((one.view(np.uint8) != other.view(np.uint8)).sum())
@@ -134,6 +150,13 @@ def _run_again(
                 line=buffer.line,
                 hint="write every element before it is read: fill the tile, or read only what a mask wrote",
             )
+
+
+_OPERATORS = ("op", "op0", "op1")
+
+
+def _is_nan(values: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.isnan(values.astype(np.float32)) if values.dtype.kind not in "iub" else np.zeros(values.shape, np.bool_)
 
 
 def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder: Path) -> list[float | None] | None:

@@ -54,7 +54,8 @@ class ExecuteOptions:
     transpose is not one, even on trn1, where the array computes the product. ``deadline_s`` and ``max_bytes`` bound
     time and memory. ``turns``: for instructions, by number in program order, the executions that are computed, left out
     or copied from others (:mod:`acceld.nki.ir.turns`); not with ``shuffle_affine``. ``chip_functions``: give the scalar
-    engine's functions errors as large as the published ones.
+    engine's functions errors as large as the published ones. ``keeps_nan``: a comparison with NaN is NaN. ``checks_ranges``:
+    fail if a function of the scalar engine takes a number beyond its documented range.
     """
 
     float64: bool = False
@@ -68,6 +69,8 @@ class ExecuteOptions:
     random_seed: int = 0
     turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
     chip_functions: bool = False
+    keeps_nan: bool = False
+    checks_ranges: bool = False
 
 
 DEFAULT_OPTIONS = ExecuteOptions()
@@ -153,6 +156,8 @@ class _Execution:
             order=[0] * len(self.loops) if shuffled else env,
             random=np.random.default_rng(options.random_seed),
             chip_functions=options.chip_functions and not options.float64,
+            keeps_nan=options.keeps_nan,
+            checks_ranges=options.checks_ranges,
             backwards=options.chance is not None,
             member=member,
         )
