@@ -48,9 +48,7 @@ DeviceState = Callable[[str, str, str], Awaitable[object]]
 """Called when a core goes out of service (``sick``) or comes back (``idle``): its name, its state and the reason."""
 
 
-CHANCE = frozenset(
-    "undefined_memory affine_order overlap repeated_destination race overlapping_lives input_written".split()
-)
+CHANCE = frozenset("undefined_memory overlap repeated_destination race overlapping_lives input_written".split())
 """Rules of the simulator for results that differ from run to run on a chip."""
 
 
@@ -237,14 +235,14 @@ class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
         return await self._left_to_chance(case)
 
     async def _left_to_chance(self, case: NeuronCase) -> Failed | None:
-        """Return the simulator's finding on what one run of a chip can not show: results that memory, order or a faster
-        core decides. None if there is none, or if the simulator does not take the kernel.
+        """Return what the simulator finds on one data set and a chip can not show: results that undefined memory or a
+        faster core decides. None if there is nothing, or if the simulator does not take the kernel.
         """
         request = case.request
         if request.chip not in TARGETS[SIMULATOR].chips.get(request.kernel.api, ()):
             return None
         simulator = await self._simulator()
-        asked = replace(request, backend=SIMULATOR, gate=Gate.STRICT, candidate=0, against=(), screen=False)
+        asked = replace(request, backend=SIMULATOR, gate=Gate.SEARCH, candidate=0, against=(), screen=False)
         found = await simulator.evaluate(replace(asked, useful_below_us=None))
         if found.failure is None or found.failure.rule not in CHANCE:
             return None

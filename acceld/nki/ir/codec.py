@@ -281,7 +281,7 @@ def _access(value: Access) -> dict[str, Any]:
 
 
 _KIND = attrgetter(
-    "space", "dtype", "shape", "partition_axis", "role", "scope", "address", "written_input", "argument_shape"
+    "space", "dtype", "shape", "partition_axis", "role", "scope", "address", "blocks", "written_input", "argument_shape"
 )
 """Returns the fields of a buffer without data that another buffer may share."""
 

@@ -124,6 +124,16 @@ def test_blocks_have_the_addresses_that_they_rotate_through() -> None:
     assert (blocks.address, blocks.blocks) == (None, ((0, 0), (0, 2048)) * 4)
 
 
+def test_blocks_keep_their_addresses_in_bytes() -> None:
+    text = """for part in range(2):
+    blocks = nl.ndarray((8, nl.par_dim(128), 512), dtype=nl.float32, buffer=sbuf(8192 * part, tiles=(2,)))
+    for i in nl.affine_range(8):
+        blocks[i, p, f] = nl.load(x[128 * i + p, f])
+        nl.store(out[128 * i + p, f], value=blocks[i, p, f])"""
+    program = codec.decode(codec.encode(_program(text)))
+    assert [b.blocks[0] for b in program.buffers if b.blocks] == [(0, 0), (0, 8192)]
+
+
 def _us(body: str, *, current: bool = False) -> float:
     found = timeline(_program(body, current=current)).latency_us
     assert found is not None
