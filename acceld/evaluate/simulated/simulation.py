@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from acceld.errors import UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.sandbox.messages import defect_record, failure_record, limit_record, send, unpack
-from acceld.nki.errors import KernelCrash, KernelFailure, UnsupportedCall
+from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded, UnsupportedCall
 from acceld.nki.execute.activations import approximates
 from acceld.nki.execute.interpreter import ExecuteOptions, execute, is_settled
 from acceld.nki.ir.codec import decode
 from acceld.nki.ir.operations import COMPARISONS
-from acceld.nki.ir.program import Program
+from acceld.nki.ir.program import LoopKind, Program
 from acceld.nki.timing.timeline import as_timed
 from acceld.statuses import Status
 
@@ -57,6 +57,7 @@ def attempt(request: bytes, reply: int) -> None:
             backwards = run(
                 program, arrays, shuffle="reversed", float64=header["float64"], max_bytes=header["max_bytes"]
             )
+            _check_order(program, arrays, backwards, header["max_bytes"])
         seconds["execute"] = time.monotonic() - started
         if header["incomplete"]:
             os.read(_COMPLETE, 1)
@@ -113,6 +114,48 @@ def run(
         checks_ranges=checks_ranges,
     )
     return execute(program, inputs, options)
+
+
+def _check_order(
+    program: Program, inputs: Sequence[NDArray[Any]], backwards: Sequence[NDArray[Any]], max_bytes: int
+) -> None:
+    """Raise KernelCrash if the order of affine iterations decides a result.
+
+    The order of a sum changes its rounding, too. So outputs with other bits are computed again in float64, where rounding
+    is a billion times smaller than anything that one iteration hands on to another.
+    """
+    if not any(loop.kind is LoopKind.AFFINE and loop.trips > 1 for loop in program.loops.values()):
+        return
+    forwards = run(program, inputs, shuffle=None, float64=False, max_bytes=max_bytes)
+    if all(one.tobytes() == other.tobytes() for one, other in zip(forwards, backwards, strict=True)):
+        return
+    try:
+        ways = [run(program, inputs, shuffle=way, float64=True, max_bytes=max_bytes) for way in (None, "reversed")]
+    except LimitExceeded:
+        return  # the outputs in both orders are compared with the reference in any case
+    for number, (one, other) in enumerate(zip(*ways, strict=True)):
+        size, apart = (float(np.linalg.norm(np.nan_to_num(values))) for values in _wide(one, other))
+        if apart > _SAME * size:
+            buffer = program.buffers[program.outputs[number]]
+            raise KernelCrash(
+                f"output {buffer.name or number} depends on the order of affine iterations: in reversed order it differs by "
+                f"{apart / size if size else apart:.2g} (relative L2, without rounding)",
+                rule="affine_order",
+                line=buffer.line,
+                hint="use a sequential range where an iteration uses what an earlier one computed",
+            )
+
+
+_SAME = 1e-9
+"""Relative difference of two float64 results that only rounding explains: float64 rounds by 1.1e-16, and a sum of a million
+terms by less than 1e-10. A difference that a float32 result can show at all is a hundred times larger.
+"""
+
+
+def _wide(one: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return an output in float64, and its difference from another one."""
+    first, second = one.astype(np.float64), other.astype(np.float64)
+    return first, first - second
 
 
 def _run_again(
