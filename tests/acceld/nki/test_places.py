@@ -44,7 +44,8 @@ BODY
 
 def _program(body: str, *, current: bool = False) -> Program:
     text = (_CURRENT if current else _LEGACY).replace("BODY", "\n".join(f"    {line}" for line in body.splitlines()))
-    return trace(text, [TensorSpec((1024, 512), "float32")], **({"api": "nki", "chip": "trn2"} if current else {}))
+    api, chip = ("nki", "trn2") if current else ("nki_legacy", "trn1")
+    return trace(text, [TensorSpec((1024, 512), "float32")], api=api, chip=chip)
 
 
 _EACH = """for i in nl.affine_range(8):
