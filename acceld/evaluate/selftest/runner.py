@@ -35,7 +35,7 @@ from acceld.workloads import load_workload
 
 BACKENDS = {SIMULATOR: ""} | {t.backend: d.attacks for d in ALL_DEVICES if d.attacks for t in d.targets}
 """Backends with their own suite. The value is its folder, below the simulator's folder."""
-_BUILD_S, _COMPILE_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 60.0, 30.0, 3.0, 2.0
+_BUILD_S, _COMPILE_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 60.0, 60.0, 3.0, 2.0
 """Low limits: the suite's workloads are small, and some attacks run until their deadline."""
 _QUEUE = 10_000
 
