@@ -1,5 +1,5 @@
 # expect: reject
-# caught by: runtime_error.affine_order
+# caught by: runtime_error.affine_order|incorrect_numerical.tolerance
 # workload: st_silu
 """The second iteration adds a small part of what the first one has computed."""
 

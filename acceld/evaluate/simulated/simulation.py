@@ -57,7 +57,7 @@ def attempt(request: bytes, reply: int) -> None:
             backwards = run(
                 program, arrays, shuffle="reversed", float64=header["float64"], max_bytes=header["max_bytes"]
             )
-            _check_order(program, arrays, backwards, header["max_bytes"])
+            check_order(program, arrays, backwards, header["max_bytes"])
         seconds["execute"] = time.monotonic() - started
         if header["incomplete"]:
             os.read(_COMPLETE, 1)
@@ -116,7 +116,7 @@ def run(
     return execute(program, inputs, options)
 
 
-def _check_order(
+def check_order(
     program: Program, inputs: Sequence[NDArray[Any]], backwards: Sequence[NDArray[Any]], max_bytes: int
 ) -> None:
     """Raise KernelCrash if the order of affine iterations decides a result.

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from acceld.evaluate.simulated.simulation import check_order, run
 from acceld.nki.errors import KernelCrash, LegalityError
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.tracing import TensorSpec, trace
@@ -105,3 +106,33 @@ def test_each_kind_of_mistake_is_found_by_its_rule(mistake: str) -> None:
     x = np.random.default_rng(7).standard_normal((256, 64)).astype(np.float32)
     program = trace(_source(7, mistake), [TensorSpec(x.shape, "float32")], api="nki", chip="trn2", lnc=2)
     assert _found(program, x) == _RULES.get(mistake, "")
+
+
+_HANDS_ON = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+    held = nl.zeros((2, nl.par_dim(128), 64), dtype=nl.float32, buffer=nl.sbuf)
+    for row in nl.affine_range(2):
+        tile = nl.load(x[128 * row + p, f])
+        held[row, p, f] = nl.copy(tile)
+        nl.store(out[128 * row + p, f], value=nl.add(tile, nl.multiply(held[PLACE, p, f], 1e-6)))
+    return out
+"""
+
+
+@pytest.mark.parametrize(("place", "refused"), [("1 - row", True), ("row", False)])
+def test_what_an_affine_iteration_hands_on_is_found_however_small(place: str, refused: bool) -> None:
+    x = np.random.default_rng(7).standard_normal((256, 64)).astype(np.float32)
+    program = trace(_HANDS_ON.replace("PLACE", place), [TensorSpec(x.shape, "float32")])
+    backwards = run(program, [x], shuffle="reversed", float64=False, max_bytes=1 << 30)
+    try:
+        check_order(program, [x], backwards, 1 << 30)
+    except KernelCrash as crash:
+        assert refused and crash.rule == "affine_order"
+    else:
+        assert not refused
