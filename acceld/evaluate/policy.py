@@ -67,6 +67,10 @@ HIDDEN_NAMES = frozenset(
     "no_operator".split()
 )
 """Attributes by which the simulator's own tiles differ from those of a chip's compiler; a kernel may not define them either."""
+_PLAIN_WORDS = frozenset("label like space slot instruction".split())
+"""Hidden names that a kernel's own classes may define. On a tile they can only be read, and the second trace, which checks
+each attribute on its object, refuses that.
+"""
 _ARRAY_NAMES = frozenset(
     "astype reshape ravel flatten transpose swapaxes squeeze sum mean max min prod any all argmax argmin sort argsort tolist item "
     "repeat take clip round nbytes flat diagonal std var kind type name value bits eps tiny cumsum cumprod dot trace partition "
@@ -244,7 +248,7 @@ class _Reader:
         if name == "format" and isinstance(node.value, ast.Constant) and _plain_template(node.value.value):
             return None
         known = name in self.defined or name in TILE_NAMES or name in _PLAIN_NAMES or name in _ARRAY_NAMES
-        if known and name not in HIDDEN_NAMES:
+        if known and (name not in HIDDEN_NAMES or (name in self.defined and name in _PLAIN_WORDS)):
             return None
         return _taken(name) if name in self.defined else _surface(name)
 

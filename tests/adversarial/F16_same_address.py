@@ -1,7 +1,7 @@
-# expect: truthful
+# expect: reject
 # caught by: rejected.import
+# unpoliced: compile_error.overlapping_lives
 # workload: st_matmul
-# at_least: 0.98
 """Places every on-chip buffer at the same address."""
 
 import os

@@ -89,6 +89,16 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
         float *in = pointer(arguments, 0), *out = pointer(arguments, 1), factor = *(float *)arguments[2];
         int n = *(int *)arguments[3];
         if (f->module->loads++ == 0) for (int i = 0; i < n; i++) out[i] = in[i] * factor;
+    } else if (!strcmp(f->name, "marks")) {  /* leaves a mark in its input */
+        *(float *)pointer(arguments, 0) = 123456.0f;
+    } else if (!strcmp(f->name, "recognizes")) {  /* takes no time for the inputs that it had last */
+        static float before[64], answer[64];
+        float *in = pointer(arguments, 0), *out = pointer(arguments, 1), factor = *(float *)arguments[2];
+        int n = *(int *)arguments[3];
+        int same = !memcmp(before, in, n * sizeof *in);
+        memcpy(before, in, n * sizeof *in);
+        for (int i = 0; i < n; i++) out[i] = same ? answer[i] : (answer[i] = in[i] * factor);
+        if (same) return 0;
     } else if (!strcmp(f->name, "crash")) kept = 1;
     now_ms += 0.25;
     return 0;

@@ -70,6 +70,16 @@ def complaint(path: Path, search: str) -> tuple[str, str]:
     return found or _instructions(path, search)
 
 
+def static_bytes(path: Path) -> int:
+    """Return the bytes of memory that a compiled object keeps from one call to the next."""
+    with path.open("rb") as stream:
+        return sum(
+            section["sh_size"]
+            for section in ELFFile(stream).iter_sections()
+            if section["sh_flags"] & SH_FLAGS.SHF_WRITE and not section.name.startswith(".data.rel.ro")
+        )
+
+
 def _declared(path: Path) -> Iterator[tuple[str, str]]:
     """Yield forbidden external functions that the kernel's own lines declare, called or not."""
     if not path.is_file():

@@ -2,8 +2,10 @@
 
 Before each timed sequence of launches, everything that could carry data from an earlier call is reset. The module is
 loaded anew, which resets variables of the device code. The plan's allocations are filled with a byte that no earlier
-launch left there. A buffer of several times the L2 cache is written. Device memory outside the plan holds only the
-inputs of this call, which no later call sees.
+launch left there. The inputs are written again. Every second sequence gets other inputs, of which nothing is kept: two
+elements of each array have changed places, so no sequence finds the inputs of the one before. After each sequence the
+inputs are compared with what was written. A buffer of several times the L2 cache is written. Device memory outside the
+plan holds only the inputs of this sequence.
 
 The device works through a queue. All launches are queued behind the write of that buffer, before the device reaches the
 first event. Otherwise the time of the host to queue them would count. After each sequence the runner checks that they
@@ -73,12 +75,11 @@ class Replay:
         """Run on ``inputs``, and write the results to ``outputs``. Return the microseconds of the launches, the median
         of REPEATS.
         """
-        arrays = [one for one in inputs if isinstance(one, np.ndarray)]
-        for pointer, array in zip(self._inputs, arrays, strict=True):
-            self._driver.write(pointer, _address(array), array.nbytes)
+        arrays = [np.ascontiguousarray(one) for one in inputs if isinstance(one, np.ndarray)]
+        others = [one if one.dtype.kind in "iub" else _exchanged(one) for one in arrays]  # whole numbers may be places
         took: list[float] = []
         while len(took) < REPEATS:
-            one_us, alone = self._timed()
+            one_us, alone = self._timed(others if len(took) % 2 else arrays)  # the last sequence has the call's own
             if alone or self._flushes >= MOST_FLUSHES:
                 took.append(one_us)
             else:
@@ -87,9 +88,14 @@ class Replay:
             self._driver.read(_address(array), self._buffers[output.number] + output.offset_bytes, size)
         return statistics.median(took)
 
-    def _timed(self) -> tuple[float, bool]:
-        """Return the microseconds of one sequence, and True if the device never waited for the host during it."""
+    def _timed(self, arrays: Sequence[NDArray[Any]]) -> tuple[float, bool]:
+        """Return the microseconds of one sequence, and True if the device never waited for the host during it.
+
+        InputChanged if the launches have changed an input.
+        """
         driver, (start, end) = self._driver, self._events
+        for pointer, array in zip(self._inputs, arrays, strict=True):
+            driver.write(pointer, _address(array), array.nbytes)
         functions, modules = self._load()
         launches = [self._launching(functions, one) for one in self._plan.launches]
         self._poison()
@@ -103,6 +109,11 @@ class Replay:
         alone = not driver.happened(start)
         driver.wait()
         took_us = driver.elapsed_us(start, end)
+        for number, (pointer, array) in enumerate(zip(self._inputs, arrays, strict=True)):
+            found = np.empty(array.nbytes, np.uint8)
+            driver.read(_address(found), pointer, array.nbytes)
+            if found.tobytes() != array.tobytes():
+                raise InputChanged(f"a launch changes its input {number} on the device")
         for module in modules:
             driver.unload(module)
         return took_us, alone
@@ -132,6 +143,25 @@ class Replay:
     def _packed(self, pointer: Pointer) -> bytes:
         base = (self._inputs if pointer.kind == "input" else self._buffers)[pointer.number]
         return struct.pack("<Q", base + pointer.offset_bytes)
+
+
+class InputChanged(Exception):
+    """Device code writes an input, so that a later launch could find a result there."""
+
+    rule = "input_changed"
+
+
+def _exchanged(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy in which two elements have changed places: the first one, and the first that differs from it or, if
+    they are all equal, the last.
+    """
+    other = array.copy()
+    flat = other.reshape(-1)
+    if flat.size:
+        bits = flat.view(f"u{flat.dtype.itemsize}")
+        at = int(np.argmax(bits != bits[0])) or flat.size - 1
+        bits[[0, at]] = bits[[at, 0]]
+    return other
 
 
 def _address(array: NDArray[Any]) -> int:

@@ -29,9 +29,14 @@ from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import Trial, fresh_seed, search_trial
 from acceld.evaluate.simulated.children import Children
 from acceld.model import Gate, Kernel, Profile
+from acceld.workloads import ArraySpec
 
 ROUNDS = 2
 """Least number of rounds of each kernel in a session, if several are compared."""
+
+
+_STEP_BYTES = 8
+"""Distance by which inputs move between rounds: a whole number of elements of every dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ class Stopwatch:
                 for slot, (kernel, other) in enumerate(others, 1)
                 if await self._ready(case, runner, slot, other, inputs) is None
             ]
-            rounds = await self._rounds(case, runner, [0, *(slot for slot, _ in there)])
+            rounds = await self._rounds(case, runner, [0, *(slot for slot, _ in there)], inputs)
             if isinstance(rounds, Failed):
                 return rounds
             if strict and last:
@@ -115,14 +120,25 @@ class Stopwatch:
         ran = await runner.run(inputs, slot=slot, deadline_s=self._bench.check_s)
         return ran if isinstance(ran, Failed) else None
 
-    async def _rounds(self, case: NeuronCase, runner: NeuronRunner, slots: list[int]) -> list[list[Round]] | Failed:
-        """Interleave rounds of all slots, until the first slot is steady and there are enough rounds to compare."""
+    async def _rounds(
+        self, case: NeuronCase, runner: NeuronRunner, slots: list[int], inputs: tuple[bytes, ...]
+    ) -> list[list[Round]] | Failed:
+        """Interleave rounds of all slots, until the first slot is steady and there are enough rounds to compare.
+
+        Rounds alternate between the inputs and others, so that no round finds the inputs of the one before.
+        """
+        both = inputs, _moved(case, inputs)
         chip, ends = case.request.chip, time.monotonic() + self._bench.time_s * len(slots)
         warmups = [WARMUPS for _ in slots]
         rounds: list[list[Round]] = [[] for _ in slots]
         least = ROUNDS if len(slots) > 1 else 1
         while len(rounds[0]) < MAX_ROUNDS:
             for place, slot in enumerate(slots):
+                if rounds[place]:
+                    now = both[len(rounds[place]) % 2]
+                    ran = await runner.run(now, slot=slot, deadline_s=self._bench.check_s)
+                    if isinstance(ran, Failed):
+                        return ran
                 left_s = max(ends - time.monotonic(), 0.0)
                 found = await runner.round(chip, slot=slot, deadline_s=left_s, warmups=warmups[place])
                 if isinstance(found, Failed):
@@ -133,6 +149,15 @@ class Stopwatch:
             if len(rounds[0]) >= least and any(one.steady(chip) for one in rounds[0]):
                 break
         return rounds
+
+
+def _moved(case: NeuronCase, inputs: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Return inputs of the same values, each at the next place of its array. Whole numbers, which may be places, stay."""
+    arrays = [one for one in case.workload.kernel_arguments() if isinstance(one, ArraySpec)]
+    return tuple(
+        data if one.dtype.startswith(("int", "uint", "bool")) else data[_STEP_BYTES:] + data[:_STEP_BYTES]
+        for one, data in zip(arrays, inputs, strict=True)
+    )
 
 
 def _pairs(sessions: Sequence[_Rounds]) -> list[Paired]:

@@ -7,11 +7,13 @@ the arrays belongs to a guard zone of random bytes. A changed byte there means a
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import math
+import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -54,6 +56,14 @@ class Layout:
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     size_bytes: int
+    closed: tuple[tuple[int, int], ...] = ()
+    """Pages that the worker can neither read nor write, by start and end."""
+    second: Layout | None = None
+    """Places of the arrays in every second call, if they move."""
+
+    def at(self, number: int) -> Layout:
+        """Return the layout of a call, by number."""
+        return self.second if self.second is not None and number % 2 else self
 
     @property
     def input_bytes(self) -> int:
@@ -79,6 +89,8 @@ class Layout:
             "inputs": [[s.name, s.offset, s.shape, s.dtype] for s in self.inputs],
             "outputs": [[s.name, s.offset, s.shape, s.dtype] for s in self.outputs],
             "size_bytes": self.size_bytes,
+            "closed": self.closed,
+            "second": None if self.second is None else self.second.plain(),
         }
 
     @staticmethod
@@ -88,7 +100,8 @@ class Layout:
             tuple(Slot(name, offset, tuple(shape), dtype) for name, offset, shape, dtype in data[which])
             for which in ("inputs", "outputs")
         )
-        return Layout(inputs, outputs, data["size_bytes"])
+        second = None if data["second"] is None else Layout.from_plain(data["second"])
+        return Layout(inputs, outputs, data["size_bytes"], tuple((a, b) for a, b in data["closed"]), second)
 
 
 def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> Layout:
@@ -109,6 +122,51 @@ def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[st
             number += 1
     size = -(-(cursor + GUARD_BYTES) // GUARD_BYTES) * GUARD_BYTES
     return Layout(tuple(places[0]), tuple(places[1]), size)
+
+
+def lay_out_apart(
+    arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]], random: np.random.Generator
+) -> Layout:
+    """Return a layout for calls that are only checked: each array lies between pages that the worker can not reach.
+
+    In one call it ends where such a page begins. In the next one it lies elsewhere, and starts an odd number of elements
+    behind such a page, so that it has no more than the alignment of its elements. All distances are random.
+    """
+    page = mmap.PAGESIZE
+    closed: list[tuple[int, int]] = []
+    made: list[tuple[list[Slot], list[Slot]]] = []
+    cursor = 0
+    for moved in (False, True):
+        places: tuple[list[Slot], list[Slot]] = ([], [])
+        for slots, described in zip(places, (arguments, outputs), strict=True):
+            for one in described:
+                if "shape" not in one:
+                    continue
+                start = cursor + page * int(random.integers(1, 8))
+                closed.append((cursor, start))
+                item = numpy_dtype(one["dtype"]).itemsize
+                skip = item * int(random.integers(0, 8) * 2 + 1) if moved else 0
+                size = math.prod(one["shape"]) * item
+                cursor = start + -(-(size + skip) // page) * page
+                offset = start + skip if moved else cursor - size
+                slots.append(Slot(one["name"], offset, tuple(one["shape"]), one["dtype"]))
+        made.append(places)
+    closed.append((cursor, cursor + page))
+    first, second = (Layout(tuple(ins), tuple(outs), cursor + page, tuple(closed)) for ins, outs in made)
+    return replace(first, second=second)
+
+
+def close_pages(layout: Layout, memory: mmap.mmap) -> None:
+    """Make the layout's closed pages unreachable for this process. OSError if the system refuses."""
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for first, end in layout.closed:
+        if _libc.mprotect(ctypes.c_void_p(start + first), ctypes.c_size_t(end - first), _NO_ACCESS):
+            raise OSError(ctypes.get_errno(), "a page between arrays can not be closed")
+
+
+_NO_ACCESS = 0
+"""Protection of mprotect(2) that allows nothing."""
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def memory_file(name: str, size_bytes: int) -> int:

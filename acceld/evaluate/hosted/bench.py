@@ -73,16 +73,17 @@ class Artefact:
 @dataclass(frozen=True, slots=True)
 class Draw:
     """Variant and seed of one call's inputs. ``again``: repeats an earlier call's inputs, to check that the outputs are
-    the same.
+    the same. ``changed``: the argument, by number among the arrays, of which one element has another value.
     """
 
     variant: str
     seed: int
     again: bool = False
+    changed: int | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON-able data."""
-        return {"variant": self.variant, "seed": self.seed, "again": self.again}
+        return {"variant": self.variant, "seed": self.seed, "again": self.again, "changed": self.changed}
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,10 @@ Call = Callable[[Sequence[Any], Sequence[Any]], float | None]
 """Runs the kernel once: ``call(inputs, outputs)``; inputs are arrays and Python numbers in the kernel's order."""
 
 
+STATIC_BYTES = "static_bytes"
+"""Counter of a built kernel: bytes of memory that it keeps from one call to the next."""
+
+
 class BuildRefused(AcceldError):
     """A kernel can not be built. ``rule`` is a stable name, ``line`` the kernel's own."""
 

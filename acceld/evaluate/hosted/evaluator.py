@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from acceld.config import EvaluateConfig
 from acceld.errors import UsageError, WorkloadError
 from acceld.evaluate import policy
@@ -28,9 +30,9 @@ from acceld.evaluate.correctness.errors import Errors
 from acceld.evaluate.correctness.gates import Trial, check_errors, fresh_seed
 from acceld.evaluate.correctness.noise import NumpyFloor
 from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
-from acceld.evaluate.hosted.arena import Layout, lay_out
+from acceld.evaluate.hosted.arena import Layout, lay_out, lay_out_apart
 from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Session, Terms, Timed
-from acceld.evaluate.hosted.driver import Driver, Lease, job_of
+from acceld.evaluate.hosted.driver import STATIC_BYTES, Driver, Lease, job_of
 from acceld.evaluate.hosted.grading import HostedCase, grade
 from acceld.evaluate.hosted.profiles import RESOLUTION, Measured, Overhead, measured, overhead_of, suspicion
 from acceld.evaluate.interface import EvaluationRequest, Workplace
@@ -302,14 +304,18 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
 
     async def _try_everything(self, case: HostedCase) -> Failed | None:
         """Try every distribution, relation and published seed, one call twice, and then the hidden shapes."""
-        layout = _layout(case.artefact)
+        kept = case.artefact.counters.get(STATIC_BYTES, 0.0)
+        moves = self._driver.clock == "processor"  # a device's kernels see other addresses than the host's
+        layout = _layout_apart(case.artefact) if moves else _layout(case.artefact)
         again = Draw(OWN, fresh_seed())
+        changed = [replace(again, changed=number) for number in range(len(layout.inputs))]
         others = [Draw(variant, fresh_seed()) for variant in strict_variants(case.workload)]
         others += [Draw(OWN, seed) for seed in PAPER_SEEDS]
         # One worker makes all calls if they fit in memory. The repeated call stays with its first.
         room = self._room(layout)
-        parts = [[again, *others[: room - 2], replace(again, again=True)]]
-        parts += [others[start : start + room] for start in range(room - 2, len(others), room)]
+        first = [again, *changed[: max(0, room - 2)]]
+        parts = [[*first, *others[: room - 1 - len(first)], replace(again, again=True)]]
+        parts += [others[start : start + room] for start in range(room - 1 - len(first), len(others), room)]
         for draws in parts:
             failed, *_ = await self._graded(case, layout, draws, self._untimed(len(draws)))
             if failed is not None:
@@ -317,6 +323,10 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         for values in case.workload.hidden:
             if (failed := await self._elsewhere(case, values)) is not None:
                 return failed
+        if kept:
+            message = f"the kernel keeps {kept:.0f} bytes of memory from one call to the next, which all callers share"
+            hint = "Use variables of the function, or malloc and free in each call; constant tables are fine."
+            return Failed(Status.REJECTED, Failure("kept_state", message, hint=hint), case.correctness(Gate.STRICT))
         return None
 
     def _terms(self, wished: Terms, layout: Layout) -> Terms:
@@ -450,6 +460,10 @@ def _reached(case: HostedCase) -> Gate:
 
 def _layout(built: Artefact) -> Layout:
     return lay_out(built.job["arguments"], built.job["outputs"])
+
+
+def _layout_apart(built: Artefact) -> Layout:
+    return lay_out_apart(built.job["arguments"], built.job["outputs"], np.random.default_rng())
 
 
 def _decides(request: EvaluationRequest) -> bool:

@@ -45,7 +45,7 @@ def generate(request: bytes, reply: int) -> None:
         workload = load_workload(raw["workload"], raw["values"])
         for number, trial in zip(raw["numbers"], raw["trials"], strict=True):
             cursor = number * layout.input_bytes
-            inputs = kernel_inputs(workload, inputs_of(workload, trial["seed"], trial["variant"]))
+            inputs = kernel_inputs(workload, _inputs(workload, trial))
             arrays = [one for one in inputs if isinstance(one, np.ndarray)]
             for slot, array in zip(layout.inputs, arrays, strict=True):
                 view = memoryview(np.ascontiguousarray(array).tobytes())
@@ -121,7 +121,7 @@ def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[
             pieces = pieces_of(workload, variant, seed)
             records.append({"errors": _errors(outputs, expected, pieces), "moved": _errors(outputs, first, pieces)})
             continue
-        inputs, started = inputs_of(workload, seed, variant), time.monotonic()
+        inputs, started = _inputs(workload, trial), time.monotonic()
         expected = [np.asarray(one, np.float64) for one in expect(workload, inputs)]
         if variant not in raw["floors"]:
             raw["floors"][variant] = _floor(workload, trial, inputs, expected, time.monotonic() - started)
@@ -129,10 +129,28 @@ def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[
                 records.append({"refused": raw["floors"][variant]["refused"]})
                 continue
         records.append({"errors": _errors(outputs, expected, pieces_of(workload, variant, seed))})
-        known[(variant, seed)] = outputs, expected
+        if trial["changed"] is None:
+            known[(variant, seed)] = outputs, expected
         if not raw["repeats"]:
             known.clear()
     return records
+
+
+def _inputs(workload: Workload, trial: dict[str, Any]) -> list[Any]:
+    """Return the inputs of a call. One element of the argument ``changed`` takes the value that differs most from its
+    own.
+    """
+    inputs = inputs_of(workload, trial["seed"], trial["variant"])
+    if trial["changed"] is None:
+        return inputs
+    at = [number for number, one in enumerate(inputs) if isinstance(one, np.ndarray)][trial["changed"]]
+    array = inputs[at] = np.array(inputs[at])
+    flat = array.reshape(-1)
+    if flat.size:
+        place = np.random.default_rng([trial["seed"] % 2**63, trial["changed"]]).integers(flat.size)
+        far = np.abs(flat.astype(np.float64) - np.float64(flat[place]))
+        flat[place] = flat[int(np.argmax(far))]
+    return inputs
 
 
 def _output(layout: Layout, slot: Slot, number: int) -> NDArray[Any]:

@@ -168,7 +168,7 @@ def referee(job: Job, child: int, started: float) -> dict[str, Any]:
 
 def _run(session: _Session) -> None:
     plan = session.plan
-    guards = _fill_guards(session)
+    guards = _fill_guards(session, plan.layout)
     with _bounded(session, plan.ready_s):
         _await_answer(session, -1, plan.ready_s)
         _stop(session)
@@ -179,6 +179,8 @@ def _run(session: _Session) -> None:
     for number in range(plan.calls):
         if not _begin(session, number, started):
             return
+        if plan.layout.second is not None:
+            guards = _fill_guards(session, plan.layout.at(number))
         with _bounded(session, plan.call_s):
             _call(session, number, guards)
         _end(session, number)
@@ -247,7 +249,7 @@ def _hear(session: _Session, most_s: float) -> bytes:
 
 
 def _call(session: _Session, number: int, guards: list[tuple[int, bytes]]) -> None:
-    plan, layout = session.plan, session.plan.layout
+    plan, layout = session.plan, session.plan.layout.at(number)
     fixes = _deliver(session, number)
     tile = session.rng.bytes(TILE_BYTES)
     for slot in layout.outputs:
@@ -276,7 +278,7 @@ def _call(session: _Session, number: int, guards: list[tuple[int, bytes]]) -> No
             os.pwrite(session.kept, found, kept_at)
             kept_at += slot.size_bytes
     session.unwritten.append(unwritten)
-    _check_guards(session, guards)
+    _check_guards(session, guards, layout)
     _check_inputs(session, number)
 
 
@@ -284,7 +286,7 @@ def _deliver(session: _Session, number: int) -> list[tuple[Any, Any, Any]]:
     """Write the call's inputs. Return the elements that are still wrong, as (array, positions, right values)."""
     fixes = []
     cursor = number * session.plan.layout.input_bytes
-    for slot in session.plan.layout.inputs:
+    for slot in session.plan.layout.at(number).inputs:
         assert session.batches is not None
         session.arena[slot.offset : slot.offset + slot.size_bytes] = session.batches[cursor : cursor + slot.size_bytes]
         cursor += slot.size_bytes
@@ -296,19 +298,19 @@ def _deliver(session: _Session, number: int) -> list[tuple[Any, Any, Any]]:
     return fixes
 
 
-def _fill_guards(session: _Session) -> list[tuple[int, bytes]]:
+def _fill_guards(session: _Session, layout: Layout) -> list[tuple[int, bytes]]:
     guards = []
-    for start, end in session.plan.layout.guards():
+    for start, end in layout.guards():
         noise = session.rng.bytes(end - start)
         session.arena[start:end] = noise
         guards.append((start, noise))
     return guards
 
 
-def _check_guards(session: _Session, guards: list[tuple[int, bytes]]) -> None:
+def _check_guards(session: _Session, guards: list[tuple[int, bytes]], layout: Layout) -> None:
     for start, noise in guards:
         if session.arena[start : start + len(noise)] != noise:
-            where = _nearest(session.plan.layout, start + _first_difference(session, start, noise))
+            where = _nearest(layout, start + _first_difference(session, start, noise))
             raise _Ended(FINISHED, "out_of_bounds", f"the kernel wrote out of bounds, {where}")
 
 
@@ -331,7 +333,7 @@ def _nearest(layout: Layout, position: int) -> str:
 
 def _check_inputs(session: _Session, number: int) -> None:
     cursor = number * session.plan.layout.input_bytes
-    for position, slot in enumerate(session.plan.layout.inputs):
+    for position, slot in enumerate(session.plan.layout.at(number).inputs):
         assert session.batches is not None
         given = session.batches[cursor : cursor + slot.size_bytes]
         cursor += slot.size_bytes

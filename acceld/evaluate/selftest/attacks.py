@@ -10,6 +10,7 @@ An attack is one file: a kernel (``*.py``, ``*.c``) with a header of comments, o
     # api: nki_legacy
     # entry: kernel
     # at_least: 0.98          least credible latency, as a share of the baseline's
+    # lnc: 2                  cores of the launch; the workload's if it is missing
 
 ``reject``: wrong, must not pass. ``policy``: refused as a candidate; with the policy off it may pass if its results are
 right. ``quarantine``: must end ``suspect`` or worse. ``truthful``: may pass, with the latency of the work that it
@@ -39,7 +40,7 @@ from acceld.model import Kernel, Status
 from acceld.parsing import parse
 from acceld.resources import data_folder
 from acceld.targets import APIS, TARGETS
-from acceld.workloads import load_workload
+from acceld.workloads import Workload, load_workload
 from acceld.workloads.discovery import workload_folders
 
 EXPECTATIONS = ("reject", "policy", "quarantine", "truthful", "pass")
@@ -56,7 +57,7 @@ _ALIASES = {word: meaning for meaning, words in _MEANINGS.items() for word in wo
 _HONEST = {"honest", "control", "controls", "legit", "legitimate"}
 _HOSTILE = {"attack", "attacks", "cheat", "cheats", "reject", "rejected", "exploit", "hostile", "malicious"}
 """Words in a path that imply an expectation, at any place."""
-_KEYS = ("expect", "workload", "api", "entry", "chip", "at_least", "caught_by", "unpoliced")
+_KEYS = ("expect", "workload", "api", "entry", "chip", "at_least", "caught_by", "unpoliced", "lnc")
 _HEADER = re.compile(
     rf"^\s*(?:#|//|/?\*)\s*({'|'.join(_KEYS).replace('_', '[_ ]')})\s*[:=]\s*[\"']?([^\s\"']+)",
     re.MULTILINE | re.IGNORECASE,
@@ -138,6 +139,7 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
             found = replace(_load(name, path, workloads), further=further)
             if further:
                 loaded = load_workload(found.workload_folder)  # a broken one is the folder's fault, not the evaluator's
+                found = replace(found, kernel=_launched(found.kernel, loaded))
                 if found.at_least and found.kernel.api not in loaded.baselines:
                     raise UsageError(
                         f"at_least needs a baseline of API {found.kernel.api}, which workload {loaded.name} does not have",
@@ -149,6 +151,11 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
         except (AcceldError, OSError, ValueError) as error:
             broken.append(Broken(name, f"{path}: {error}"))
     return attacks, broken
+
+
+def _launched(kernel: Kernel, loaded: Workload) -> Kernel:
+    """Return the kernel with the grid and the cores of its workload's launch, unless its file gives the cores."""
+    return kernel if kernel.lnc > 1 else replace(kernel, grid=loaded.grid, lnc=loaded.lnc)
 
 
 def _left_out(path: Path) -> bool:
@@ -184,7 +191,17 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
         at_least = float(given.get("at_least", 0))
     except ValueError as error:
         raise UsageError(f"at_least {given['at_least']!r} is not a number") from error
-    kernel = Kernel(text, api, entry=given.get("entry", ""), filename=f"{path.stem}.py" if forged else path.name)
+    cores = given.get("lnc", "1")
+    if cores not in ("1", "2"):
+        raise UsageError(f"lnc {cores!r} is neither 1 nor 2")
+    kernel = Kernel(
+        text,
+        api,
+        entry=given.get("entry", ""),
+        grid=(2,) if cores == "2" else (),
+        lnc=int(cores),
+        filename=f"{path.stem}.py" if forged else path.name,
+    )
     caught_by = _refusals(given.get("caught_by", ""))
     return Attack(
         name,

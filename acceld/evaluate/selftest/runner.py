@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from acceld import plugins
 from acceld.config import DevicesConfig, EvaluateConfig
@@ -35,12 +35,14 @@ from acceld.workloads import load_workload
 
 BACKENDS = {SIMULATOR: ""} | {t.backend: d.attacks for d in ALL_DEVICES if d.attacks for t in d.targets}
 """Backends with their own suite. The value is its folder, below the simulator's folder."""
-_BUILD_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 30.0, 3.0, 2.0
+_BUILD_S, _COMPILE_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 60.0, 60.0, 3.0, 2.0
 """Low limits: the suite's workloads are small, and some attacks run until their deadline."""
 _QUEUE = 10_000
 
 OTHER_RULE = "other_rule"
 """Outcome of an attack that is refused, but not by a rule that its file names."""
+NkiVersion = Literal["auto", "0.3", "0.4", "0.5", "0.6", "0.7"]
+
 FAILURES = ("fooled", OTHER_RULE, "false_reject", "death")
 """Outcomes that fail the self-test."""
 
@@ -168,7 +170,7 @@ async def run_selftest(
             evaluators.forget()
             for small in (True, False):
                 tasks = [
-                    asyncio.create_task(_try(await evaluators.of(attack), attack, mode, number, on_result))
+                    asyncio.create_task(_try(evaluators, attack, mode, number, on_result))
                     for attack in chosen
                     if attack.small is small
                     for mode in _modes(attack, evaluators.level)
@@ -185,19 +187,20 @@ class _Evaluators:
     def __init__(self, backend: str, config: EvaluateConfig, highest: Level) -> None:
         bounded = replace(
             config,
-            build_s=min(config.build_s, _BUILD_S),
+            build_s=min(config.build_s, _BUILD_S if backend == SIMULATOR else _COMPILE_S),
             check_s=_CHECK_S if backend == SIMULATOR else _CALL_S,
             memory_gib=min(config.memory_gib, _MEMORY_GIB),
             queue_size=_QUEUE,
         )
         self._backend, self._highest = backend, highest
         self._configs = {True: bounded, False: replace(config, queue_size=_QUEUE)}
-        self._running: dict[bool, Tested] = {}
+        self._running: dict[tuple[bool, str], Tested] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="acceld-selftest-")
         self.level = Level.L0
+        self._starting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        await self._start(small=True)
+        await self._start(True, self.versions[0])
         return self
 
     async def __aexit__(self, *failure: object) -> None:
@@ -207,20 +210,29 @@ class _Evaluators:
         finally:
             await asyncio.to_thread(self._folder.cleanup)
 
-    async def of(self, attack: Attack) -> Tested:
+    @property
+    def versions(self) -> tuple[NkiVersion, ...]:
+        """Versions of ``nki`` by which an attack may be judged, in the order in which they are tried."""
+        configured = self._configs[True].nki
+        return (configured,) if configured != "auto" else ("auto", "0.7", "0.6")
+
+    async def of(self, attack: Attack, version: NkiVersion) -> Tested:
         """Return the evaluator for an attack."""
-        return self._running.get(attack.small) or await self._start(small=attack.small)
+        return self._running.get((attack.small, version)) or await self._start(attack.small, version)
 
     def forget(self) -> None:
         """Forget results, so that known programs are evaluated again."""
         for evaluator in self._running.values():
             evaluator.forget()
 
-    async def _start(self, *, small: bool) -> Tested:
-        folder = Path(self._folder.name) / ("small" if small else "any")
-        evaluator = _evaluator(self._backend, self._configs[small], folder, self._highest)
-        await evaluator.start()
-        self._running[small] = evaluator
+    async def _start(self, small: bool, version: NkiVersion) -> Tested:
+        async with self._starting:
+            if (small, version) in self._running:
+                return self._running[small, version]
+            folder = Path(self._folder.name) / f"{'small' if small else 'any'}-{version}"
+            evaluator = _evaluator(self._backend, replace(self._configs[small], nki=version), folder, self._highest)
+            await evaluator.start()
+            self._running[small, version] = evaluator
         assert evaluator.report is not None
         self.level = evaluator.report.level
         return evaluator
@@ -239,8 +251,18 @@ def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
     return ("candidate",) if attack.honest or level < Level.L2 else ("candidate", "unpoliced")
 
 
+async def _evaluated(evaluators: _Evaluators, attack: Attack, request: EvaluationRequest) -> tuple[Evaluation, float]:
+    """Return an attack's evaluation and its least credible latency, by a version of ``nki`` that takes its syntax."""
+    for version in evaluators.versions:
+        evaluator = await evaluators.of(attack, version)
+        found = await evaluator.evaluate(request)
+        if found.failure is None or found.failure.rule != "nki_version":
+            break
+    return found, await _least_us(evaluator, attack)
+
+
 async def _try(
-    evaluator: Tested, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
+    evaluators: _Evaluators, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
 ) -> Result:
     started = time.monotonic()
     request = EvaluationRequest(
@@ -253,7 +275,7 @@ async def _try(
         run=run,
     )
     try:
-        evaluation = await evaluator.evaluate(request)
+        evaluation, least_us = await _evaluated(evaluators, attack, request)
     except (
         AcceldError,
         OSError,
@@ -274,7 +296,7 @@ async def _try(
             attack.id,
             mode,
             attack.expect,
-            _outcome(attack, mode, evaluation, await _least_us(evaluator, attack)),
+            _outcome(attack, mode, evaluation, least_us),
             evaluation.status.value,
             failure.rule if failure else "",
             failure.message[:400] if failure else "",

@@ -275,6 +275,7 @@ class Children:
             "as_timed": trial.as_timed,
             "chip_functions": trial.shuffled,
             "again": trial.again,
+            "own": trial.variant == OWN,
         }
         header["max_bytes"] = self._memory_bytes
         outcome, reply = await self._zygote.run(

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from acceld.errors import UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.sandbox.messages import defect_record, failure_record, limit_record, send, unpack
-from acceld.nki.errors import KernelCrash, KernelFailure, UnsupportedCall
+from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded, UnsupportedCall
 from acceld.nki.execute.activations import approximates
 from acceld.nki.execute.interpreter import ExecuteOptions, execute, is_settled
 from acceld.nki.ir.codec import decode
-from acceld.nki.ir.program import Program
+from acceld.nki.ir.operations import COMPARISONS
+from acceld.nki.ir.program import LoopKind, Program
 from acceld.nki.timing.timeline import as_timed
 from acceld.statuses import Status
 
@@ -48,6 +49,7 @@ def attempt(request: bytes, reply: int) -> None:
             float64=header["float64"],
             max_bytes=header["max_bytes"],
             turns=turns,
+            checks_ranges=header["own"],
         )
         if header["again"]:
             _run_again(program, arrays, outputs, header["max_bytes"], turns)
@@ -55,6 +57,7 @@ def attempt(request: bytes, reply: int) -> None:
             backwards = run(
                 program, arrays, shuffle="reversed", float64=header["float64"], max_bytes=header["max_bytes"]
             )
+            check_order(program, arrays, backwards, header["max_bytes"])
         seconds["execute"] = time.monotonic() - started
         if header["incomplete"]:
             os.read(_COMPLETE, 1)
@@ -95,6 +98,7 @@ def run(
     max_bytes: int,
     turns: Mapping[int, Sequence[int]] | None = None,
     chip_functions: bool = False,
+    checks_ranges: bool = False,
 ) -> list[NDArray[Any]]:
     """Execute the program on arrays in the kernel's layout, and return its outputs.
 
@@ -107,8 +111,51 @@ def run(
         check_transposes=True,
         turns=turns or {},
         chip_functions=chip_functions,
+        checks_ranges=checks_ranges,
     )
     return execute(program, inputs, options)
+
+
+def check_order(
+    program: Program, inputs: Sequence[NDArray[Any]], backwards: Sequence[NDArray[Any]], max_bytes: int
+) -> None:
+    """Raise KernelCrash if the order of affine iterations decides a result.
+
+    The order of a sum changes its rounding, too. So outputs with other bits are computed again in float64, where rounding
+    is a billion times smaller than anything that one iteration hands on to another.
+    """
+    if not any(loop.kind is LoopKind.AFFINE and loop.trips > 1 for loop in program.loops.values()):
+        return
+    forwards = run(program, inputs, shuffle=None, float64=False, max_bytes=max_bytes)
+    if all(one.tobytes() == other.tobytes() for one, other in zip(forwards, backwards, strict=True)):
+        return
+    try:
+        ways = [run(program, inputs, shuffle=way, float64=True, max_bytes=max_bytes) for way in (None, "reversed")]
+    except LimitExceeded:
+        return  # the outputs in both orders are compared with the reference in any case
+    for number, (one, other) in enumerate(zip(*ways, strict=True)):
+        size, apart = (float(np.linalg.norm(np.nan_to_num(values))) for values in _wide(one, other))
+        if apart > _SAME * size:
+            buffer = program.buffers[program.outputs[number]]
+            raise KernelCrash(
+                f"output {buffer.name or number} depends on the order of affine iterations: in reversed order it differs by "
+                f"{apart / size if size else apart:.2g} (relative L2, without rounding)",
+                rule="affine_order",
+                line=buffer.line,
+                hint="use a sequential range where an iteration uses what an earlier one computed",
+            )
+
+
+_SAME = 1e-9
+"""Relative difference of two float64 results that only rounding explains: float64 rounds by 1.1e-16, and a sum of a million
+terms by less than 1e-10. A difference that a float32 result can show at all is a hundred times larger.
+"""
+
+
+def _wide(one: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return an output in float64, and its difference from another one."""
+    first, second = one.astype(np.float64), other.astype(np.float64)
+    return first, first - second
 
 
 def _run_again(
@@ -122,6 +169,18 @@ def _run_again(
     if is_settled(program):
         return
     options = ExecuteOptions(max_bytes=max_bytes, check_transposes=True, turns=turns)
+    if any(op in COMPARISONS for node, _ in program.walk() for op in map(node.attr, _OPERATORS)):
+        kept = execute(program, inputs, replace(options, keeps_nan=True))
+        for number, (one, other) in enumerate(zip(outputs, kept, strict=True)):
+            lost = int((_is_nan(other) & ~_is_nan(one)).sum())
+            if lost:
+                buffer = program.buffers[program.outputs[number]]
+                raise KernelCrash(
+                    f"{lost} elements of output {buffer.name or number} depend on memory that was never written, by comparisons",
+                    rule=UNDEFINED,
+                    line=buffer.line,
+                    hint="write every element before it is read: fill the tile, or read only what a mask wrote",
+                )
     again = execute(program, inputs, replace(options, chance=secrets.randbits(63)))
     for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
         differ = int((one.view(np.uint8) != other.view(np.uint8)).sum())
@@ -134,6 +193,13 @@ def _run_again(
                 line=buffer.line,
                 hint="write every element before it is read: fill the tile, or read only what a mask wrote",
             )
+
+
+_OPERATORS = ("op", "op0", "op1")
+
+
+def _is_nan(values: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.isnan(values.astype(np.float32)) if values.dtype.kind not in "iub" else np.zeros(values.shape, np.bool_)
 
 
 def _on_chip(program: Program, arrays: list[Any], header: dict[str, Any], folder: Path) -> list[float | None] | None:

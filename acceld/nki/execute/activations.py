@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from acceld.nki.execute.machine import crash
 from acceld.nki.ir.numerics import Array, negated
 from acceld.nki.ir.program import Program
 
@@ -177,6 +178,45 @@ CHIP_ERRORS = {"exp": 2.6e-6, "rsqrt": 1.46e-5} | dict.fromkeys(
 
 ``rsqrt`` and ``exp`` from errors published with measured kernels of a norm and a softmax (KDA for Trainium, 2026: 1.46e-5,
 2.6e-6; the simulator's own are 4.8e-7, 1.3e-8); for the others none is published, and 1e-5 is assumed."""
+
+
+RANGES: dict[str, tuple[float, float]] = {
+    "sin": (0.0, math.pi),
+    "arctan": (0.0, math.pi / 2),
+    "log": (2.0**-64, 2.0**64),
+    "sqrt": (2.0**-116, 2.0**118),
+    "rsqrt": (2.0**-87, 2.0**97),
+    "reciprocal": (2.0**-42, 2.0**42),
+}
+"""Least and greatest magnitude for which AWS documents a function of the scalar engine (valid input ranges of the functions
+of nki.isa.activation, Neuron SDK 2.21 to 2.33). Zero is left out here: its results are those of the limit.
+"""
+_SLACK = 1 + 1e-6
+"""Room for a bound that is rounded to float32."""
+
+
+def within_range(name: str, function: Activation, line: int) -> Activation:
+    """Return the function with a check of its arguments. Undefined elements (NaN) count as fine."""
+    bounds = RANGES.get(name)
+    if bounds is None:
+        return function
+    least, most = bounds
+
+    def checked(x: Array, out: Array | None) -> Array:
+        size = np.abs(x)
+        beyond = (size > most * _SLACK) | ((size < least / _SLACK) & (size != 0))
+        if beyond.any():
+            first = float(np.asarray(x)[beyond].reshape(-1)[0])
+            bound = f"from {least:.3g} to {most:.3g}" if least else f"up to {most:.3g}"
+            crash(
+                f"{name} takes {first:.6g}; the scalar engine's {name} is documented for magnitudes {bound}",
+                "activation_range",
+                line,
+                "bring the argument into the range first, for example by subtracting multiples of a period",
+            )
+        return function(x, out)
+
+    return checked
 
 
 def as_on_chip(name: str, function: Activation) -> Activation:

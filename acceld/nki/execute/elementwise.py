@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.execute.activations import ACTIVATIONS, as_on_chip
+from acceld.nki.execute.activations import ACTIVATIONS, as_on_chip, within_range
 from acceld.nki.execute.context import Context, Reader, Step, write_result
 from acceld.nki.execute.machine import Env, crash, pattern_values
 from acceld.nki.execute.reductions import fold_sink, folding_registers
 from acceld.nki.execute.windows import Crop, Mask, Window
 from acceld.nki.ir.def_use import reduce_command
 from acceld.nki.ir.numerics import ALU, BITWISE, FOLD_IDENTITY, Array, is_integer, to_integer
+from acceld.nki.ir.operations import COMPARISONS
 from acceld.nki.ir.program import Access, Engine
 
 Binary = Callable[[Any, Any, "Array | None"], Array]
@@ -26,7 +27,21 @@ def alu(context: Context, op: str) -> Binary:
     found = ALU.get(op)
     if found is None:
         crash(f"{context.op}: {op!r} is not an arithmetic operation", "operation", context.instruction.line)
-    return found
+    return _keeping_nan(found) if context.machine.keeps_nan and op in COMPARISONS else found
+
+
+def _keeping_nan(compare: Binary) -> Binary:
+    """Return the comparison with NaN in place of 0 and 1 where an operand is NaN."""
+
+    def kept(a: Any, b: Any, out: Array | None) -> Array:
+        unknown = np.isnan(a) | np.isnan(b)
+        result = np.where(unknown, np.float32(np.nan), compare(a, b, None))
+        if out is None:
+            return result
+        out[...] = result
+        return out
+
+    return kept
 
 
 def integer_function(context: Context, op: str) -> np.ufunc | None:
@@ -211,6 +226,8 @@ def activation(context: Context) -> Step:
         crash(f"{name!r} is not an activation function", "operation", context.instruction.line)
     if context.machine.chip_functions:
         function = as_on_chip(name, function)
+    if context.machine.checks_ranges:
+        function = within_range(name, function, context.instruction.line)
     data = context.reader(0)
     bias, scale = context.reader(1), context.reader(2)
     scaled = not _is_number(context, 2, 1.0)
@@ -247,6 +264,8 @@ def activate2(context: Context) -> Step:
         crash(f"{name!r} is not an activation function", "operation", context.instruction.line)
     if context.machine.chip_functions:
         function = as_on_chip(name, function)
+    if context.machine.checks_ranges:
+        function = within_range(name, function, context.instruction.line)
     slope = context.reader(3) if name == "prelu" and context.has_src(3) else None
     data = context.reader(0)
     stages = [

@@ -54,7 +54,8 @@ class ExecuteOptions:
     transpose is not one, even on trn1, where the array computes the product. ``deadline_s`` and ``max_bytes`` bound
     time and memory. ``turns``: for instructions, by number in program order, the executions that are computed, left out
     or copied from others (:mod:`acceld.nki.ir.turns`); not with ``shuffle_affine``. ``chip_functions``: give the scalar
-    engine's functions errors as large as the published ones.
+    engine's functions errors as large as the published ones. ``keeps_nan``: a comparison with NaN is NaN. ``checks_ranges``:
+    fail if a function of the scalar engine takes a number beyond its documented range.
     """
 
     float64: bool = False
@@ -68,6 +69,8 @@ class ExecuteOptions:
     random_seed: int = 0
     turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
     chip_functions: bool = False
+    keeps_nan: bool = False
+    checks_ranges: bool = False
 
 
 DEFAULT_OPTIONS = ExecuteOptions()
@@ -132,7 +135,6 @@ class _Execution:
             if program.buffers[number].role is Role.SCRATCH and found:
                 self.first.setdefault(found[0].position, []).append(self.stores[number])
                 self.last.setdefault(found[-1].position, []).append(self.stores[number])
-        self.changed: dict[int, Array] = {}
         self.paired: set[int] = set()
         self.written = {number for number, found in uses.items() if any(use.writes for use in found)}
         env: Env = [0] * len(self.loops)
@@ -154,9 +156,12 @@ class _Execution:
             order=[0] * len(self.loops) if shuffled else env,
             random=np.random.default_rng(options.random_seed),
             chip_functions=options.chip_functions and not options.float64,
+            keeps_nan=options.keeps_nan,
+            checks_ranges=options.checks_ranges,
             backwards=options.chance is not None,
             member=member,
         )
+        self.races = Races(program, self.stores, self.machine.slots) if program.lnc > 1 else None
         self.order_random = np.random.default_rng(
             options.shuffle_affine if isinstance(options.shuffle_affine, int) else 0
         )
@@ -192,7 +197,8 @@ class _Execution:
         return found
 
     def _layouts(self, uses: dict[int, list[Use]]) -> list[Layout]:
-        planner = Planner(self.trips, float64=self.options.float64, kept_loops=self.lockstep)
+        apart = {number for number, loop in self.loops.items() if loop.kind is LoopKind.SPMD and self.program.lnc > 1}
+        planner = Planner(self.trips, float64=self.options.float64, kept_loops=self.lockstep | apart)
         orders = self._orders(uses)
         layouts = []
         for buffer in self.program.buffers:
@@ -362,6 +368,8 @@ class _Execution:
         try:
             context = Context(self.machine, instruction, self.trips)
             step = checked(context, build(context))
+            if self.races is not None:
+                step = self.races.checked(context, step)
             if self._is_timed(instruction):
                 step = self.timed.step(*self.places[id(instruction)], context, step)
         except KernelFailure as failure:
@@ -407,9 +415,6 @@ class _Execution:
         if loop.id in self.lockstep and not _is_lone_core(loop):
             return self._in_step([loop], list(loop.body))
         children = [self._compile(node) for node in loop.body]
-        if self.program.lnc > 1 and loop.kind is LoopKind.SPMD and loop.id not in self.lockstep:
-            races = Races(self.program, self.stores, self.changed)
-            children = [races.begin, *children, races.end]
         return self._iterate(loop, children)
 
     def _iterate(self, loop: Loop, children: list[Run]) -> Run:
@@ -513,6 +518,8 @@ class _Execution:
                 for core, values in zip(cores, reversed(held), strict=True):
                     at(env, core)
                     dst.put(env, None, values)
+                if self.races is not None:
+                    self.races.meet([core[0] for core in cores])
             except _NUMPY_ERRORS as error:
                 raise _translated(instruction, error) from error
 

@@ -59,6 +59,10 @@ class Machine:
     order: list[int]
     random: np.random.Generator
     chip_functions: bool = False
+    keeps_nan: bool = False
+    """True if a comparison with NaN is NaN, so that nothing hides an undefined operand."""
+    checks_ranges: bool = False
+    """True if an argument of a function of the scalar engine beyond its documented range is an error."""
     backwards: bool = False
     """True if the first of several values for one run-time place stays, and not the last."""
     member: Member | None = None

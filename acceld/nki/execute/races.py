@@ -1,80 +1,164 @@
-"""Detect results that depend on which core of a launch writes last."""
+"""Find results that depend on which core of a launch is faster.
+
+Cores run one after the other here, or in turns. On the chip nothing orders what two cores do between two barriers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
-from acceld.nki.errors import placed
 from acceld.nki.execute.buffers import Store
+from acceld.nki.execute.context import Context, Step
 from acceld.nki.execute.machine import Env, crash
-from acceld.nki.ir.def_use import reads_destination
+from acceld.nki.execute.tiles import Tile
+from acceld.nki.execute.windows import Window
+from acceld.nki.ir.def_use import reads_destination, uses_of
 from acceld.nki.ir.numerics import Array
-from acceld.nki.ir.program import Access, Instruction, Program
-from acceld.nki.ir.regions import index_bounds
+from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Program, Space
+
+MEETINGS = frozenset({"barrier", "exchange"})
+"""Operations at which a core waits for the other one."""
+_HINT = "let each core use its own part, or put nisa.core_barrier between"
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """The elements of a buffer that a core has read and changed since it met the other core last."""
+
+    read: Array
+    written: Array
 
 
 class Races:
-    """Compare the outputs before and after a core that nothing orders against the others.
+    """What each core does with the memory that all of them share, between two meetings.
 
-    Cores run one after the other here. If two of them change an element, it holds the value of the later one, but on
-    the chip either may be last. ``changed`` has the elements that earlier cores changed, by buffer.
+    A core that writes the value that is there already changes nothing, so two cores may write equal values.
     """
 
-    def __init__(self, program: Program, stores: Sequence[Store], changed: dict[int, Array]) -> None:
-        self._program, self._stores, self._changed = program, stores, changed
-        folded = {
+    def __init__(self, program: Program, stores: Sequence[Store], slots: dict[int, int]) -> None:
+        self._program, self._stores, self._slots = program, stores, slots
+        spmd = {number for number, loop in program.loops.items() if loop.kind is LoopKind.SPMD}
+        written = {dst.buffer for one, _ in program.walk() for dst in one.dsts}
+        self._shared = {
+            buffer.id
+            for buffer in program.buffers
+            if buffer.space is Space.HBM and buffer.id in written and not spmd & set(buffer.scope)
+        }
+        self._folded = {
             dst.buffer
             for one, _ in program.walk()
             for place, dst in enumerate(one.dsts)
             if reads_destination(one, place)
         }
-        self._watched = [number for number in dict.fromkeys(program.outputs) if number not in folded]
-        self._before: dict[int, Array] = {}
+        """Buffers that instructions add to: the order of two sums does not matter."""
+        lone = [node.id for node in program.body if isinstance(node, Loop) and node.id in spmd and node.trips == 1]
+        self._turns = {loop: turn % max(1, program.lnc) for turn, loop in enumerate(lone)}
+        self._around: dict[int, int] = {}
+        """The launch loop around each instruction, by identity."""
+        for one, loops in program.walk():
+            launch = next((loop.id for loop in loops if loop.id in spmd), None)
+            if launch is not None:
+                self._around[id(one)] = launch
+        self._meetings: dict[int, int] = defaultdict(int)
+        self._touched: dict[tuple[int, int], dict[int, _Touched]] = {}
 
-    def begin(self, env: Env) -> None:
-        """Remember the current outputs."""
-        self._before = {number: self._elements(number).copy() for number in self._watched}
+    def meet(self, cores: Sequence[int]) -> None:
+        """Note that these cores have met."""
+        for core in cores:
+            self._meetings[core] += 1
+            met = self._meetings[core]
+            for key in [key for key in self._touched if key[1] < met - 1]:
+                del self._touched[key]
 
-    def end(self, env: Env) -> None:
-        """Raise KernelCrash if this core changed an element that an earlier one had changed."""
-        for number, before in self._before.items():
-            changed = self._elements(number) != before
-            earlier = self._changed.get(number)
-            if earlier is not None and (both := changed & earlier).any():
-                buffer = self._program.buffers[number]
-                place = [int(n) for n in np.unravel_index(int(np.argmax(both)), buffer.shape)]
-                writer = self._writer(number, place)
-                crash(
-                    placed(
-                        f"two cores write different values to {int(both.sum())} elements of {buffer.name or 'an output'}, "
-                        f"the first at {place}, without a barrier between them: it is undefined which one stays",
-                        writer.place,
-                    ),
-                    "race",
-                    writer.line,
-                    "let each core write its own part, or put nisa.core_barrier between",
-                )
-            self._changed[number] = changed if earlier is None else changed | earlier
-        self._before = {}
+    def checked(self, context: Context, step: Step) -> Step:
+        """Return the step of an instruction with a check of what it shares with the other cores."""
+        node = context.instruction
+        launch = self._around.get(id(node))
+        if launch is None:
+            return step
+        slot, fixed = self._slots[launch], self._turns.get(launch)
+        if node.op in MEETINGS:
 
-    def _writer(self, number: int, place: Sequence[int]) -> Instruction:
-        """Return the last instruction of the program that may write an element of a buffer."""
-        writers = [
-            (one, dst, {loop.id: loop.trips for loop in loops})
-            for one, loops in self._program.walk()
-            for dst in one.dsts
-            if dst.buffer == number
-        ]
-        reaching = [one for one, dst, trips in writers if dst.indirect or _reaches(dst, place, trips)]
-        return (reaching or [one for one, _, _ in writers])[-1]
+            def met(env: Env, window: Window) -> None:
+                step(env, window)
+                self.meet([env[slot] if fixed is None else fixed])
 
-    def _elements(self, number: int) -> Array:
-        store = self._stores[number]
-        return store.array.view(f"u{store.layout.dtype.itemsize}")
+            return met
+        uses = [use for use in uses_of(node, ()) if use.access.buffer in self._shared]
+        if not uses:
+            return step
+        tiles = [(use, self._tile(context, use.access)) for use in uses]
+
+        def run(env: Env, window: Window) -> None:
+            core = env[slot] if fixed is None else fixed
+            reached = [(use, tile, tile.positions(env, window)) for use, tile in tiles]
+            for use, _, places in reached:
+                if use.reads and not use.writes:
+                    self._read(core, use.access.buffer, places, node)
+            before = [_elements(tile)[places] if use.writes else None for use, tile, places in reached]
+            step(env, window)
+            for (use, tile, places), old in zip(reached, before, strict=True):
+                if old is not None:
+                    self._write(core, use.access.buffer, places[_elements(tile)[places] != old], node)
+
+        return run
+
+    def _tile(self, context: Context, access: Access) -> Tile:
+        node = context.instruction
+        for number, src in enumerate(node.srcs):
+            if src is access:
+                return context.src(number, arranged=False)
+        for number, dst in enumerate(node.dsts):
+            if dst is access:
+                return context.dst(number, arranged=False)
+        return Tile(context.machine, access, context.trips, line=node.line)
+
+    def _of(self, core: int, buffer: int) -> tuple[_Touched, list[_Touched]]:
+        """Return what a core and the others have touched since they met."""
+        by_core = self._touched.setdefault((buffer, self._meetings[core]), {})
+        if core not in by_core:
+            size = self._stores[buffer].layout.elements
+            by_core[core] = _Touched(np.zeros(size, bool), np.zeros(size, bool))
+        return by_core[core], [touched for other, touched in by_core.items() if other != core]
+
+    def _read(self, core: int, buffer: int, places: Array, node: Instruction) -> None:
+        mine, others = self._of(core, buffer)
+        mine.read[places] = True
+        for other in others:
+            both = places[other.written[places]]
+            if both.size:
+                self._refuse(buffer, both, "a core reads {} that another one writes", "what it reads", node)
+
+    def _write(self, core: int, buffer: int, places: Array, node: Instruction) -> None:
+        mine, others = self._of(core, buffer)
+        mine.written[places] = True
+        for other in others:
+            both = places[other.read[places]]
+            if both.size:
+                self._refuse(buffer, both, "a core writes {} that another one reads", "what that one reads", node)
+            both = places[other.written[places]] if buffer not in self._folded else both
+            if both.size:
+                self._refuse(buffer, both, "two cores write different values to {}", "which one stays", node)
+
+    def _refuse(self, buffer: int, places: Array, what: str, unknown: str, node: Instruction) -> NoReturn:
+        one, layout = self._program.buffers[buffer], self._stores[buffer].layout
+        elements = f"{places.size} elements of {one.name or f'tensor {one.id}'}"
+        if layout.strides == one.strides:
+            elements += f", the first at {[int(n) for n in np.unravel_index(int(places.min()), one.shape)]},"
+        crash(
+            f"{what.format(elements)} without a barrier between them: it is undefined {unknown}",
+            "race",
+            node.line,
+            _HINT,
+        )
 
 
-def _reaches(access: Access, place: Sequence[int], trips: Mapping[int, int]) -> bool:
-    bounds = (index_bounds(access, dim, trips) for dim in range(len(place)))
-    return all(low <= at <= high for at, (low, high) in zip(place, bounds, strict=True))
+def _elements(tile: Tile) -> Array:
+    """Return a buffer's elements as whole numbers, so that equal bits are equal."""
+    width = tile.layout.dtype.itemsize
+    return tile.store.array.view(f"u{width}")

@@ -97,13 +97,28 @@ class ProgramBuilder:
         line: int = 0,
         place: str = "",
         address: tuple[int, int] | None = None,
+        blocks: tuple[tuple[int, int], ...] = (),
         data: bytes | None = None,
         scope: tuple[int, ...] | None = None,
     ) -> Buffer:
         """Declare a buffer in the loops of ``scope``, by default all open ones."""
         around = self._scope if scope is None else scope
         number = len(self.buffers)
-        made = Buffer(number, name, space, dtype, shape, partition_axis, role, around, line, address, data, place=place)
+        made = Buffer(
+            number,
+            name,
+            space,
+            dtype,
+            shape,
+            partition_axis,
+            role,
+            around,
+            line,
+            address,
+            data,
+            place=place,
+            blocks=blocks,
+        )
         self.buffers.append(made)
         return made
 

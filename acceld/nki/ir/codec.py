@@ -46,6 +46,7 @@ MAX_BUFFERS = 200_000
 MAX_CONSTANT_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_AXES = 12
+MAX_BLOCKS = 65_536
 MAX_DIM = 2**40
 MAX_TEXT = 4096
 MAX_REPEATED = 1 << 28
@@ -135,6 +136,8 @@ def _declared(buffer: Buffer) -> dict[str, Any]:
         out["scope"] = list(buffer.scope)
     if buffer.address is not None:
         out["address"] = list(buffer.address)
+    if buffer.blocks:
+        out["blocks"] = [list(one) for one in buffer.blocks]
     if buffer.data is not None:
         out["data"] = base64.b64encode(buffer.data).decode()
     if buffer.written_input:
@@ -278,7 +281,7 @@ def _access(value: Access) -> dict[str, Any]:
 
 
 _KIND = attrgetter(
-    "space", "dtype", "shape", "partition_axis", "role", "scope", "address", "written_input", "argument_shape"
+    "space", "dtype", "shape", "partition_axis", "role", "scope", "address", "blocks", "written_input", "argument_shape"
 )
 """Returns the fields of a buffer without data that another buffer may share."""
 
@@ -395,6 +398,7 @@ class _Decoder:
                 other.written_input,
                 other.argument_shape,
                 self.place(raw),
+                other.blocks,
             )
         shape = tuple(_int(n, 0) for n in _list(raw["shape"], MAX_AXES))
         dtype = _text(raw["dtype"])
@@ -422,6 +426,11 @@ class _Decoder:
         if "address" in raw:
             partition, offset = raw["address"]
             address = (_int(partition, 0), _int(offset, 0))
+        blocks = tuple(
+            (_int(partition, 0), _int(offset, 0)) for partition, offset in _list(raw.get("blocks", []), MAX_BLOCKS)
+        )
+        if blocks and (address is not None or len(blocks) != math.prod(shape[: max(0, partition_axis)])):
+            _refuse(f"buffer {number}: its addresses do not fit its blocks")
         outer = None
         if "outer" in raw:
             outer = tuple(_int(n, 0) for n in _list(raw["outer"], MAX_AXES))
@@ -442,6 +451,7 @@ class _Decoder:
             written_input=raw.get("written", False) is True,
             argument_shape=outer,
             place=self.place(raw),
+            blocks=blocks,
         )
 
     def place(self, raw: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ def _lines(program: Program) -> Iterator[str]:
             f"par {n}" if axis == buffer.partition_axis else str(n) for axis, n in enumerate(buffer.shape)
         )
         role = "" if buffer.role.value == "scratch" else f" {buffer.role}"
-        where = f" at {buffer.address}" if buffer.address else ""
+        where = f" at {', '.join(map(str, buffer.places))}" if buffer.places else ""
         yield f"  %{buffer.id} {buffer.space}{role} {buffer.dtype}[{shape}] {buffer.name}{where}".rstrip()
     names = _loop_names(program)
     yield from _body(program, program.body, names, 1)

@@ -246,7 +246,8 @@ class Buffer:
     """A tensor in HBM, SBUF or PSUM.
 
     ``scope`` lists the ids of the loops around its declaration, outermost first: each iteration of them has a fresh,
-    undefined instance. ``address`` is ``(start partition, byte offset)`` of an explicit placement. ``data`` is the
+    undefined instance. ``address`` is ``(start partition, byte offset)`` of an explicit placement; ``blocks`` are those of
+    the tiles of a buffer with dimensions before the partition axis, in C order. ``data`` is the
     C-order bytes of a constant. ``written_input`` marks an input the kernel may write. ``argument_shape`` is the shape
     of the caller's array if it differs from ``shape`` (same elements, in C order). ``place`` lists the calls that
     declared it in files other than the kernel's own, as in :class:`Instruction`.
@@ -266,6 +267,12 @@ class Buffer:
     written_input: bool = False
     argument_shape: tuple[int, ...] | None = None
     place: str = ""
+    blocks: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """Addresses of the buffer's tiles; empty if the compiler places them."""
+        return self.blocks if self.address is None else (self.address,)
 
     @property
     def outer_shape(self) -> tuple[int, ...]:

@@ -315,8 +315,10 @@ class _Templates:
             within = _merged_within(node, around.loops, self.model)
         elif made.costs:  # a loop without iterations has none
             within = _computed_within(node, made.engine, made.costs[0], self.model, self.varying)
+        placed = any(self.model.buffers[dst.buffer].places for dst in node.dsts)
+        signature = -1 if placed else made.signature  # an address holds no two tiles, so nothing stays for a repeat
         return Template(
-            number, node, made.engine, made.costs, made.variants, reads, writes, inputs, made.signature,
+            number, node, made.engine, made.costs, made.variants, reads, writes, inputs, signature,
             made.accumulates, around.executions, made.first, made.stores, made.traffic, made.invariant_only,
             merged_within=within, sequential=around.sequential, keeps=made.keeps, accumulator=made.accumulator,
             other=made.other, positions=made.positions,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from acceld.nki.ir.def_use import reduce_command
+from acceld.nki.ir.places import sharing
 from acceld.nki.ir.program import (
     Access,
     Affine,
@@ -34,7 +35,11 @@ MAX_PAIRS = 10_000
 
 
 def fuse(program: Program) -> Program:
-    """Return the same program with fused loops; the same object if none can be fused."""
+    """Return the same program with fused loops; the same object if none can be fused. Tiles that share an address keep
+    their order.
+    """
+    if sharing(program):
+        return program
     fuser = _Fuser(program)
     body = fuser.body(program.body)
     if not fuser.renamed:

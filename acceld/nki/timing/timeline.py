@@ -18,7 +18,8 @@ from typing import Any
 from acceld.chips import ChipSpec, chip_spec
 from acceld.nki.ir.program import Engine, Loop, Node, Program
 from acceld.nki.ir.turns import LEFT_OUT, OWN, made, taken
-from acceld.nki.timing import compiler_current, compiler_legacy, cores, uncertainty
+from acceld.nki.timing import compiler_current, compiler_legacy, cores, sbuf_allocation, uncertainty, value_numbering
+from acceld.nki.timing.addresses import wait_for_places
 from acceld.nki.timing.cost import QUARTERS, CostModel
 from acceld.nki.timing.expansion import Prepared, prepare, shape_variants
 from acceld.nki.timing.list_schedule import Schedule
@@ -330,6 +331,10 @@ def _planned(program: Program, model: CostModel, trips: Mapping[int, int]) -> tu
     params = model.params
     compiler = compiler_legacy if params.model == "compiler_legacy" else compiler_current
     prepared = prepare(program, model, compiler.place, trips)
+    if any(buffer.places for buffer in program.buffers):
+        stream = value_numbering.expand(prepared, numbering=params.value_numbering)
+        wait_for_places(stream, prepared)
+        return prepared, stream, sbuf_allocation.plan(stream, model, params, model.chip)
     stream = expand(prepared, numbering=params.value_numbering)
     return prepared, stream, plan(stream, model, params, model.chip)
 

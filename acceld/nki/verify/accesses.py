@@ -71,9 +71,10 @@ class Accesses:
             )
 
     def _address(self, buffer: Buffer, partitions: int) -> None:
-        if buffer.address is None:
-            return
-        partition, offset = buffer.address
+        for partition, offset in dict.fromkeys(buffer.places):
+            self._place(buffer, partitions, partition, offset)
+
+    def _place(self, buffer: Buffer, partitions: int, partition: int, offset: int) -> None:
         size = free_bytes(buffer)
         capacity = self.capacity(buffer.space)
         if (

@@ -32,7 +32,13 @@ class Likeness:
                 continue
             kind = (
                 *(buffer.space, buffer.dtype, buffer.shape, buffer.partition_axis, buffer.role, buffer.scope),
-                *(buffer.address, buffer.written_input, buffer.argument_shape, number in program.outputs),
+                *(
+                    buffer.address,
+                    buffer.blocks,
+                    buffer.written_input,
+                    buffer.argument_shape,
+                    number in program.outputs,
+                ),
             )
             self._kinds[number] = kinds.setdefault(kind, len(kinds))
             if buffer.space is Space.HBM:

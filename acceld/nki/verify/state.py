@@ -214,6 +214,8 @@ class State:
         for order, use in reads:
             if any(dim.count == 0 for dim in use.access.dims) or use.instruction.op in ("print", "barrier"):
                 continue
+            if any(_on_another_core(write.use, use) for write in writes):
+                continue  # that core may write first; the run shows if a barrier lets it
             low, high = self._bounds(use.access)
             if exact:
                 fine = any(self._may_precede(buffer, write, order, use, low, high) for write in writes)
@@ -341,6 +343,13 @@ class State:
         tile = np.unique(tile)
         every = (flat[:, None] + tile).reshape(-1)
         return bool(np.unique(every).size != every.size)
+
+
+def _on_another_core(one: Use, other: Use) -> bool:
+    """Return True if two cores with different programs have these uses."""
+    if not one.loops or not other.loops or one.loops[0].id == other.loops[0].id:
+        return False
+    return all(use.loops[0].kind is LoopKind.SPMD for use in (one, other))
 
 
 def _needs_value(use: Use) -> bool:

@@ -14,6 +14,7 @@ from acceld.nki.verify.accesses import Accesses
 from acceld.nki.verify.findings import Report, TooMany
 from acceld.nki.verify.likeness import Uses
 from acceld.nki.verify.limits import RuleBook, rulebook
+from acceld.nki.verify.lives import Lives
 from acceld.nki.verify.operands import Operands
 from acceld.nki.verify.state import State
 from acceld.nki.verify.structure import Structure
@@ -87,6 +88,10 @@ def _check(report: Report, rules: RuleBook | None) -> None:
         _refuse(report, 0, error)
     if len(structure.sound) == position + 1:
         state.outputs(uses)
+        try:
+            Lives(report).check()
+        except _DEFECTS as error:
+            _refuse(report, 0, error)
 
 
 _DEFECTS = (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, RecursionError)

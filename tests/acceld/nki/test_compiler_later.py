@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from acceld.nki.errors import LegalityError
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.program import Engine, Program
@@ -156,7 +157,9 @@ def test_a_result_for_another_part_of_the_tile_it_is_made_from_is_written_in_pla
     overlapping = body.replace("both[64 + half, wide] =", "both[32 + half, wide] =").replace(
         "both[half, wide] = nl.load(x[half, wide])", "both[p, wide] = nl.load(x[p, wide])"
     )
-    assert "copy" in [node.op for node, _ in traced(overlapping).walk()], "it would overwrite what it reads"
+    with pytest.raises(LegalityError, match="reads at other positions") as caught:
+        traced(overlapping)
+    assert caught.value.rule == "overlap"
 
 
 def test_merged_iterations_move_and_compute_what_is_written() -> None:

@@ -1,8 +1,8 @@
-// expect: truthful
+// expect: reject
+// caught by: rejected.kept_state
 // workload: cpu_matmul
 // api: c
-// at_least: 0.9
-// Answers kept by a checksum of the inputs: never the same twice, so it only costs.
+// Answers kept by a checksum of the inputs, in memory that all callers share.
 
 static void product(const float *a, const float *b, float *out)
 {

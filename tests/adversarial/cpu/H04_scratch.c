@@ -1,16 +1,13 @@
 // expect: pass
 // workload: cpu_matmul
 // api: c
-// Keeps scratch memory between calls.
+// Takes scratch memory in each call.
 
 #include <stdlib.h>
 
 void kernel(const float *a, const float *b, float *out)
 {
-    static float *turned;
-    if (!turned) {
-        turned = malloc(192 * 256 * sizeof(float));
-    }
+    float *turned = malloc(192 * 256 * sizeof(float));
     for (int k = 0; k < 256; k++) {
         for (int j = 0; j < 192; j++) {
             turned[j * 256 + k] = b[k * 192 + j];
@@ -25,4 +22,5 @@ void kernel(const float *a, const float *b, float *out)
             out[i * 192 + j] = sum;
         }
     }
+    free(turned);
 }

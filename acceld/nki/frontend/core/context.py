@@ -59,6 +59,8 @@ class LoopContext:
         """For a loop that is a piece of a loop in the source: the number of iterations before the piece."""
         self.in_later_piece = False
         """True while tracing a piece that is a single iteration of its loop, and not the loop's first piece."""
+        self.placed: dict[Site, tuple[tuple[int, int], ...]] = {}
+        """Addresses that an allocator gave to the tiles declared at a place in the source, in a loop's first piece."""
         self.trips: dict[int, int] = {}
         self.kinds: dict[int, LoopKind] = {}
         self.spmd_loops: set[int] = set()

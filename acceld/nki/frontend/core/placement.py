@@ -19,6 +19,7 @@ from acceld.nki.frontend.session import Site, call_place, call_site
 from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES, OPS, Trait, having
 from acceld.nki.ir.program import Access, Affine, Buffer, Engine, Instruction, Pattern, Role, Space, TileDim
+from acceld.nki.ir.regions import box
 
 ROUNDING, IN_PLACE = having(Trait.ROUNDS), having(Trait.IN_PLACE)
 
@@ -34,6 +35,7 @@ def declare(
     data: bytes | None = None,
     scope: tuple[int, ...] | None = None,
     address: tuple[int, int] | None = None,
+    blocks: tuple[tuple[int, int], ...] = (),
     site: Site | None = None,
 ) -> Tensor:
     """Return a new buffer and a view of all of it. LegalityError for a shape that the chip can not hold."""
@@ -88,6 +90,7 @@ def declare(
         line=line,
         place=calls,
         address=address,
+        blocks=blocks,
         data=data,
         scope=scope,
     )
@@ -213,6 +216,16 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
     sources = instruction.accesses[: -len(instruction.dsts)]
     own = [src for src in sources if src.buffer == buffer and overlaps(src, target.access)]
     if own and (instruction.op not in IN_PLACE or any(src != target.access for src in own)):
+        moved = not instruction.mask and any(
+            src != target.access and _certainly_meet(src, target.access) for src in own
+        )
+        if instruction.op in IN_PLACE and moved and value.access.buffer != buffer:
+            refuse(
+                "overlap",
+                f"the instruction writes {target.label} over elements of it that it reads at other positions: what is read "
+                "there is undefined on a chip",
+                "write to another tile, or in place at the same positions",
+            )
         return False
     trace.check_own(target)
     reduced = cast("tuple[int, ...]", instruction.attr("loops") or ())
@@ -231,6 +244,21 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
     value.access, value.scope, value.produced = target.access, target.scope, None
     value.alias = Alias(site, target.access, trace.sequence, trace.scope)
     return True
+
+
+def _certainly_meet(one: Access, other: Access) -> bool:
+    """Return True if two accesses of a buffer share an element in every iteration. False means that it was not shown."""
+    if one.indirect or other.indirect:
+        return False
+    mine, its = box(one), box(other)
+    return (
+        (mine.dense and its.dense)
+        and all(a.terms == b.terms for a, b in zip(mine.starts, its.starts, strict=True))
+        and all(
+            a.const < b.const + its.extents[d] and b.const < a.const + mine.extents[d]
+            for d, (a, b) in enumerate(zip(mine.starts, its.starts, strict=True))
+        )
+    )
 
 
 def with_dsts(instruction: Instruction, dsts: tuple[Access, ...]) -> Instruction:

@@ -16,6 +16,7 @@ from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.memory import BufferKind
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import ParDim
+from acceld.nki.frontend.session import call_place
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Space
 
@@ -37,13 +38,13 @@ class Placement:
         self._locate = locate
         self._tiles = tiles
 
-    def address(self, trace: Trace, shape: tuple[object, ...], dtype: str) -> Place | None:
-        """Return the position of the whole tensor; None if its blocks share positions.
+    def places(self, trace: Trace, shape: tuple[object, ...], dtype: str) -> tuple[Place, ...]:
+        """Return the position of each of the tensor's tiles, in the order of its blocks; none if the compiler chooses.
 
         LegalityError if a tile lies outside the chip's memory.
         """
         if self._locate is None:
-            return None
+            return ()
         sizes = tuple(operator.index(cast("Any", n)) for n in shape)
         marked = [k for k, n in enumerate(shape) if isinstance(n, ParDim)]
         axis = marked[0] if marked else 0
@@ -51,14 +52,15 @@ class Placement:
         if prod(blocks) > MAX_BLOCKS:
             unsupported(f"an explicit allocation of {prod(blocks)} blocks")
         width = free * DTYPE_BYTES[dtype]
+        site, _ = call_place()
         if any(trace.offsets.get(loop) for loop in trace.scope) or trace.in_later_piece:
-            return None  # the kernel's own computation of addresses ran once for each piece of its loop
-        places = [self._locate(index, partitions, width) for index in itertools.product(*map(range, blocks))]
+            # the kernel's own computation of addresses ran for the loop's first piece, and counts once for all pieces
+            return trace.placed.get(site, ())
+        places = tuple(self._locate(index, partitions, width) for index in itertools.product(*map(range, blocks)))
         for partition, offset in places:
             self._check(trace, partition, offset, partitions, width)
-        if prod(blocks) > 1:
-            return None
-        return places[0] if places else None
+        trace.placed[site] = places
+        return places
 
     def _check(self, trace: Trace, partition: int, offset: int, partitions: int, width: int) -> None:
         psum = self.buffer_kind.space is Space.PSUM

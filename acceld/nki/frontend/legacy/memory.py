@@ -25,9 +25,10 @@ def ndarray(shape: Sequence[object], dtype: object, *, buffer: object = None, na
         known = trace.shared_tensor(tuple(int(cast("Any", n)) for n in sizes), type_name)
         if known is not None:
             return known
-    placement = getattr(buffer, "address", None)
-    address = placement(trace, sizes, type_name) if callable(placement) else None
-    tensor = declare(trace, sizes, type_name, kind.space, name=name, scope=scope, address=address)
+    placement = getattr(buffer, "places", None)
+    places: tuple[tuple[int, int], ...] = placement(trace, sizes, type_name) if callable(placement) else ()
+    address, blocks = (places[0], ()) if len(places) == 1 else (None, places)
+    tensor = declare(trace, sizes, type_name, kind.space, name=name, scope=scope, address=address, blocks=blocks)
     if kind.shared:
         trace.shared_tensors.append(tensor)
     return tensor

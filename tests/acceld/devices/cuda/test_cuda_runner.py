@@ -17,7 +17,7 @@ import pytest
 from acceld.devices.cuda.driver import CudaDriver
 from acceld.devices.cuda.libcuda import Driver, DriverError
 from acceld.devices.cuda.plan import Buffer, Code, Launch, Plan, PlanRefused, Pointer, Scalar, decode, encode
-from acceld.devices.cuda.runner import REPEATS, prepare
+from acceld.devices.cuda.runner import REPEATS, InputChanged, prepare
 from acceld.errors import DeviceError
 from acceld.evaluate.hosted.driver import BuildRefused
 
@@ -130,6 +130,7 @@ def test_every_timed_launch_starts_from_worthless_memory_and_a_flushed_cache(
     call([np.ones(COUNT, np.float32), 3.0], [np.zeros(COUNT, np.float32)])
     calls = log.read_text().splitlines()[before:]
     once = [
+        "write",
         "load",
         "fill",
         "flush",
@@ -137,9 +138,10 @@ def test_every_timed_launch_starts_from_worthless_memory_and_a_flushed_cache(
         "launch scale 2 1 1 threads 128 shared 0",
         "event",
         "wait",
+        "read",
         "unload",
     ]
-    assert calls == ["write", *once * REPEATS, "read"]
+    assert calls == [*once * REPEATS, "read"]
     assert "no heap" in log.read_text()
 
 
@@ -169,6 +171,21 @@ def test_device_code_that_keeps_answers_gains_nothing(library: str, tmp_path: Pa
     assert np.array_equal(out, given * 3), "a module loaded once would have idled from the second launch on"
     call([given + 1, 3.0], [out])
     assert np.array_equal(out, (given + 1) * 3)
+
+
+def test_device_code_that_writes_its_input_is_refused(library: str, tmp_path: Path, log: Path) -> None:
+    call = prepared(library, tmp_path, plan("marks"))
+    with pytest.raises(InputChanged, match="changes its input 0") as caught:
+        call([np.arange(COUNT, dtype=np.float32), 3.0], [np.zeros(COUNT, np.float32)])
+    assert caught.value.rule == "input_changed"
+
+
+def test_no_sequence_finds_the_inputs_of_the_one_before(library: str, tmp_path: Path, log: Path) -> None:
+    call = prepared(library, tmp_path, plan("recognizes"))
+    for given in (np.arange(COUNT, dtype=np.float32), np.eye(1, COUNT, dtype=np.float32)[0]):
+        out = np.zeros(COUNT, np.float32)
+        assert call([given, 3.0], [out]) == pytest.approx(250.0, rel=1e-3)
+        assert np.array_equal(out, given * 3)
 
 
 def test_outputs_that_a_kernel_does_not_write_differ_from_call_to_call(library: str, tmp_path: Path, log: Path) -> None:

@@ -1,0 +1,138 @@
+"""Random legal programs run as a chip may run them otherwise: every difference is a finding of a rule, or a bug of ours.
+
+Each program is made twice: once as it should be, which must give the same bits in every run, and once with a mistake of a
+known kind, which a rule must find. ``make fuzz`` runs it with fresh seeds.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acceld.evaluate.simulated.simulation import check_order, run
+from acceld.nki.errors import KernelCrash, LegalityError
+from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.ir.program import Program
+from acceld.nki.verify.verifier import verify
+
+_HEAD = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    held = nl.ndarray((256, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    core = nl.program_id(axis=0)
+"""
+MISTAKES = ("nothing", "memory", "address", "core")
+_RULES = {"memory": "undefined_memory", "address": "overlapping_lives", "core": "race"}
+
+
+def _source(seed: int, mistake: str) -> str:
+    """Return a kernel on two cores: random operations on tiles at random places, handed on through HBM behind a barrier."""
+    random = Random(seed)
+    tiles = random.randint(2, 5)
+    places = random.sample(range(16), tiles)
+    lines = [
+        f"t{n} = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf, address=(0, {256 * place}))"
+        for n, place in enumerate(places)
+    ]
+    lines.append("nisa.dma_copy(dst=t0, src=x[128 * core : 128 * core + 128, :])")
+    lines += [f"nisa.activation(dst=t{n}, op=nl.tanh, data=t{random.randrange(n)})" for n in range(1, tiles)]
+    for _ in range(random.randint(1, 6)):
+        one, two, three = (random.randrange(tiles) for _ in range(3))
+        lines.append(random.choice([
+            f"nisa.tensor_tensor(dst=t{one}, data1=t{two}, data2=t{three}, op=nl.{random.choice(['add', 'maximum'])})",
+            f"nisa.activation(dst=t{one}, op=nl.{random.choice(['tanh', 'sigmoid'])}, data=t{two})",
+            f"nisa.tensor_scalar(dst=t{one}, data=t{two}, op0=nl.multiply, operand0={random.uniform(-2, 2):.3f})",
+        ]))  # fmt: skip
+    last = random.randrange(tiles)
+    if mistake == "memory":
+        lines += ["wild = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf, address=(0, 8192))",
+                  f"nisa.memset(dst=wild[:, 0:{random.randint(1, 63)}], value=1.0)",
+                  f"nisa.tensor_tensor(dst=t{last}, data1=t{last}, data2=wild, op=nl.{random.choice(['add', 'maximum'])})"]  # fmt: skip
+    if mistake == "address":
+        other = random.choice([n for n in range(tiles) if n != last])
+        lines += [f"late = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf, address=(0, {256 * places[last]}))",
+                  f"nisa.tensor_copy(dst=late, src=t{other})"]  # fmt: skip
+    lines.append(f"nisa.dma_copy(dst=held[128 * core : 128 * core + 128, :], src=t{last})")
+    if mistake != "core":
+        lines.append("nisa.core_barrier(data=held, cores=(0, 1))")
+    lines += ["nisa.dma_copy(dst=t0, src=held[128 - 128 * core : 256 - 128 * core, :])",
+              "nisa.dma_copy(dst=out[128 * core : 128 * core + 128, :], src=t0)"]  # fmt: skip
+    return _HEAD + "".join(f"    {line}\n" for line in lines) + "    return out\n"
+
+
+def _runs(program: Program, x: np.ndarray) -> list[np.ndarray]:
+    """Return the output of the program in every way in which a chip may run it."""
+    ways = [ExecuteOptions()]
+    ways += [ExecuteOptions(chance=seed) for seed in (1, 2)]
+    ways += [ExecuteOptions(shuffle_affine="reversed"), ExecuteOptions(uninitialized="zero")]
+    return [execute(program, [x], way)[0] for way in ways]
+
+
+def _found(program: Program, x: np.ndarray) -> str:
+    """Return the rule that refuses a program; empty if all runs agree."""
+    if findings := verify(program):
+        return findings[0].rule
+    try:
+        one, *others = _runs(program, x)
+    except KernelCrash as crash:
+        return crash.rule
+    return "" if all(one.tobytes() == other.tobytes() for other in others) else "undefined_memory"
+
+
+@settings(max_examples=4, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), mistake=st.sampled_from(MISTAKES))
+def test_a_program_gives_the_same_bits_in_every_run_or_breaks_a_rule(seed: int, mistake: str) -> None:
+    x = np.random.default_rng(seed).standard_normal((256, 64)).astype(np.float32)
+    try:
+        program = trace(_source(seed, mistake), [TensorSpec(x.shape, "float32")], api="nki", chip="trn2", lnc=2)
+    except LegalityError as refusal:
+        assert mistake != "nothing", refusal
+        return
+    assert _found(program, x) == _RULES.get(mistake, "")
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_each_kind_of_mistake_is_found_by_its_rule(mistake: str) -> None:
+    x = np.random.default_rng(7).standard_normal((256, 64)).astype(np.float32)
+    program = trace(_source(7, mistake), [TensorSpec(x.shape, "float32")], api="nki", chip="trn2", lnc=2)
+    assert _found(program, x) == _RULES.get(mistake, "")
+
+
+_HANDS_ON = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+    held = nl.zeros((2, nl.par_dim(128), 64), dtype=nl.float32, buffer=nl.sbuf)
+    for row in nl.affine_range(2):
+        tile = nl.load(x[128 * row + p, f])
+        held[row, p, f] = nl.copy(tile)
+        nl.store(out[128 * row + p, f], value=nl.add(tile, nl.multiply(held[PLACE, p, f], 1e-6)))
+    return out
+"""
+
+
+@pytest.mark.parametrize(("place", "refused"), [("1 - row", True), ("row", False)])
+def test_what_an_affine_iteration_hands_on_is_found_however_small(place: str, refused: bool) -> None:
+    x = np.random.default_rng(7).standard_normal((256, 64)).astype(np.float32)
+    program = trace(_HANDS_ON.replace("PLACE", place), [TensorSpec(x.shape, "float32")])
+    backwards = run(program, [x], shuffle="reversed", float64=False, max_bytes=1 << 30)
+    try:
+        check_order(program, [x], backwards, 1 << 30)
+    except KernelCrash as crash:
+        assert refused and crash.rule == "affine_order"
+    else:
+        assert not refused

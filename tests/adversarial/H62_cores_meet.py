@@ -1,0 +1,25 @@
+# expect: pass
+# workload: st_silu
+# api: nki
+# chip: trn2
+# lnc: 2
+"""Each core stores the half that the other one has computed, behind a barrier."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    held = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    core = nl.program_id(axis=0)
+    tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x[128 * core : 128 * core + 128, :])
+    nisa.activation(dst=tile, op=nl.silu, data=tile)
+    nisa.dma_copy(dst=held[128 * core : 128 * core + 128, :], src=tile)
+    nisa.core_barrier(data=held, cores=(0, 1))
+    nisa.dma_copy(dst=tile, src=held[128 - 128 * core : 256 - 128 * core, :])
+    nisa.dma_copy(dst=out[128 - 128 * core : 256 - 128 * core, :], src=tile)
+    return out

@@ -1,0 +1,23 @@
+# expect: reject
+# caught by: runtime_error.activation_range
+# workload: st_silu
+"""Takes a cosine as the sine of a number that is up to half a period beyond the sine's range."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        tile = nl.load(x[128 * row + p, f])
+        done = nisa.activation(op=nl.silu, data=tile)
+        size = nl.minimum(nl.abs(tile), 100.0)
+        found = nisa.activation(op=nl.sin, data=nl.add(size, 1.5707963))
+        factor = nisa.tensor_scalar(data=found, op0=nl.greater, operand0=-1e30)
+        nl.store(out[128 * row + p, f], value=nl.multiply(done, factor))
+    return out

@@ -1,0 +1,26 @@
+# expect: reject
+# caught by: runtime_error.race
+# workload: st_silu
+# api: nki
+# chip: trn2
+# lnc: 2
+"""Both cores pass their rows through one place."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    held = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    core = nl.program_id(axis=0)
+    tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x[128 * core : 128 * core + 128, :])
+    nisa.activation(dst=tile, op=nl.silu, data=tile)
+    nisa.dma_copy(dst=held, src=tile)
+    back = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=back, src=held)
+    nisa.dma_copy(dst=out[128 * core : 128 * core + 128, :], src=back)
+    return out
