@@ -112,6 +112,8 @@ class CandidateWritten:
     plan: int | None = None
     iteration: int = 0
     sha256: str = ""
+    change: str = ""
+    """The parameter by which it differs from the plan's other attempts, such as ``4096 columns``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +250,10 @@ class BudgetLevel:
     spent_usd: float
     cap_usd: float
     percent: float
+
+
+REFUSED = "refused: "
+"""Beginning of the result of an action that was not carried out."""
 
 
 @dataclass(frozen=True, slots=True)

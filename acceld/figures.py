@@ -130,6 +130,19 @@ def cores(statistics: Mapping[str, Any]) -> list[str]:
     return [f"{name}{': ' if name else ''}{_cores(reported)}" for name, reported in _with_cores(statistics)]
 
 
+def beyond_peak(percent: float) -> str:
+    """Return the reason why a share of the peak can be more than all of it; empty if it is not."""
+    if percent <= 100:
+        return ""
+    return "above 100 %: the peak counts products of the declared type, and the kernel makes them of cheaper ones"
+
+
+def change(parameter: str, title: str) -> str:
+    """Return a change in words, what tells it from its like first: ``4096 columns: widen tiles, l. 15``."""
+    title = title.replace(", line ", ", l. ")
+    return f"{parameter}: {title}" if parameter and title else parameter or title
+
+
 def core_use(statistics: Mapping[str, Any]) -> list[str]:
     """Return the share of all cores' time that was used since each backend started, as ``37 % of neuron cores``."""
     return [

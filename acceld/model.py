@@ -99,14 +99,18 @@ def waits_for_remedy(state: str, message: str) -> bool:
 
 STOPPED = "stopped"
 """State of a run that was active when its daemon ended. The next daemon continues it."""
+CANCELLING = "cancelling"
+"""State of a run that a person has cancelled, until its running evaluations are done."""
 UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
 
 
-def shown_state(state: str, live: bool) -> str:
+def shown_state(state: str, live: bool, cancelling: bool = False) -> str:
     """Return a run's state for people. Without a daemon (not ``live``) no run is shown as active, even if its row says
-    so.
+    so. A run that was cancelled and has not ended yet is ``cancelling``.
     """
-    return STOPPED if not live and state in UNDER_WAY else state
+    if not live and state in UNDER_WAY:
+        return STOPPED
+    return CANCELLING if cancelling and not RunState(state).ended else state
 
 
 @dataclass(frozen=True, slots=True)

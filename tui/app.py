@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -16,6 +17,7 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.filter import LineFilter
+from textual.notifications import Notify, SeverityLevel
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
@@ -56,6 +58,8 @@ SCREENS: tuple[type[ConsoleScreen], ...] = (
 PALETTE_RUNS, PALETTE_CANDIDATES = 200, 500
 """Limits on the runs, and on the candidates of the run in view, that the palette offers."""
 RETRY_S = (1.0, 2.0, 4.0, 8.0)
+QUEUE_S = 2.0
+"""Seconds between two questions to the daemon about its devices and its queue."""
 
 
 class Styled(LineFilter):
@@ -81,6 +85,8 @@ class ConsoleApp(App[None]):
             Binding(str(number), f"app.switch_mode('{name}')", title, show=False, id=f"go.{name}")
             for number, (name, title) in enumerate(TABS, 1)
         ),
+        Binding("A", "app.steer('apply_best')", "Apply best", show=False, id="run.apply"),
+        Binding("U", "app.steer('undo_apply')", "Undo apply", show=False, id="run.undo-apply"),
         Binding("question_mark", "help", "Help", id="help", key_display="?"),
         Binding("q", "detach", "Detach", id="detach"),
         Binding("t", "theme", "Theme", show=False, id="theme"),
@@ -98,6 +104,7 @@ class ConsoleApp(App[None]):
         client: Client,
         *,
         run: int | None = None,
+        candidate: int | None = None,
         replay: Replay | None = None,
         refresh_hz: float = 8.0,
         theme: str = "acceld",
@@ -107,6 +114,7 @@ class ConsoleApp(App[None]):
     ) -> None:
         super().__init__()
         self.session = Session(client, run=run, replay=replay, clock=clock)
+        self.session.candidate = candidate
         for screen in SCREENS:
             self.add_mode(screen.NAME, partial(screen, self.session))
         self.steering = Steering(self.session, self)
@@ -130,8 +138,10 @@ class ConsoleApp(App[None]):
             self.refresh_screen()
         else:
             if self.session.run is not None:
-                self.switch_mode("beam")
+                self.switch_mode("beam" if self.session.candidate is None else "candidate")
             self.set_interval(self._refresh_s, self._show_changes)
+            self.set_interval(1.0, self._tick)
+            self.set_interval(QUEUE_S, self._ask_queue)
             self.run_worker(self._follow, name="events", exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
 
     async def _follow(self) -> None:
@@ -147,6 +157,7 @@ class ConsoleApp(App[None]):
                     self.alert(self.session.fold(batch))
                 raise DaemonError("the daemon closed the connection")
             except Exception as error:  # noqa: BLE001  one bad answer must not leave a console that hears nothing
+                self.session.lose()
                 wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
                 tries += 1
                 await self._wait(self._error_text(error), wait_s)
@@ -186,6 +197,21 @@ class ConsoleApp(App[None]):
             known = error if isinstance(error, AcceldError) else AcceldError(f"an answer can not be shown: {error!r}")
             complain(self, known)
 
+    def _tick(self) -> None:
+        """Draw again what changes with the time alone: ages and durations."""
+        stack = self._screen_stacks.get(self.current_mode) or ()
+        screen = stack[-1] if stack else None
+        if isinstance(screen, ConsoleScreen):
+            screen.tick()
+
+    def _ask_queue(self) -> None:
+        if self.session.hello and not self.session.lost and not self.session.read_only:
+            self.run_worker(self._take_queue(), group="queue", exclusive=True, exit_on_error=False)
+
+    async def _take_queue(self) -> None:
+        with contextlib.suppress(AcceldError):  # a lost daemon is told by the events' connection
+            await self.session.ask_queue()
+
     def _show_changes(self) -> None:
         """Show the latest changes, if the current screen depends on them."""
         dirty, self.session.live.dirty = self.session.live.dirty, set()
@@ -219,6 +245,26 @@ class ConsoleApp(App[None]):
         if self._driver is not None:
             self._driver.write(announcement(last, self._manner, in_tmux="TMUX" in os.environ))
 
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
+
+    def on_notify(self, event: Notify) -> None:
+        """Show one message at a time, so that rows stay visible: the newest, and beside it an error that is still to be
+        read.
+        """
+        minor = event.notification.severity == "information"
+        for shown in list(self._notifications):
+            if shown.severity == "information" or not minor:
+                self._unnotify(shown, refresh=False)
+
     def get_line_filters(self) -> Sequence[LineFilter]:
         # Without color, Textual's filter needs a style on every segment. Segments of plots have none if nothing is
         # drawn.
@@ -238,8 +284,7 @@ class ConsoleApp(App[None]):
             yield SystemCommand(f"r{run.id} {run.workload}", f"run, {run.state}", partial(self._go_to_run, run.id))
         view = self.session.run_view
         for node in list(view.candidates.values())[-PALETTE_CANDIDATES:] if view else ():
-            plan = view.plans.get(node.plan or 0) if view else None
-            title = (plan.title or plan.rule) if plan else "baseline"
+            title = view.title(node) if view else ""
             yield SystemCommand(f"c{node.id} {title}", "candidate", partial(self._go_to_candidate, node.id))
         yield SystemCommand("Detach", "leave; the daemon keeps running", self.action_detach)
 

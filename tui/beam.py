@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from acceld.figures import STATUS_WORDS
-from acceld.model import FAILED
+from acceld.model import FAILED, Status
 from acceld.tui.state import CandidateView, RunView
 
+NEAR = 0.005
+"""Relative distance of two latencies below which siblings are shown as one."""
 SHOWN = 6
 """Number of children of an open candidate that are shown in addition to the important ones."""
 UNFOLDED = 500
@@ -79,6 +81,8 @@ def tree_lines(run: RunView, folding: Folding) -> list[TreeLine]:
         if not is_open:
             continue
         shown = _shown(run, children, kept, number in folding.unfolded)
+        if number not in folding.unfolded:
+            shown = _distinct(run, shown, kept)
         rest = len(children) - len(shown)
         entries: list[tuple[int, str, str]] = []
         for place, child in enumerate(shown):
@@ -86,7 +90,7 @@ def tree_lines(run: RunView, folding: Folding) -> list[TreeLine]:
             entries.append((child, below + ("└ " if last else "├ "), below + ("  " if last else "│ ")))
         if rest:
             visible = set(shown)
-            note = _note(run.candidates[child] for child in children if child not in visible)
+            note = _note(run, [child for child in children if child not in visible], shown)
             rests[number] = TreeLine(number, below + "└ ", folded=rest, note=note)
             entries.append((-number, "", ""))
         stack.extend(reversed(entries))
@@ -112,8 +116,35 @@ def _rank(candidate: CandidateView) -> tuple[int, float, int]:
     return (0 if passed else 1, candidate.latency_us or 0.0, candidate.id)
 
 
-def _note(rest: Iterable[CandidateView]) -> str:
-    counts = Counter("waiting" if one.status is None else STATUS_WORDS[one.status] for one in rest)
+def _distinct(run: RunView, shown: list[int], kept: frozenset[int]) -> list[int]:
+    """Leave out candidates that are as fast as a shown sibling. Those of a beam and those that run stay."""
+    found: list[int] = []
+    for number in shown:
+        one = run.candidates[number]
+        if number in kept or one.phase == "running" or _like(run, one, found) is None:
+            found.append(number)
+    return found
+
+
+def _like(run: RunView, one: CandidateView, shown: Iterable[int]) -> int | None:
+    """Return a passed sibling of equal latency; None if there is none."""
+    if one.status is not Status.PASSED or not one.latency_us:
+        return None
+    for number in shown:
+        other = run.candidates[number]
+        if other.status is Status.PASSED and abs((other.latency_us or 0.0) / one.latency_us - 1) <= NEAR:
+            return number
+    return None
+
+
+def _note(run: RunView, rest: list[int], shown: list[int]) -> str:
+    """Return what is folded: as fast as which shown one, else by status."""
+    counts: Counter[str] = Counter()
+    for number in rest:
+        one = run.candidates[number]
+        like = _like(run, one, shown)
+        known = "waiting" if one.status is None else STATUS_WORDS[one.status]
+        counts[f"like c{like}" if like is not None else known] += 1
     return ", ".join(f"{number} {word}" for word, number in counts.most_common(4))
 
 
@@ -125,9 +156,8 @@ def _matching(run: RunView, folding: Folding) -> list[TreeLine]:
         one = run.candidates[number]
         if folding.only_failed and one.status not in FAILED:
             continue
-        plan = run.plans.get(one.plan or 0)
         status = STATUS_WORDS[one.status] if one.status else one.phase
-        text = f"c{number} {status} {plan.title if plan else ''} {one.failure} {run.mark(number)}".lower()
+        text = f"c{number} {status} {run.title(one)} {one.failure} {run.mark(number)}".lower()
         if all(word in text for word in words):
             found.append(TreeLine(number, "", has_children=number in run.children))
             if len(found) == UNFOLDED:

@@ -16,6 +16,8 @@ from acceld.events import (
     CandidateQueued,
     CandidateStarted,
     CandidateWritten,
+    DaemonStarted,
+    DaemonStopped,
     DeviceState,
     Event,
     InsightChanged,
@@ -24,10 +26,12 @@ from acceld.events import (
     LlmCallFinished,
     RunCreated,
     RunStateChanged,
+    Steered,
     TimedAgain,
     to_json,
 )
-from acceld.tui.state import Recent, RunView
+from acceld.model import CANCELLING
+from acceld.tui.state import Recent, RunView, cancels
 
 KEPT_LOG = 2_000
 KEPT_VIEWS = 4
@@ -91,6 +95,8 @@ class ConsoleView:
     devices: dict[str, DeviceRow] = field(default_factory=dict)
     queue: OrderedDict[int, tuple[int | None, float]] = field(default_factory=OrderedDict)
     """Run and time of queueing by candidate, in order of arrival."""
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    """The daemon's newest answer about its queue; empty while there is none."""
     log: Recent = field(default_factory=lambda: Recent(KEPT_LOG))
     now: float = 0.0
     """Time of the newest event, seconds since the epoch."""
@@ -138,6 +144,34 @@ class ConsoleView:
         self.dirty.add("runs")
         return made
 
+    def take_queue(self, answer: Mapping[str, Any]) -> None:
+        """Take over the daemon's own account of its devices and its queue. It holds what events told before this
+        console listened, and nothing of a daemon that is gone.
+        """
+        running = {row["device"]: row for row in answer.get("running") or () if row.get("device")}
+        for name in running:
+            self.device(name)
+        for name, device in self.devices.items():
+            row = running.get(name)
+            if row is not None:
+                since = row.get("started_at") or 0.0
+                device.state, device.run, device.candidate, device.since = "busy", row["run"], row["candidate"], since
+            elif device.state == "busy":
+                device.state, device.run, device.candidate, device.since = "idle", None, None, self.now
+        waiting = answer.get("waiting") or ()
+        self.queue = OrderedDict((row["candidate"], (row["run"], row.get("created_at") or 0.0)) for row in waiting)
+        self.answer = answer
+        self.dirty.add("devices")
+
+    def forget_work(self) -> None:
+        """Forget devices, queue and work under way, because the daemon that had them is gone."""
+        self.devices.clear()
+        self.queue.clear()
+        self.answer = {}
+        for view in self.views.values():
+            view.forget_work()
+        self.dirty.add("devices")
+
     def remember(self, event: Event) -> None:
         """Add a past event to the log only; its effects are in the rows."""
         self.log.add(event)
@@ -157,6 +191,8 @@ class ConsoleView:
                 self.dirty.add(f"run {event.run}")
             self._row(event, event.run)
         self._devices(event)
+        if isinstance(event.data, DaemonStarted | DaemonStopped):
+            self.forget_work()
         if isinstance(event.data, InsightWritten | InsightChanged):
             self.dirty.add("insights")
         return True
@@ -172,6 +208,8 @@ class ConsoleView:
                 row.state, row.message = state, message
                 if state.ended:
                     row.ended_at = event.at
+            case Steered() as steered if cancels(steered) and row.ended_at is None:
+                row.state = CANCELLING
             case IterationStarted(iteration):
                 row.iteration = iteration
             case CandidateWritten():

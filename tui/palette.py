@@ -81,6 +81,7 @@ class Palette:
             "running": self.good,
             "busy": self.good,
             "paused": self.warn,
+            "cancelling": self.warn,
             "failed": self.bad,
             "lost": self.bad,
             "sick": self.bad,

@@ -66,9 +66,11 @@ def candidates(run: RunView, chosen: int | None) -> Plot:
         return Series(label, x, y, style, marker=marker)
 
     passed = {one.id for one in timed if one.status is Status.PASSED}
+    only_timed = {one.id for one in timed if one.status is Status.UNTESTED}
     beam = set(run.beam) & passed
     drawn = (
-        series("not passed", "bad", "×", lambda number: number not in passed),
+        series("not passed", "bad", "×", lambda number: number not in passed | only_timed),
+        series("timed only", "muted", "+", lambda number: number in only_timed),
         series("passed", "muted", "·", lambda number: number in passed - beam),
         series("beam", "primary", "●", lambda number: number in beam),
         series("cursor", "accent", "◆", lambda number: number == chosen),

@@ -11,6 +11,7 @@ from typing import Any
 from acceld.alerts import Alert, alert_of
 from acceld.errors import AcceldError, DaemonError, WorkloadError
 from acceld.events import Event, event_of
+from acceld.model import PROPOSERS
 from acceld.roofline import PAPER_PEAKS
 from acceld.tui.client import Client
 from acceld.tui.console import ConsoleView
@@ -36,8 +37,12 @@ class Session:
         self.run = run if replay is None else replay.run
         self._candidate: tuple[int | None, int | None] = (None, None)
         """The run and the candidate that were chosen together."""
+        self.marked: int | None = None
+        """A candidate to compare another one with."""
         self.banner = ""
         """The state of the connection as text; empty if it works."""
+        self.lost = False
+        """True from a broken connection until the next one."""
         self.hello: Mapping[str, Any] = {}
         """The daemon's first answer."""
         self._clock = clock
@@ -51,6 +56,31 @@ class Session:
     def now(self) -> float:
         """Seconds since the epoch; in a replay, the slider's time."""
         return self.state.now if self.replay else self._clock()
+
+    @property
+    def knows_the_present(self) -> bool:
+        """False while the daemon does not answer. Then states are those that it had, and no work goes on for certain."""
+        return self.replay is not None or self.read_only or not self.lost
+
+    def doing(self, run: RunView) -> str:
+        """Return a run's present work with its duration; empty if unknown."""
+        return run.doing(self.now) if self.knows_the_present else ""
+
+    @property
+    def uses_models(self) -> bool:
+        """False if rewrite rules made everything so far, so that there are no costs and no insights to show."""
+        runs = self.state.runs.values()
+        return any(row.proposer not in PROPOSERS or PROPOSERS[row.proposer].uses_models for row in runs)
+
+    @property
+    def troubles(self) -> str:
+        """What the daemon waits for, such as storage that can not be written; empty if it works."""
+        answer = self.live.answer
+        if self.replay is not None or not answer:
+            return ""
+        if answer.get("degraded"):
+            return f"DEGRADED: {answer['degraded']}"
+        return "; ".join(f"the daemon waits: {text}" for text in answer.get("waits_for") or ())
 
     @property
     def run_view(self) -> RunView | None:
@@ -105,6 +135,8 @@ class Session:
             self.live.remember(event_of(event))
         for view in self.live.views.values():  # they may have missed something
             view.rows = Rows.UNREAD
+        await self.ask_queue()
+        self.lost = False
         self.banner = "read-only history: no daemon is running" if self.read_only else ""
         if self.run is not None and self.run not in self.live.runs:
             try:
@@ -119,6 +151,15 @@ class Session:
             self.run = max(self.live.runs, default=None)
         if self.run is not None:
             self.select(self.run)
+
+    async def ask_queue(self) -> None:
+        """Ask the daemon what its devices do and what waits. DaemonError if there is no answer."""
+        self.live.take_queue(await self.client.get("/v1/queue"))
+
+    def lose(self) -> None:
+        """Forget the work of a daemon that does not answer any more."""
+        self.lost = True
+        self.live.forget_work()
 
     async def load(self, run: int, shown: Callable[[], None]) -> None:
         """Load the view of a run from rows, unless the view was dropped meanwhile. Events that came meanwhile take

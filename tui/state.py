@@ -20,6 +20,7 @@ from msgspec import convert
 
 from acceld import figures
 from acceld.events import (
+    REFUSED,
     AttemptFailed,
     BeamSelected,
     BestChanged,
@@ -38,7 +39,7 @@ from acceld.events import (
     Steered,
     TimedAgain,
 )
-from acceld.model import Gate, RunState, Status
+from acceld.model import CANCELLING, UNDER_WAY, Gate, RunState, Status
 
 LOADED = -1_000_000
 """Number below that of every event. A best that comes from a row is stored under this number plus its iteration."""
@@ -99,6 +100,8 @@ class CandidateView:
     plan: int | None = None
     iteration: int = 0
     sha256: str = ""
+    change: str = ""
+    """The parameter by which it differs from the plan's other attempts."""
     phase: str = "written"
     """written, queued, running or evaluated."""
     device: str = ""
@@ -202,9 +205,12 @@ class RunView:
     proposer: str = ""
     preset: str = ""
     search: Mapping[str, Any] = field(default_factory=dict)
-    state: str = "queued"
+    stored_state: str = "queued"
+    """State by the newest row or event. :attr:`state` is for people."""
     message: str = ""
     state_seq: int = -1
+    cancelled_seq: int = -1
+    """Number of the event by which a person cancelled the run."""
     timed_again: str = ""
     """Time and reason of timing all kernels again, in words; empty if they were not."""
     timed_again_seq: int = -1
@@ -237,6 +243,17 @@ class RunView:
     """Peak rates and declared work; None if the workload declares none or the chip has no peak."""
 
     # -- answers for the screens ---------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """The run's state; ``cancelling`` from a person's request until the run has ended."""
+        going = self.stored_state in (*UNDER_WAY, RunState.PAUSED)
+        return CANCELLING if going and self.cancelled_seq > self.state_seq else self.stored_state
+
+    @property
+    def ended(self) -> bool:
+        """True if the run has ended."""
+        return self.stored_state in RunState and RunState(self.stored_state).ended
 
     @property
     def iterations(self) -> int:
@@ -298,7 +315,7 @@ class RunView:
         For example ``evaluating 3 of 9, 40 s`` for first results, ``checking c12 on data, 9 s`` for a candidate that
         was only timed, ``verifying c12, 9 s`` for the strict gate, ``2 model calls``.
         """
-        if self.state != RunState.RUNNING:
+        if self.state not in (RunState.RUNNING, CANCELLING):
             return ""
         if not self.under_way:
             calls = len(self.running_calls)
@@ -346,6 +363,30 @@ class RunView:
         """Return True if it passed and is faster than its parent beyond a tie."""
         return candidate.status is Status.PASSED and candidate.parent_improved
 
+    def title(self, candidate: CandidateView) -> str:
+        """Return what a candidate changes, its parameter first: ``4096 columns: widen tiles, l. 15``."""
+        if candidate.parent is None:
+            return "baseline"
+        plan = self.plans.get(candidate.plan or 0)
+        return figures.change(candidate.change, plan.title or plan.rule) if plan else f"iteration {candidate.iteration}"
+
+    @property
+    def verdict(self) -> str:
+        """What an ended run came to, for a reader who comes back to it; empty while it goes on."""
+        if not self.ended:
+            return ""
+        best, base = self.best, self.baseline
+        if best is None or base is None or not base.latency_us:
+            return "no verdict: no kernel passed"
+        steps = self.path(best.candidate)[1:]
+        if not steps:
+            return "no gain: nothing faster than the baseline passed"
+        gained = figures.brief_gain(best.speedup or base.latency_us / best.latency_us, best.improved)
+        titles = [self.title(self.candidates[number]) for number in steps]
+        made = "one change" if len(steps) == 1 else f"{len(steps)} changes"
+        applies = "A applies it" if best.improved else "no win, so nothing to apply"
+        return f"{gained} by {made}: {', then '.join(titles)}; {applies}"
+
     def path(self, candidate: int) -> tuple[int, ...]:
         """Return the candidates from the baseline to ``candidate``."""
         found: list[int] = []
@@ -374,7 +415,7 @@ class RunView:
             case RunStateChanged(state, message):
                 if seq <= self.state_seq:
                     return False
-                self.state, self.message, self.state_seq = state, message, seq
+                self.stored_state, self.message, self.state_seq = state, message, seq
             case IterationStarted(iteration):
                 if iteration <= self.iteration:
                     return False
@@ -421,7 +462,8 @@ class RunView:
             RunCreated(**{name: spec[name] for name in names if spec.get(name)}), row.get("created_at") or 0.0
         )
         if seq > self.state_seq:
-            self.state, self.message, self.state_seq = row.get("state") or "queued", row.get("message") or "", seq
+            self.stored_state, self.state_seq = row.get("state") or "queued", seq
+            self.message = row.get("message") or ""
         self._sourced(row.get("source"), seq)
         self.timed_again = row.get("timed_again") or self.timed_again
         self.iteration = max(self.iteration, row.get("iteration") or 0)
@@ -501,6 +543,7 @@ class RunView:
     def _written(self, data: CandidateWritten) -> None:
         node = self._candidate(data.candidate)
         node.parent, node.plan, node.iteration, node.sha256 = data.parent, data.plan, data.iteration, data.sha256
+        node.change = data.change
         _keep(self.children.setdefault(node.parent or 0, []), node.id)
         _keep(self._levels.setdefault(node.iteration, []), node.id)
 
@@ -585,13 +628,26 @@ class RunView:
         use.latency_ms += round((data.latency_s or 0.0) * 1e3)
         return True
 
+    def forget_work(self) -> None:
+        """Forget evaluations and calls under way, because the daemon that did them is gone."""
+        self.under_way.clear()
+        self.running_calls.clear()
+
     def _steered(self, data: Steered, seq: int) -> bool:
+        if cancels(data):
+            self.cancelled_seq = max(self.cancelled_seq, seq)
+            return True
         candidate = data.arguments.get("candidate")
         marks = {"pin": "pin", "veto": "veto", "unpin": "", "unveto": ""}
         if data.action not in marks or not isinstance(candidate, int) or self.marks.get(candidate, (-1,))[0] >= seq:
             return False
         self.marks[candidate] = (seq, marks[data.action])
         return True
+
+
+def cancels(data: Steered) -> bool:
+    """Return True if a person cancelled the run, and the daemon took it."""
+    return data.action == "cancel" and not data.result.startswith(REFUSED)
 
 
 def _keep(numbers: list[int], number: int) -> None:

@@ -11,10 +11,32 @@ from typing import Any
 from textual.app import App
 
 from acceld.errors import AcceldError
-from acceld.model import PROPOSERS, RunState
-from acceld.tui.modals import Ask, Confirm, NewRun
+from acceld.model import CANCELLING, PROPOSERS
+from acceld.resources import workloads_folder
+from acceld.tui.modals import Ask, Confirm
+from acceld.tui.new_run import NewRun
 from acceld.tui.session import Session
 from acceld.tui.terminal import complain
+from acceld.watch.apply import restore
+
+NOT_APPLIED = "this console has written no file for the run"
+
+
+def origin(baseline: Mapping[str, Any], folder: str) -> str:
+    """Return the path of the file that a run began with: one that still holds the baseline's text and is the person's
+    own, in the workload's folder or the present one; empty if there is none.
+    """
+    name, text = baseline.get("filename") or "", baseline.get("text")
+    own = workloads_folder().resolve()
+    for place in dict.fromkeys((Path(folder) if folder else Path.cwd(), Path.cwd())):
+        path = (place / name).resolve()
+        try:
+            same = bool(name) and path.read_text(encoding="utf-8") == text
+        except (OSError, UnicodeDecodeError):
+            continue
+        if same and not path.is_relative_to(own):
+            return str(path)
+    return ""
 
 
 class Steering:
@@ -22,17 +44,17 @@ class Steering:
 
     def __init__(self, session: Session, app: App[Any]) -> None:
         self._session, self._app = session, app
+        self._applied: dict[int, tuple[Path, Path, str]] = {}
+        """By run: the file written last, its backup, and the sha256 of what was written."""
 
     def new_run(self) -> None:
         """Choose a workload, show the estimate, and start."""
 
-        def start(spec: Mapping[str, Any] | None) -> None:
-            if spec is not None:
-                self._send(
-                    "/v1/runs", spec, lambda made: f"r{made['run']['id'] if 'run' in made else made['id']} started"
-                )
+        def started(run: int | None) -> None:
+            if run is not None:
+                self._app.notify(f"r{run} started")
 
-        self._app.push_screen(NewRun(self._session.client), start)
+        self._app.push_screen(NewRun(self._session.client), started)
 
     def pause(self) -> None:
         """Pause the run, or resume it if it is paused."""
@@ -93,11 +115,15 @@ class Steering:
         self._app.push_screen(Ask("New cap of this run in USD", "20.00"), change)
 
     def apply_best(self) -> None:
-        """Write the best kernel over a file of this machine, after asking for the path."""
+        """Write the best kernel over a file of this machine, after asking for the path: offered is the file that the run
+        began with, or the one that was written last.
+        """
         run = self._session.run_view
-        if run is None or run.best is None:
+        if run is None or run.best is None or run.baseline is None:
             self._warn("nothing has passed yet")
             return
+        number, base, best = run.id, run.baseline.id, run.best
+        tied: dict[str, Any] = {} if best.improved else {"even_if_tied": True}
 
         def write(name: str | None) -> None:
             if not name:
@@ -109,12 +135,44 @@ class Steering:
                 self._app.notify(f"{path}: {error.strerror}", severity="error")
                 return
             self._app.notify("tried first: it must be a drop-in and pass today")
-            self._act("apply", "", path=str(path), expected_sha256=expected, **tied)
 
-        tied: dict[str, Any] = {} if run.best.improved else {"even_if_tied": True}
-        word = ", although it is a tie," if tied else ""
-        title = f"Write c{run.best.candidate}{word} over which file?"
-        self._app.push_screen(Ask(title, "kernel.py; a copy of it is kept beside it"), write)
+            def done(answer: Any) -> str:
+                written = path.resolve()
+                backup = written.with_name(f"{written.name}.{expected[:8]}.bak")
+                self._applied[number] = (written, backup, hashlib.sha256(written.read_bytes()).hexdigest())
+                return f"{answer['result']}; U puts it back"
+
+            body = {"action": "apply", "path": str(path), "expected_sha256": expected, **tied}
+            self._send(f"/v1/runs/{number}/actions", body, done)
+
+        async def ask() -> None:
+            offered = str(self._applied[number][0]) if number in self._applied else ""
+            try:
+                facts = await self._session.client.get(f"/v1/candidates/{base}")
+                row = await self._session.client.get(f"/v1/runs/{number}")
+            except AcceldError:
+                facts = row = {}
+            offered = offered or origin(facts, row.get("workload_folder") or "")
+            word = ", although it is a tie," if tied else ""
+            title = f"Write c{best.candidate}{word} over which file?"
+            self._app.push_screen(Ask(title, "kernel.py; a copy of it is kept beside it", offered), write)
+
+        self._app.run_worker(ask(), group="steer", exit_on_error=False)
+
+    def undo_apply(self) -> None:
+        """Put back the file that this console wrote last for the run in view."""
+        run = self._session.run_view
+        if run is None or run.id not in self._applied:
+            self._warn(NOT_APPLIED)
+            return
+        path, backup, written = self._applied[run.id]
+        try:
+            restore(path, backup, written)
+        except AcceldError as error:
+            complain(self._app, error)
+        else:
+            del self._applied[run.id]
+            self._app.notify(f"{path} is restored, and its copy is gone")
 
     def refusal(self, action: str) -> str:
         """Return the reason why an action is not possible now; empty if it is."""
@@ -125,8 +183,12 @@ class Steering:
             return ""
         if run is None:
             return "choose a run first"
-        if "live" in needs and RunState(run.state).ended:
+        if "applied" in needs and run.id not in self._applied:
+            return NOT_APPLIED
+        if "live" in needs and run.ended:
             return f"r{run.id} has ended"
+        if "live" in needs and run.state == CANCELLING:
+            return f"r{run.id} is being cancelled: it ends once its running evaluations are done"
         if "candidate" in needs and self._session.candidate is None:
             return "choose a candidate first"
         if self._session.loading:
@@ -183,7 +245,9 @@ class Action:
     help: str
     do: Callable[[Steering], None]
     needs: frozenset[str] = frozenset()
-    """Context that the action needs: ``run``, ``live`` (a run that has not ended), ``candidate``, ``models``, ``best``."""
+    """Context that the action needs: ``run``, ``live`` (a run that has not ended), ``candidate``, ``models``, ``best``,
+    ``applied`` (a file that this console wrote).
+    """
 
 
 ACTIONS: Mapping[str, Action] = {
@@ -204,6 +268,9 @@ ACTIONS: Mapping[str, Action] = {
     "budget": Action("Budget", "change the run's cap", Steering.budget, frozenset(["live", "models"])),
     "apply_best": Action(
         "Apply the best", "write it to the file it came from", Steering.apply_best, frozenset(["best"])
+    ),
+    "undo_apply": Action(
+        "Undo apply", "put the file back as it was before", Steering.undo_apply, frozenset(["applied"])
     ),
 }
 """Every action for keys and the palette, by name."""

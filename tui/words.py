@@ -43,6 +43,7 @@ STATE_GLYPHS: Mapping[str, str] = {
     "running": "▶",
     "paused": "‖",
     "finished": "✓",
+    "cancelling": "⊘",
     "cancelled": "⊘",
     "failed": "✗",
     "stopped": "■",

@@ -24,7 +24,7 @@ from acceld.evaluate import policy
 from acceld.gains import gain, interleaved
 from acceld.home import Home
 from acceld.http.client import HttpClient
-from acceld.model import Gate, Kernel, RunState, waits_for_remedy
+from acceld.model import CANCELLING, Gate, Kernel, RunState, waits_for_remedy
 from acceld.nki.frontend import reference
 from acceld.roofline import floor_us, roofline_us
 from acceld.watch.answers import evaluation_from
@@ -428,7 +428,7 @@ class Toolbox:
         try:
             while True:
                 row = await self._client.get(f"/v1/runs/{run}")
-                state = RunState(row["state"])
+                state = RunState.RUNNING if row["state"] == CANCELLING else RunState(row["state"])
                 line = _standing(row)
                 if line != reported:
                     reported = line

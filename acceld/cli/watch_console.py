@@ -22,7 +22,7 @@ from acceld.alerts import Alert, Manner, announcement
 from acceld.cli.output import JSON_VERSION, say
 from acceld.cli.streams import writes_unicode
 from acceld.errors import UsageError
-from acceld.watch.apply import apply, check_drop_in
+from acceld.watch.apply import apply, check_drop_in, restore
 from acceld.watch.deltas import Delta, title_of
 from acceld.watch.tiers import Step, Watched
 
@@ -92,6 +92,8 @@ class WatchConsole:
         if step.data.get("memory"):
             line.append(f"   {step.data['memory']}", "dim")
         self._print(line.append(f"   {step.seconds:.1f} s", "dim"))
+        for more in step.data.get("more", ()):
+            self._print(Text(f"    {more}", style="dim"))
         if step.stage == "predicted" and self._live:
             self._stream.write("  … checking on data")
             self._stream.flush()
@@ -144,8 +146,8 @@ class WatchConsole:
             say("nothing was applied")
         for path, (backup, written_sha256) in list(self._applied.items()):
             try:
-                apply(path, backup.read_text(encoding="utf-8"), written_sha256)
-            except (OSError, UsageError) as error:
+                restore(path, backup, written_sha256)
+            except UsageError as error:
                 say(f"{path.name} is unchanged: {error}")
                 continue
             del self._applied[path]

@@ -2,12 +2,13 @@
 
 The page listens on loopback only. Its address holds a token that works once; the browser that uses it gets a cookie
 that scripts can not read. Requests from other pages are refused by Host and Origin, so that no web site can reach the
-UI.
+UI. The page is our own and loads nothing from elsewhere; the one of textual-serve asks a server for fonts.
 """
 
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 import shlex
 from collections.abc import Awaitable, Callable
@@ -18,9 +19,11 @@ from textual_serve.server import Server
 
 from acceld.child import PATH, child
 from acceld.cli.output import say
+from acceld.cli.web_page import page, policy
 
 COOKIE = "acceld_web"
 HOST = "127.0.0.1"
+FONT_SIZE = 16
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -75,11 +78,29 @@ class GuardedServer(Server):
     def __init__(self, command: str, port: int) -> None:
         super().__init__(command, host=HOST, port=port, title="acceld", public_url=f"http://{HOST}:{port}")
         self.door = Door(port)
+        self._nonce = secrets.token_urlsafe(16)
 
     async def _make_app(self) -> web.Application:
         app: web.Application = await super()._make_app()
         app.middlewares.append(self.door.middleware)
+        app.on_response_prepare.append(self._guard)
         return app
+
+    async def _guard(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Forbid the browser to load anything from another server, and to tell one about this page."""
+        response.headers["Content-Security-Policy"] = policy(request.host, self._nonce)
+        response.headers["Referrer-Policy"] = "no-referrer"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+
+    async def handle_index(self, request: web.Request) -> web.Response:
+        """Return the page."""
+        size = request.query.get("fontsize", "")
+        text = page(request.host, int(size) if size.isdecimal() and 6 <= int(size) <= 72 else FONT_SIZE, self._nonce)
+        return web.Response(text=text, content_type="text/html")
+
+    def initialize_logging(self) -> None:
+        """Log warnings only: a line for each request would show the token."""
+        logging.basicConfig(level=logging.WARNING)
 
     async def on_startup(self, app: web.Application) -> None:
         """Print the page's address."""

@@ -30,12 +30,12 @@ from acceld.daemon.telemetry import export
 from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.interface import EvaluationRequest, Priority
-from acceld.events import DaemonStarted, DaemonStopped, Watch
+from acceld.events import REFUSED, DaemonStarted, DaemonStopped, Watch
 from acceld.home import DATASETS, Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
-from acceld.model import Candidate, Gate, Run, RunState, Status
-from acceld.search.control import LASTING, REFUSED, RunControl
+from acceld.model import Candidate, Gate, Run, RunState, Status, shown_state
+from acceld.search.control import LASTING, RunControl
 from acceld.search.teacher import withdraw
 from acceld.store.changes.insights import change_insight
 from acceld.store.changes.runs import (
@@ -320,10 +320,10 @@ class Daemon:
             "idle_exit_s": self._idle_exit_s,
             "clients": self._clients,
             "runs": {state.value: counts.get(state.value, 0) for state in RunState},
-            "active": active,
+            "active": [row | {"state": shown_state(row["state"], True, self._cancelling(row["id"]))} for row in active],
             "queue": statistics,
             "storage": storage | {"waiting": writer.waiting(), "degraded": writer.degraded},
-            "waits_for": [text for text in (writer.degraded, *_waits(statistics)) if text],
+            "waits_for": self._waits_for(),
             "cost_usd": (await self.store.read(listing.costs))["cost_usd"],
             "last_seq": self.store.hub.last_seq,
         }
@@ -332,10 +332,19 @@ class Daemon:
         """Return the running and waiting evaluations."""
         return {
             "queue": self._parts.evaluator.statistics(),
+            "degraded": self.store.writer.degraded,
+            "waits_for": self._waits_for(),
             "running": await self.store.read(listing.waiting, "running"),
             "waiting": await self.store.read(listing.waiting, "queued"),
             "devices": self._parts.evaluator.statistics().get("devices", []),
         }
+
+    def _waits_for(self) -> list[str]:
+        return [text for text in (self.store.writer.degraded, *_waits(self._parts.evaluator.statistics())) if text]
+
+    def _cancelling(self, run: int) -> bool:
+        control = self._runs.control(run)
+        return control is not None and control.cancelled
 
     async def hosts(self) -> list[dict[str, Any]]:
         """Return the hosts of the fleet, with their cost."""

@@ -73,6 +73,7 @@ def shown(control: RunControl) -> dict[str, Any]:
     """Return a run's steering as plain data for clients."""
     return {
         "paused": not control.running.is_set(),
+        "cancelling": control.cancelled,
         "pinned": sorted(control.pinned),
         "vetoed": sorted(control.vetoed),
         "branches": list(control.branches),

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from acceld.errors import UsageError
 from acceld.http.answers import answer, body, integer, number, page
+from acceld.http.control import Control, Json
 from acceld.http.keys import CONTROL, READING
 from acceld.http.service import control_of
 from acceld.model import STOPPED, UNDER_WAY, shown_state
@@ -21,7 +22,8 @@ async def get_runs(request: web.Request) -> web.Response:
     """Return a page of runs."""
     asked = request.query
     limit, offset = page(request, 100), integer(request, "offset", 0)
-    live = request.app[CONTROL] is not None
+    control = request.app[CONTROL]
+    live = control is not None
 
     def look(connection: sqlite3.Connection) -> dict[str, object]:
         found = listing.run_rows(
@@ -33,7 +35,7 @@ async def get_runs(request: web.Request) -> web.Response:
             limit=limit,
             offset=offset,
         )
-        found = [{**row, "state": shown_state(row["state"], live)} for row in found]
+        found = [shown(row, control) for row in found]
         return {"runs": found, "total": connection.execute("SELECT count(*) FROM runs").fetchone()[0]}
 
     if asked.get("sort", "id") not in listing.SORTS:
@@ -54,8 +56,13 @@ async def get_run(request: web.Request) -> web.Response:
     run = number(request)
     row = await request.app[READING].read(listing.run_row, run)
     control = request.app[CONTROL]
-    state = shown_state(row["state"], control is not None)
-    return answer(row | {"state": state, "steering": control.steering(run) if control else {}})
+    return answer(shown(row, control) | {"steering": control.steering(run) if control else {}})
+
+
+def shown(row: Json, control: Control | None) -> Json:
+    """Return a run's row with its state for people."""
+    steered = control.steering(row["id"]) if control else {}
+    return {**row, "state": shown_state(row["state"], control is not None, bool(steered.get("cancelling")))}
 
 
 def stored_states(asked: str, live: bool) -> str:
@@ -129,5 +136,5 @@ async def post_action(request: web.Request) -> web.Response:
         raise UsageError("an action needs a name", hint='Such as {"action": "pause"}.')
     by = str(asked.pop("by", "") or getpass.getuser())
     result = await control_of(request).act(run, action, asked, by)
-    row = await request.app[READING].read(listing.run_row, run)
+    row = shown(await request.app[READING].read(listing.run_row, run), control_of(request))
     return answer({"action": action, "result": result, "run": row | {"steering": control_of(request).steering(run)}})

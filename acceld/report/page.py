@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from acceld import figures
-from acceld.model import OWN_ORACLE
+from acceld.model import OWN_ORACLE, PRESETS, SEARCH_OPTIONS
 from acceld.report import svg
 from acceld.report.facts import RunFacts
 from acceld.roofline import peak_source
@@ -38,10 +40,6 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .7rem .9rem; overflow-x: auto;
   font: 12.5px/1.5 ui-monospace, monospace; margin: .4rem 0; }
 .add { color: var(--good); } .del { color: var(--bad); } .hunk { color: var(--main); }
-text.ink { fill: var(--ink); } text.faint { fill: var(--faint); } line.grid { stroke: var(--line); }
-rect.before { fill: var(--soft); } rect.after { fill: var(--main); } path.curve { fill: none; stroke: var(--main); stroke-width: 2; }
-circle.dot { fill: var(--main); } circle.leaf { fill: var(--soft); } circle.dead { fill: var(--bad); opacity: .5; }
-line.twig { stroke: var(--line); } line.way { stroke: var(--main); stroke-width: 2; }
 """
 
 
@@ -181,7 +179,9 @@ def _progress(facts: RunFacts) -> Iterable[str]:
     end = float(facts.run["iteration"])
     yield _section(
         "Best so far",
-        _figure(svg.steps(points, "iteration", "speed-up", end), "Speed-up over the baseline by iteration."),
+        _figure(
+            svg.steps(points, "iteration", "speed-up", end, counted=True), "Speed-up over the baseline by iteration."
+        ),
     )
     if spent:
         yield _figure(svg.steps(by_cost, "USD spent", "speed-up", spent), "The same by money spent.")
@@ -291,9 +291,46 @@ def _environment(facts: RunFacts) -> Iterable[str]:
         ("state", f"{o['state']}: {o['message']}" if o["message"] else o["state"]),
         ("source of the best", (facts.best or {}).get("sha256") or "none"),
     ]
-    command = f"acceld optimize {run['workload']} --chip {run['chip']} --api {run['api']} --preset {run['preset']} --proposer {run['proposer']} --seed {run['seed']}"
-    body = _table(("", ""), rows) + f"<p>To do it again:</p><pre>{escape(command)}</pre>"
+    words, settings = command(run, facts.baseline or {})
+    body = _table(("", ""), rows) + f"<p>To do it again:</p><pre>{escape(words)}</pre>"
+    if settings:
+        body += f"<p>with these settings in acceld.toml:</p><pre>[search]\n{escape(settings)}</pre>"
     yield _section("Environment", body)
+
+
+_FLAGS = {"beam_width": "--beam"}
+_SETTINGS = frozenset({"top_k", "memory_size", "t_pos", "t_neg", "tools", "show_simulated", "own_insights"})
+"""Search parameters that only acceld.toml sets."""
+
+
+def command(run: Mapping[str, Any], baseline: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the command that starts the same search, with every option that differs from the preset, and the lines of
+    acceld.toml that it needs; the second is often empty.
+    """
+    target = [run["workload"]]
+    if run.get("root_sha256"):
+        target = [str(baseline.get("filename") or "kernel.py"), "--workload", run["workload"]]
+    words = ["acceld", "optimize", *target, "--chip", run["chip"], "--api", run["api"]]
+    if run["backend"] != "simulator":
+        words += ["--backend", run["backend"]]
+    words += ["--preset", run["preset"], "--proposer", run["proposer"], "--seed", str(run["seed"])]
+    preset, settings = PRESETS.get(run["preset"], PRESETS["standard"]), []
+    for name, value in (run.get("search") or {}).items():
+        if name == "seed" or name not in SEARCH_OPTIONS or value == getattr(preset, name):
+            continue
+        if name in _SETTINGS:
+            settings.append(f"{name} = {json.dumps(value)}")
+        elif name == "planner":
+            words.append("--no-planner")
+        elif name == "screen":
+            words += ["--screen", "simulator" if value else "off"]
+        elif name == "from_reference":
+            words.append("--from-reference")
+        elif value is not None:
+            words += [_FLAGS.get(name, f"--{name.replace('_', '-')}"), str(value)]
+    if run.get("name"):
+        words += ["--name", run["name"]]
+    return shlex.join(words), "\n".join(settings)
 
 
 def _rate(insight: Any) -> str:

@@ -1,13 +1,23 @@
-"""Draw the figures of a report as inline SVG in the page's colors. Pure."""
+"""Draw the figures of a report as SVG. In a page they have its colors, by themselves those of :data:`STYLE`. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
 WIDTH = 720
 ROW = 26
 FONT = 'font-size="12"'
+STYLE = """
+text.ink { fill: var(--ink, #23272e); } text.faint { fill: var(--faint, #6b7480); } line.grid { stroke: var(--line, #e2ded5); }
+rect.before { fill: var(--soft, #b9c6d2); } rect.after { fill: var(--main, #2f6592); }
+path.curve { fill: none; stroke: var(--main, #2f6592); stroke-width: 2; }
+circle.dot { fill: var(--main, #2f6592); } circle.leaf { fill: var(--soft, #b9c6d2); }
+circle.dead { fill: var(--bad, #b03a3e); opacity: .5; }
+line.twig { stroke: var(--line, #e2ded5); } line.way { stroke: var(--main, #2f6592); stroke-width: 2; }
+"""
+"""Colors of a figure, in every one, so that a figure in a file of its own is not black."""
 
 
 def figure(body: Sequence[str], height: float, label: str) -> str:
@@ -15,7 +25,7 @@ def figure(body: Sequence[str], height: float, label: str) -> str:
     inside = "\n".join(body)
     return (
         f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}" '
-        f'xmlns="http://www.w3.org/2000/svg" font-family="inherit">\n{inside}\n</svg>'
+        f'xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif">\n<style>{STYLE}</style>\n{inside}\n</svg>'
     )
 
 
@@ -42,11 +52,25 @@ def peak_bars(rows: Sequence[tuple[str, float | None, float | None]], unit: str 
                 f'<rect x="{left}" y="{y + shift}" width="{width:.1f}" height="{ROW - 8}" rx="2" class="{kind}"/>'
             )
             body.append(f'<text x="{left + width + 6:.1f}" y="{y + shift + 13}" {FONT} class="ink">{value:.1f}</text>')
-    return figure(body, len(rows) * 2 * ROW + 24, f"{unit} before and after")
+    bottom = len(rows) * 2 * ROW + 40
+    for place, (kind, word) in enumerate((("before", f"{unit} before"), ("after", f"{unit} after"))):
+        x = left + place * 180
+        body.append(f'<rect x="{x}" y="{bottom - 10}" width="14" height="10" class="{kind}"/>')
+        body.append(f'<text x="{x + 20}" y="{bottom}" {FONT} class="ink">{escape(word)}</text>')
+    return figure(body, bottom + 8, f"{unit} before and after")
 
 
-def steps(points: Sequence[tuple[float, float]], x_title: str, y_title: str, end: float | None = None) -> str:
-    """Return a curve that stays until the next point, from the first x to ``end``; y begins at 1."""
+def steps(
+    points: Sequence[tuple[float, float]],
+    x_title: str,
+    y_title: str,
+    end: float | None = None,
+    *,
+    counted: bool = False,
+) -> str:
+    """Return a curve that stays until the next point, from the first x to ``end``; y begins at 1. ``counted``: x counts
+    something, so its labels are whole numbers.
+    """
     if not points:
         return ""
     height, left, right, top, bottom = 220.0, 56.0, WIDTH - 20.0, 14.0, 180.0
@@ -63,10 +87,9 @@ def steps(points: Sequence[tuple[float, float]], x_title: str, y_title: str, end
         y = at(low_x, value)[1]
         body.append(f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
         body.append(f'<text x="{left - 8}" y="{y + 4:.1f}" {FONT} class="faint" text-anchor="end">{value:.2f}x</text>')
-    for part in range(5):
-        value = low_x + (high_x - low_x) * part / 4
+    for value in whole_ticks(low_x, high_x) if counted else [low_x + (high_x - low_x) * part / 4 for part in range(5)]:
         x = at(value, low)[0]
-        shown = f"{value:.0f}" if high_x - low_x >= 4 else f"{value:.2f}"
+        shown = f"{value:.0f}" if counted else f"{value:.4g}"
         body.append(f'<text x="{x:.1f}" y="{bottom + 18}" {FONT} class="faint" text-anchor="middle">{shown}</text>')
     path = f"M{at(*points[0])[0]:.1f},{at(*points[0])[1]:.1f}"
     for x, y in points[1:]:
@@ -79,6 +102,12 @@ def steps(points: Sequence[tuple[float, float]], x_title: str, y_title: str, end
         body.append(f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3" class="dot"/>')
     body.append(f'<text x="{right}" y="{bottom + 34}" {FONT} class="faint" text-anchor="end">{escape(x_title)}</text>')
     return figure(body, height, f"{y_title} by {x_title}")
+
+
+def whole_ticks(low: float, high: float) -> list[float]:
+    """Return about five whole numbers from ``low`` to ``high``, equally far apart."""
+    first, last = math.ceil(low), math.floor(high)
+    return [float(one) for one in range(first, last + 1, max(1, math.ceil((last - first) / 5)))]
 
 
 def curves(named: Mapping[str, Sequence[float]], x_title: str, y_title: str) -> str:

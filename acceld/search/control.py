@@ -14,14 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acceld.errors import AcceldError, BudgetError, PriceError, UsageError
-from acceld.events import Event, IterationStarted, Steered
+from acceld.events import REFUSED, Event, IterationStarted, Steered
 from acceld.llm.errors import LLMError
 from acceld.model import BUDGET_PREFIX, MODELS_PREFIX, RunState
 
 LASTING = frozenset({"pin", "unpin", "veto", "unveto", "hint", "branch", "budget"})
 """Actions that change what a run decides from then on. A restarted daemon applies them again."""
-REFUSED = "refused: "
-"""Beginning of the result of an action that was not carried out."""
 
 
 class RunEnded(Exception):

@@ -91,6 +91,19 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
     return backup
 
 
+def restore(path: Path, backup: Path, written_sha256: str) -> None:
+    """Put the backup back in place of what :func:`apply` wrote, and leave no other file. UsageError if the file has
+    changed since.
+    """
+    path = path.resolve()
+    if seen(path) != written_sha256:
+        raise UsageError(f"{path} has changed since it was written; nothing was restored", hint=f"its backup: {backup}")
+    try:
+        os.replace(backup, path)
+    except OSError as error:
+        raise UsageError(f"can not restore {path}: {error.strerror}") from error
+
+
 def python_differences(old: str, new: str, entry: str) -> list[str]:
     """Return the parts that the old file offers and the new one lacks, as text; empty for a drop-in. SyntaxError if one
     is not Python.

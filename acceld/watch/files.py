@@ -26,7 +26,7 @@ MANY = 20
 
 
 class SavedFiles:
-    """Batches of files whose content changed."""
+    """Batches of files whose content changed, or that are gone."""
 
     def __init__(self, files: Iterable[Path], *, quiet_s: float = 0.3, longest_s: float = 2.0) -> None:
         self._quiet_s, self._longest_s = quiet_s, longest_s
@@ -117,7 +117,7 @@ class SavedFiles:
         if now == self._seen.get(file):
             return False
         self._seen[file] = now
-        return bool(now)
+        return True
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:

@@ -20,6 +20,8 @@ from acceld.watch.deltas import Delta, deltas, new_notes
 from acceld.watch.hashes import Hashes
 
 SHOWN_DELTAS = 6
+LINE = 72
+"""Characters of a failure's first line, beside its glyph and time in a terminal of 80 columns."""
 SAME = 0.005
 """Latencies whose ratio differs from one by less are reported as equal."""
 
@@ -237,8 +239,19 @@ def _report_failure(found: Evaluation, report: Report) -> None:
         report(found.status.value, found.status.value, False)
         return
     line = f"line {failure.line}: " if failure.line else ""
-    hint = f" ({failure.hint})" if failure.hint else ""
-    report(found.status.value, f"{line}{failure.message}{hint}", False, line=failure.line or 0)
+    short, rest = first_line(failure.message)
+    more = [text for text in (rest, failure.hint) if text]
+    report(found.status.value, f"{line}{short}", False, line=failure.line or 0, more=more)
+
+
+def first_line(message: str) -> tuple[str, str]:
+    """Split a message after its first sentence or clause, so that its beginning fits a line of a terminal."""
+    head, _, rest = message.partition("\n")
+    if len(head) > LINE:
+        end = max(head.rfind(mark, 0, LINE) for mark in (". ", "; ", ": ", ", "))
+        if end > LINE // 3:
+            head, rest = head[:end], "\n".join(filter(None, (head[end + 2 :], rest)))
+    return head, " ".join(rest.split())
 
 
 def memory_text(profile: Profile) -> str:

@@ -177,7 +177,10 @@ class Watcher:
             report("syntax", f"line {error.lineno}: {error.msg}", False, line=error.lineno)
             return
         except UsageError as error:
-            report("unreadable", error.message, False)
+            if watched.path.is_file():
+                report("unreadable", error.message, False)
+            else:
+                report("gone", f"{watched.path} was deleted, moved or renamed; it is watched until it is back", False)
             return
         before, watched.hashes = watched.hashes, now
         if before is not None and (before.canonical, before.interface) == (now.canonical, now.interface):

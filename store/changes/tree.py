@@ -178,9 +178,18 @@ def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
         )
     else:
         rollups.add(tx, "run_totals", {"run": candidate.run}, {"candidates": 1})
+    variant = tx.one(
+        "SELECT json_extract(data, ?) AS name FROM plans WHERE id = ?",
+        (f"$.variants[{attempt_number}].name", candidate.plan),
+    )
     tx.event(
         CandidateWritten(
-            candidate=number, parent=candidate.parent, plan=candidate.plan, iteration=candidate.iteration, sha256=source
+            candidate=number,
+            parent=candidate.parent,
+            plan=candidate.plan,
+            iteration=candidate.iteration,
+            sha256=source,
+            change=(variant["name"] or "") if variant else "",
         ),
         candidate.run,
     )

@@ -1,6 +1,6 @@
 """Query all runs: saved queries, runs by a condition, and plain SQL under a time limit.
 
-Saved queries read stored totals and never the candidates, so that they are fast at any size.
+Saved queries read stored totals, or the candidates of the newest runs alone, so that they are fast at any size.
 """
 
 from __future__ import annotations
@@ -42,9 +42,22 @@ SAVED: dict[str, tuple[str, str]] = {
     "failures": (
         "why candidates fail, the most frequent first",
         """
-        SELECT status, rule, sum(evaluations) AS evaluations, count(DISTINCT workload) AS workloads,
-          'e' || max(last_evaluation) AS last_evaluation
-        FROM failure_totals GROUP BY status, rule ORDER BY evaluations DESC, status, rule""",
+        SELECT t.status, t.rule, t.evaluations, t.workloads, e.failure_message AS message, 'e' || t.last AS last_evaluation
+        FROM (SELECT status, rule, sum(evaluations) AS evaluations, count(DISTINCT workload) AS workloads,
+            max(last_evaluation) AS last FROM failure_totals GROUP BY status, rule) t
+        LEFT JOIN evaluations e ON e.id = t.last ORDER BY t.evaluations DESC, t.status, t.rule""",
+    ),
+    "near-best": (
+        "kernels within 0.5 % of the best of their run, and what differs: the newest 20 runs",
+        """
+        SELECT 'r' || r.id AS run, r.workload, 'c' || c.id AS candidate, c.latency_us,
+          round(100.0 * (c.latency_us / r.best_latency_us - 1), 2) AS slower_percent,
+          json_extract(p.data, '$.variants[' || c.attempt_number || '].name') AS change, p.title,
+          c.id = r.best AS is_best
+        FROM (SELECT * FROM runs WHERE best IS NOT NULL ORDER BY id DESC LIMIT 20) r
+        JOIN candidates c ON c.run = r.id LEFT JOIN plans p ON p.id = c.plan
+        WHERE c.status = 'passed' AND c.latency_us <= r.best_latency_us * 1.005
+        ORDER BY r.id DESC, c.latency_us, c.id""",
     ),
     "cost-per-win": (
         "what a candidate costs that is faster than its parent beyond a tie, by workload and proposer",
@@ -87,6 +100,8 @@ SAVED: dict[str, tuple[str, str]] = {
     ),
 }
 """Description and SQL by name."""
+ASKED = ("history", "verdicts", "rewrites")
+"""Views that come first in the list of tables: runs, results of candidates, slow-fast pairs."""
 
 
 def saved(connection: sqlite3.Connection, name: str, limit: int = 200) -> Table:
@@ -177,8 +192,8 @@ def _bounded(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
 
 
 def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each table and view, views first, without the internal tables of SQLite and full-text
-    search.
+    """Return the columns of each table and view, without the internal tables of SQLite and full-text search. First come
+    the views that people ask about, then the other views, then the tables.
     """
     found = connection.execute(
         "SELECT m.name, p.name FROM sqlite_schema m JOIN pragma_table_info(m.name) p "
@@ -186,10 +201,11 @@ def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
         "AND m.name NOT LIKE '\\_%' ESCAPE '\\' AND m.name NOT LIKE '%\\_search\\_%' ESCAPE '\\' "
         "ORDER BY m.type DESC, m.name, p.cid"
     )
+    first = {name: place for place, name in enumerate(ASKED)}
     named: dict[str, tuple[str, ...]] = {}
     for name, column in found.fetchall():
         named[name] = (*named.get(name, ()), column)
-    return named
+    return dict(sorted(named.items(), key=lambda one: first.get(one[0], len(first))))
 
 
 def _nearest(connection: sqlite3.Connection, message: str) -> str:

@@ -122,6 +122,7 @@ _CANDIDATE = """
 SELECT c.id, c.run, c.iteration, c.parent, c.plan, c.attempt, c.source AS sha256, c.place, c.plan_number AS plan_index,
   c.attempt_number AS attempt_index, c.fix_number AS fix, c.state, c.device, c.evaluation, c.status, c.gate, c.latency_us,
   c.speedup, c.improved, c.tie_band, c.parent_speedup, c.parent_improved, c.created_at, c.started_at, c.ended_at, p.title, p.rule, p.change_class,
+  json_extract(p.data, '$.variants[' || c.attempt_number || '].name') AS change,
   p.partner, e.percent_of_peak, e.percent_of_attainable, e.program_sha256, e.failure_rule, e.failure_message, e.failure_line,
   f.source, f.bound, f.interval_percent
 FROM candidates c LEFT JOIN plans p ON p.id = c.plan LEFT JOIN evaluations e ON e.id = c.evaluation

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.style import Style
 
+from acceld.events import CandidateEvaluated, CandidateWritten, Event
+from acceld.model import Status
 from acceld.tui.palette import Palette
 from acceld.tui.plots import PLOTS, candidates, over_dollars, over_iterations, over_seconds, roofline
 from acceld.tui.state import Roof, RunView
@@ -69,7 +71,7 @@ def test_words_that_changed_are_underlined_and_others_are_not() -> None:
 
 def test_a_wide_difference_stands_in_two_columns() -> None:
     palette = Palette(*(Style(),) * 12)
-    lines = [one.plain for one in diff_lines("a = 1\nb = 2\n", "a = 1\nb = 3\n", palette, width=160)]
+    lines = [one.plain for one in diff_lines("a = 1\nb = 2\n", "a = 1\nb = 3\n", palette, width=160, sides=True)]
     (row,) = [one for one in lines if "-b = 2" in one]
     assert row.index("+b = 3") > 78
 
@@ -79,3 +81,26 @@ def test_a_short_logarithmic_axis_has_round_numbers_between_the_powers_of_ten() 
     ticks = axis.get_ticks(2.9, 4.4)
     assert axis.get_labels_for_ticks(ticks) == ["1000", "2000", "5000", "10000", "20000"]
     assert axis.get_labels_for_ticks(axis.get_ticks(0.5, 3.5)) == ["10", "100", "1000"]
+
+
+def test_a_difference_is_dedented_and_its_long_lines_go_on() -> None:
+    palette = Palette(*(Style(),) * 12)
+    before = "def f():\n        tile = load(x)\n        " + "store(" + "a" * 40 + ")\n"
+    after = before.replace("load(x)", "load(y)")
+    lines = [one.plain for one in diff_lines(before.partition("\n")[2], after.partition("\n")[2], palette, width=20)]
+    assert "-tile = load(x)" in lines and "+tile = load(y)" in lines
+    assert max(map(len, lines[3:])) <= 20 and "".join(one[1:] for one in lines[-3:]).count("a") == 40
+    sides = [one.plain for one in diff_lines(before, after, palette, width=43, sides=True)]
+    assert max(map(len, sides)) <= 43 and sum(one.count("a") for one in sides[-4:]) >= 80, "both halves are whole"
+
+
+def test_a_kernel_that_was_only_timed_is_not_called_not_passed() -> None:
+    run = RunView(1)
+    for number, status in ((1, Status.PASSED), (2, Status.UNTESTED), (3, Status.INCORRECT_NUMERICAL)):
+        run.apply(Event(CandidateWritten(number), 1, number))
+        run.apply(Event(CandidateEvaluated(number, number, status, 5.0), 1, 10 + number))
+    assert [(one.label, len(one.x)) for one in candidates(run, None).series] == [
+        ("not passed", 1),
+        ("timed only", 1),
+        ("passed", 1),
+    ]

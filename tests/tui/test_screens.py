@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +14,19 @@ from textual.widgets import Footer, Input, Static
 from textual.widgets._footer import FooterKey
 
 from acceld.errors import DaemonError, UsageError
-from acceld.events import BestChanged, Event
+from acceld.events import BestChanged, CandidateEvaluated, Event
+from acceld.targets import Choice, choose
 from acceld.tui.app import ConsoleApp
 from acceld.tui.modals import Confirm
+from acceld.tui.new_run import NewRun, offers
 from acceld.tui.replay import Replay
 from acceld.tui.screens.base import ConsoleScreen
 from acceld.tui.state import Roof
-from acceld.tui.widgets.frame import Line
+from acceld.tui.widgets.frame import Line, Tab
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.widgets.plot import PlotPane
+from acceld.watch.apply import apply
+from acceld.workloads import workload
 from tests.tui.canned import CannedClient, history, now
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
@@ -76,7 +82,7 @@ def test_a_screen_looks_as_it_did(snap_compare: Any, screen: str, size: str) -> 
     assert snap_compare(console(), terminal_size=SIZES[size], run_before=pressing(SCREENS[screen]))
 
 
-@pytest.mark.parametrize("keys", ["2 B", "2 B o o", "2 B enter d"])
+@pytest.mark.parametrize("keys", ["2 B", "2 B f f", "2 B enter d"])
 def test_a_wide_terminal_has_no_empty_half(snap_compare: Any, keys: str) -> None:
     assert snap_compare(console(), terminal_size=(200, 50), run_before=pressing(keys))
 
@@ -159,7 +165,7 @@ async def test_a_small_memory_screen_shows_the_whole_strategy() -> None:
     assert any("fits." in line for line in await shown("5"))
 
 
-@pytest.mark.parametrize(("keys", "words"), [("1 n", "proposals by rules"), ("1", "proposals by llm")])
+@pytest.mark.parametrize(("keys", "words"), [("1 plus", "proposals by llm"), ("1", "proposals by llm")])
 async def test_who_proposes_has_one_word(keys: str, words: str) -> None:
     assert any(words in line for line in await shown(keys, (120, 40)))
 
@@ -349,21 +355,65 @@ async def test_keys_act_on_the_run_that_a_filter_left_under_the_cursor() -> None
         assert [toast.message for toast in app._notifications] == ["r2 has ended"]
 
 
-async def test_a_large_run_starts_only_after_a_second_question() -> None:
-    client = CannedClient()
+class Starting(CannedClient):
+    """Refuses the first start."""
+
+    refused = False
+
+    async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        await super().send(method, path, body)
+        if path == "/v1/runs" and not self.refused:
+            self.refused = True
+            raise UsageError("there is no kernel", hint="write one")
+        return {"id": 4}
+
+
+async def test_a_new_run_begins_with_the_last_choices_and_a_refusal_keeps_the_window(tmp_path: Path) -> None:
+    client = Starting()
     app = console(client=client)
     async with app.run_test(size=(120, 40)) as pilot:
-        await pressing("n")(pilot)
+        await pressing("plus")(pilot)
         await until(pilot, lambda: bool(app.screen.query("#workloads")) and bool(app.screen.query_one(LineList).keys))
-        await pressing("s enter")(pilot)
+        window, listed = app.screen, app.screen.query_one(LineList)
+
+        def shown() -> str:
+            return " ".join(str(part.render()) for part in window.query(Static))
+
+        assert isinstance(window, NewRun)
+        last = "rmsnorm_matmul · trn1 · preset standard · proposals by llm"
+        assert listed.key == "rmsnorm_matmul" and last in shown(), "as in the newest run"
+        await pilot.press("slash", *"silu", "enter")
+        assert listed.keys and all("silu" in str(key) for key in listed.keys)
+        await pressing("escape")(pilot)
+        (tmp_path / "mine.py").write_text("import neuronxcc.nki as nki\n")
+        await pressing("f")(pilot)
+        await pilot.press(*str(tmp_path / "mine.py"), "enter")
+        await pressing("s")(pilot)
+        assert "preset paper" in shown() and "from mine.py" in shown()
+        await pressing("enter")(pilot)
         assert isinstance(app.screen, Confirm) and not client.sent
-        shown = " ".join(str(part.render()) for part in app.screen.query(Static))
-        assert "preset paper" in shown and "at most 2184 candidates" in shown
-        await pressing("n")(pilot)
-        assert not client.sent
-        await pressing("enter y")(pilot)
-        ((_, path, body),) = client.sent
-        assert path == "/v1/runs" and body is not None and body["preset"] == "paper"
+        await pressing("n enter y")(pilot)
+        assert app.screen is window and "not started: there is no kernel write one" in " ".join(shown().split())
+        await pressing("s s enter y")(pilot)
+        assert app.screen is not window and [toast.message for toast in app._notifications] == ["r4 started"]
+        (_, _, body), _ = client.sent
+        assert body is not None and body["preset"] == "paper" and body["root"]["filename"] == "mine.py"
+
+
+def test_a_new_run_offers_only_chips_on_which_the_workload_runs() -> None:
+    found = offers([])
+    for name, offer in found.items():
+        loaded = workload(name)
+        assert offer.chips, name
+        for chip in offer.chips:
+            chosen = choose(
+                Choice("simulator", "nki_legacy", "trn1"),
+                chip=chip,
+                offered=tuple(loaded.baselines),
+                runs_on=loaded.chips,
+            )
+            assert chosen.chip == chip
+    assert sum(offer.chips[0] != "trn1" for offer in found.values()) > 0
 
 
 @pytest.mark.parametrize(
@@ -442,10 +492,14 @@ async def test_a_key_that_makes_no_sense_now_is_greyed_and_says_why_when_pressed
     app = console(client=client, run=3)
     async with app.run_test(size=(120, 40)) as pilot:
         await pressing("1")(pilot)
-        assert all(app.screen.active_bindings[key].enabled for key in "npx")
+        assert all(app.screen.active_bindings[key].enabled for key in ("plus", "p", "x"))
         await pressing("down")(pilot)
         assert app.session.run == 2, "one that was cancelled"
-        assert {key: app.screen.active_bindings[key].enabled for key in "npx"} == {"n": True, "p": False, "x": False}
+        assert {key: app.screen.active_bindings[key].enabled for key in ("plus", "p", "x")} == {
+            "plus": True,
+            "p": False,
+            "x": False,
+        }
         greyed = {key.key for key in app.screen.query(FooterKey) if key.has_class("-disabled")}
         assert greyed == {"p", "x"}
         await pressing("p")(pilot)
@@ -521,15 +575,156 @@ async def test_a_run_that_is_still_being_read_shows_no_state() -> None:
         assert screen._context_line(80).plain.strip() == f"r{view.id}  reading"
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_toasts_cover_no_keys(size: tuple[int, int]) -> None:
+async def test_one_message_is_shown_at_a_time_and_an_error_is_not_pushed_away() -> None:
     app = console(client=CannedClient())
-    async with app.run_test(size=size, notifications=True) as pilot:
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await pilot.press("2")
-        for number in range(3):
-            app.notify("r3: c2001 is faster", title=f"new best kernel {number}", timeout=60)
+        for severity, text in (("information", "a"), ("information", "[b]"), ("error", "c"), ("information", "d")):
+            app.notify(text, title="r3", severity=severity, timeout=60)  # type: ignore[arg-type]
+            await pilot.pause()
+        await pilot.pause()
+        assert [shown.message for shown in app._notifications] == ["c", "d"]
+        app.notify("e", severity="warning", timeout=60)
         await pilot.pause()
         await pilot.pause()
+        assert [shown.message for shown in app._notifications] == ["e"]
         (footer,) = app.screen.query(Footer)
-        toasts = [toast.region for toast in app.screen.query("Toast")]
-        assert len(toasts) == 3 and not any(toast.overlaps(footer.region) for toast in toasts)
+        (toast,) = [toast.region for toast in app.screen.query("Toast")]
+        assert toast.height <= 2 and not toast.overlaps(footer.region)
+
+
+async def test_time_passes_on_a_screen_on_which_nothing_happens() -> None:
+    times = [now()]
+    app = ConsoleApp(CannedClient(), clock=lambda: times[0])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("1")(pilot)
+        ages = [app.screen.query_one("#runs", LineList).render_line(1).text.split()[-1]]
+        times[0] += 3600
+        assert isinstance(app.screen, ConsoleScreen)
+        app.screen.tick()
+        ages.append(app.screen.query_one("#runs", LineList).render_line(1).text.split()[-1])
+        assert ages[0].endswith("m") and ages[1] == "1h"
+
+
+async def test_while_the_daemon_does_not_answer_no_work_is_shown_and_a_state_is_the_last_known_one() -> None:
+    client = CannedClient()
+    client.extra["/v1/queue"] = {
+        "queue": {"slots": 2},
+        "running": [{"candidate": 2001, "run": 3, "device": "simulator 0", "started_at": now()}],
+        "degraded": "database or disk is full",
+    }
+    app = console(client=client, run=3)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("4")(pilot)
+        screen = app.screen
+        assert isinstance(screen, ConsoleScreen)
+        assert screen._banner_line(120).plain == " DEGRADED: database or disk is full"
+        assert "▶ running" in screen._context_line(120).plain
+        devices = screen.query_one("#devices", LineList)
+        assert list(devices.keys) == ["simulator 0"]
+        app.session.lose()
+        screen.refresh_all()
+        assert "? running" in screen._context_line(120).plain and not devices.keys
+        assert "does not answer" in devices.empty
+
+
+async def test_the_bottleneck_is_never_cut() -> None:
+    client = CannedClient()
+    running = [{"candidate": 2001 + n, "run": 3, "device": f"simulator {n}", "started_at": now()} for n in range(2)]
+    waiting = [{"candidate": 2100 + n, "run": 3, "created_at": now()} for n in range(1234)]
+    client.extra["/v1/queue"] = {"queue": {"slots": 2}, "running": running, "waiting": waiting}
+    app = console(client=client)
+    async with app.run_test(size=(40, 24)) as pilot:
+        await pressing("4")(pilot)
+        panel = app.screen.query_one("#lanes")
+        said = " ".join(str(panel.render()).split())
+        assert "bottleneck devices: all 2 are busy and 1234 candidates wait" in said
+        assert max(map(len, str(panel.render()).splitlines()[:2])) <= panel.content_size.width
+
+
+async def test_enter_on_an_event_opens_what_it_is_about() -> None:
+    app = console()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("8")(pilot)
+        log = app.screen.query_one("#log", LineList)
+        seq = next(event.seq for event in history() if event.run == 2 and isinstance(event.data, CandidateEvaluated))
+        log.move_to_key(seq)
+        await pressing("enter")(pilot)
+        assert (app.current_mode, app.session.run, app.session.candidate) == ("candidate", 2, 1001)
+        await pressing("1 tab")(pilot)
+        events = app.screen.query_one("#events", LineList)
+        seqs = [int(str(key)) for key in events.keys]
+        assert events.has_focus and seqs == sorted(seqs), "the newest last, as in the log"
+        await pressing("enter")(pilot)
+        assert app.current_mode in ("beam", "candidate") and app.session.run == 3
+
+
+async def test_a_click_on_a_header_sorts_by_it() -> None:
+    async with console().run_test(size=(120, 40)) as pilot:
+        await pressing("1")(pilot)
+        runs = pilot.app.screen.query_one("#runs", LineList)
+        head = runs.render_line(0).text
+        await pilot.click("#runs", offset=(1 + head.index("state") + 2, 1))
+        await pilot.pause()
+        assert runs.border_subtitle == "by state" and list(runs.keys) == [2, 1, 3]
+
+
+async def test_two_candidates_are_marked_and_compared() -> None:
+    app = console()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("2 B m")(pilot)
+        marked = app.session.marked
+        assert marked is not None and marked == app.session.candidate
+        await pressing("home m")(pilot)
+        assert app.current_mode == "candidate" and app.session.candidate != marked
+        views = str(app.screen.query_one("#views", Line).render())
+        assert f"against marked c{marked}" in views
+        assert any("+" in line.plain for line in app.screen._drawn)  # type: ignore[attr-defined]
+
+
+async def test_apply_offers_the_file_that_the_run_began_with_and_can_be_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine.py"
+
+    class Writing(CannedClient):
+        async def get(self, path: str, **parameters: Any) -> Any:
+            answer = await super().get(path, **parameters)
+            return {**answer, "filename": "mine.py"} if path.startswith("/v1/candidates/") else answer
+
+        async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+            await super().send(method, path, body)
+            assert body is not None
+            apply(Path(body["path"]), "better", body["expected_sha256"])
+            return {"result": "wrote it"}
+
+    client = Writing()
+    base = client.console.views[1].baseline
+    assert base is not None
+    mine.write_text((await client.get(f"/v1/candidates/{base.id}"))["text"])
+    before = mine.read_text()
+    monkeypatch.chdir(tmp_path)
+    app = console(client=client, run=1)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("6 U")(pilot)
+        assert [toast.message for toast in app._notifications] == ["this console has written no file for the run"]
+        await pressing("A")(pilot)
+        assert app.screen.query_one(Input).value == str(mine)
+        await pressing("enter")(pilot)
+        assert mine.read_text() == "better" and len(os.listdir(tmp_path)) == 2
+        await pressing("U")(pilot)
+        assert mine.read_text() == before and os.listdir(tmp_path) == ["mine.py"]
+
+
+async def test_rules_alone_have_no_tabs_for_memory_and_costs() -> None:
+    events = [event for event in history() if event.run == 1]
+    app = console(client=CannedClient(events))
+    async with app.run_test(size=(120, 40)) as pilot:
+
+        def tabs() -> list[str]:
+            return [tab.screen_name for tab in app.screen.query(Tab) if tab.display]
+
+        await pressing("1")(pilot)
+        assert "memory" not in tabs() and "costs" not in tabs() and "query" in tabs()
+        await pressing("6")(pilot)
+        assert "costs" in tabs(), "the key works, and the screen in view has its tab"

@@ -17,18 +17,25 @@ from acceld.events import (
     CandidateQueued,
     CandidateStarted,
     CandidateWritten,
+    DaemonStarted,
     Event,
     EventData,
     IterationStarted,
     LlmCallFinished,
     LlmCallStarted,
     Notice,
+    PlanWritten,
     RunCreated,
     RunStateChanged,
+    Steered,
 )
 from acceld.model import RunState, Status
+from acceld.tui.beam import Folding, tree_lines
 from acceld.tui.console import KEPT_VIEWS, ConsoleView
+from acceld.tui.screens.profile import by_line
+from acceld.tui.screens.runs import COLUMNS, RunsScreen
 from acceld.tui.state import Recent, RunView
+from acceld.tui.widgets.columns import column_at
 from tests.tui.scene import events_of
 
 SCENE = list(events_of(1, iterations=3, ends="finished"))
@@ -247,3 +254,125 @@ def test_a_run_says_what_it_waits_for() -> None:
     assert leads() == 2
     reported(CandidateEvaluated(2, 6, Status.PASSED, 700.0, gate="strict"), BestChanged(2, 700.0))
     assert leads() is None
+
+
+def steered(seq: int, action: str, result: str = "") -> Event:
+    return Event(Steered(action, "me", result), 1, seq)
+
+
+def state_event(seq: int, state: RunState) -> Event:
+    return Event(RunStateChanged(state), 1, seq)
+
+
+def test_a_cancelled_run_is_cancelling_until_it_has_ended_in_any_order_of_events() -> None:
+    going = [state_event(3, RunState.RUNNING), steered(5, "cancel", "ends once its running evaluations are done")]
+    ended = [*going, state_event(9, RunState.CANCELLED)]
+    again = [*ended, state_event(12, RunState.QUEUED)]
+    for events, word in ((going, "cancelling"), (ended, "cancelled"), (again, "queued")):
+        assert {folded(list(order)).state for order in itertools.permutations(events)} == {word}
+    assert (
+        folded([state_event(3, RunState.RUNNING), steered(5, "cancel", "refused: it has just ended")]).state
+        == "running"
+    )
+
+
+def test_the_list_of_runs_says_cancelling_too_and_a_row_can_say_it() -> None:
+    console = ConsoleView()
+    console.apply(Event(RunCreated("silu", "trn1", "nki_legacy", "simulator", "rules"), 1, 1))
+    console.apply(state_event(2, RunState.RUNNING))
+    console.apply(steered(3, "cancel"))
+    assert console.runs[1].state == "cancelling"
+    console.apply(state_event(4, RunState.CANCELLED))
+    console.apply(steered(5, "cancel"))
+    assert console.runs[1].state == "cancelled"
+    view = RunView(2)
+    spec = {"workload": "silu", "chip": "trn1", "api": "nki_legacy", "backend": "simulator", "proposer": "rules"}
+    view.load_run({**spec, "state": "cancelling"}, seq=7)
+    assert view.state == "cancelling" and not view.ended
+
+
+def test_the_daemons_answer_replaces_what_events_told_of_devices_and_queue() -> None:
+    console = ConsoleView()
+    console.open(1)
+    for data in (CandidateWritten(7), CandidateQueued(7), CandidateStarted(7, "simulator 0"), CandidateQueued(8)):
+        console.apply(Event(data, 1, console.seq + 1, at=50.0))
+    console.take_queue(
+        {
+            "running": [{"candidate": 9, "run": 2, "device": "simulator 1", "started_at": 40.0}],
+            "waiting": [{"candidate": 10, "run": 2, "created_at": 41.0}],
+        }
+    )
+    devices = {name: (one.state, one.run, one.candidate, one.since) for name, one in console.devices.items()}
+    assert devices == {"simulator 0": ("idle", None, None, 50.0), "simulator 1": ("busy", 2, 9, 40.0)}
+    assert list(console.queue.items()) == [(10, (2, 41.0))]
+
+
+def test_nothing_of_a_dead_daemons_work_is_left_when_the_next_one_starts() -> None:
+    console = ConsoleView()
+    view = console.open(1)
+    for data in (RunStateChanged(RunState.RUNNING), CandidateWritten(7), CandidateStarted(7, "simulator 0")):
+        console.apply(Event(data, 1, console.seq + 1, at=50.0))
+    console.apply(Event(LlmCallStarted(1, "planner", "m"), 1, console.seq + 1))
+    assert view.doing(60.0) == "evaluating the baseline, 10 s" and console.devices
+    console.apply(Event(DaemonStarted("0.1.0", 1, "L3"), None, console.seq + 1))
+    assert (view.doing(60.0), console.devices, console.queue, view.running_calls) == ("", {}, {}, {})
+
+
+def rule_run(latencies: dict[int, float], *, best: int, improved: bool, state: RunState) -> RunView:
+    """Return a run of rules: baseline c1 of 100 us, and children of one plan with their latencies."""
+    events: list[EventData] = [CandidateWritten(1), CandidateEvaluated(1, 1, Status.PASSED, 100.0)]
+    events.append(PlanWritten(7, 1, 1, 0, "widen tiles, line 15", "widen_tiles"))
+    for number, us in latencies.items():
+        events.append(CandidateWritten(number, 1, 7, 1, change=f"{64 * number} columns"))
+        events.append(CandidateEvaluated(number, number, Status.PASSED, us, speedup=100 / us))
+    events.append(BestChanged(1, 100.0, 1.0))
+    if best != 1:
+        events.append(BestChanged(best, latencies[best], 100 / latencies[best], improved=improved))
+    events.append(RunStateChanged(state))
+    return folded([Event(data, 1, seq) for seq, data in enumerate(events, 1)])
+
+
+def test_attempts_of_one_plan_are_told_apart_by_their_parameter_which_comes_first() -> None:
+    run = rule_run({2: 50.0, 3: 60.0}, best=2, improved=True, state=RunState.RUNNING)
+    titles = [run.title(one) for one in run.candidates.values()]
+    assert titles == ["baseline", "128 columns: widen tiles, l. 15", "192 columns: widen tiles, l. 15"]
+    late = RunView(1)
+    late.load_candidate({"id": 2, "parent": 1, "plan": 7, "change": "128 columns"}, seq=1)
+    assert late.candidates[2].change == "128 columns", "a row says it too"
+
+
+def test_a_run_that_has_ended_begins_with_its_verdict() -> None:
+    def verdict(best: int, improved: bool, state: RunState) -> str:
+        return rule_run({2: 50.0, 3: 99.0}, best=best, improved=improved, state=state).verdict
+
+    assert verdict(2, True, RunState.RUNNING) == ""
+    assert verdict(2, True, RunState.FINISHED) == ("2.00x by one change: 128 columns: widen tiles, l. 15; A applies it")
+    assert verdict(3, False, RunState.CANCELLED).startswith("1.01x tie by one change")
+    assert "nothing to apply" in verdict(3, False, RunState.CANCELLED)
+    assert verdict(1, False, RunState.FINISHED) == "no gain: nothing faster than the baseline passed"
+    assert folded([state_event(1, RunState.FAILED)]).verdict == "no verdict: no kernel passed"
+
+
+def test_siblings_of_equal_latency_are_one_line_that_says_so() -> None:
+    latencies = {2: 50.0, 3: 50.1, 4: 50.2, 5: 51.0, 6: 70.0}
+    run = rule_run(latencies, best=2, improved=True, state=RunState.RUNNING)
+    lines = tree_lines(run, Folding())
+    assert [one.candidate for one in lines if not one.folded] == [1, 2, 5, 6]
+    (rest,) = [one for one in lines if one.folded]
+    assert (rest.folded, rest.note) == (2, "2 like c2")
+    unfolded = tree_lines(run, Folding(unfolded={1}))
+    assert [one.candidate for one in unfolded] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_hot_line_is_listed_once_with_all_its_engines() -> None:
+    spots = [{"line": 9, "engine": "dma", "busy_us": 3.0}, {"line": 4, "engine": "pe", "busy_us": 4.0}]
+    spots += [{"line": 9, "engine": "act", "busy_us": 2.0}, {"line": 9, "engine": "dma", "busy_us": 1.0}]
+    assert by_line(spots) == [(9, 6.0, "dma+act"), (4, 4.0, "pe")]
+
+
+def test_a_click_on_a_header_finds_its_column() -> None:
+    found = [column_at(COLUMNS, 100, cell) for cell in (0, 5, 6)]
+    assert [one.title if one else None for one in found] == ["run", None, None]
+    wide = {one.title for cell in range(100) if (one := column_at(COLUMNS, 100, cell))}
+    assert {"x", "% peak", "state"} <= wide and set(RunsScreen.SORTED_BY.values()) <= set(RunsScreen.SORTS)
+    assert set(RunsScreen.SORTED_BY) <= {one.title for one in COLUMNS}

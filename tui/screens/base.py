@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from textual.widgets import Footer, Input
 
 from acceld import figures
 from acceld.errors import AcceldError
+from acceld.events import Event, Steered
 from acceld.model import PROPOSERS
 from acceld.tui.console import RunRow
 from acceld.tui.palette import Palette, palette_of, styled
@@ -23,10 +24,13 @@ from acceld.tui.session import Session
 from acceld.tui.state import RunView
 from acceld.tui.terminal import complain
 from acceld.tui.widgets.bars import sparkline
-from acceld.tui.widgets.columns import whole
-from acceld.tui.widgets.frame import Line, Tab, Tabs
+from acceld.tui.widgets.columns import Column, whole
+from acceld.tui.widgets.frame import Line, Panel, Tab, Tabs
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import state_word
+
+OF_MODELS = frozenset({"memory", "costs"})
+"""Screens whose tabs stand there only once a run has used models. Their keys always work."""
 
 
 class ConsoleScreen(Screen[None]):
@@ -37,9 +41,13 @@ class ConsoleScreen(Screen[None]):
     """Changes after which the screen is drawn again: ``runs``, ``run`` (the run in view), ``devices``, ``insights``,
     ``log``.
     """
+    AGES: ClassVar[tuple[str, ...]] = ()
+    """Lists whose lines have ages."""
     FILTERS: ClassVar[bool] = False
     SORTS: ClassVar[tuple[str, ...]] = ()
     """Orders of the list; the first is the default."""
+    SORTED_BY: ClassVar[Mapping[str, str]] = {}
+    """Order of the list by the title of the column whose header is clicked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Find", id="filter", key_display="/"),
@@ -80,7 +88,7 @@ class ConsoleScreen(Screen[None]):
         yield Input(placeholder="filter" if self.FILTERS else "search", id="filter", compact=True)
         if self.session.replay is not None:
             yield Line(self._slider_line, id="slider")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Footer(compact=True)
 
     def body(self) -> Iterable[Any]:
         """Yield the screen's own widgets."""
@@ -104,10 +112,7 @@ class ConsoleScreen(Screen[None]):
         """Draw everything from the current state."""
         if not self._composed or not self.app.is_running:  # an application that ends removes its widgets one by one
             return
-        self.query_one("#context").refresh()
-        banner = self.query_one("#banner")
-        banner.display = bool(self.session.banner)
-        banner.refresh()
+        self._show_head()
         if self.session.replay is not None:
             self.query_one("#slider").refresh()
         self.show()
@@ -115,6 +120,23 @@ class ConsoleScreen(Screen[None]):
         if greyed != self._greyed:
             self._greyed = greyed
             self.refresh_bindings()
+
+    def _show_head(self) -> None:
+        for tab in self.query(Tab):
+            tab.display = tab.screen_name not in OF_MODELS or tab.screen_name == self.NAME or self.session.uses_models
+        self.query_one("#context").refresh()
+        banner = self.query_one("#banner")
+        banner.display = bool(self.session.banner or self.session.troubles)
+        banner.refresh()
+
+    def tick(self) -> None:
+        """Draw again what changes with the time alone."""
+        if self._composed and self.app.is_running:
+            self._show_head()
+            for panel in self.query(Panel):
+                panel.refresh()
+            for name in self.AGES:
+                self.query_one(f"#{name}", LineList).redraw()
 
     async def on_key(self, event: events.Key) -> None:
         """Show the reason why a greyed key does nothing."""
@@ -166,6 +188,14 @@ class ConsoleScreen(Screen[None]):
         self._unread[asked] = "reading"
         self.run_worker(ask, group=asked, exclusive=True, exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
 
+    def state_text(self, state: str, before: str = "") -> Text:
+        """Return the state of a run or a device with its glyph. While the daemon does not answer, an active state is
+        the last known one and has a question mark.
+        """
+        if self.session.knows_the_present or state not in ("queued", "running", "cancelling"):
+            return styled(f"{before}{state_word(state)}", self.palette.state(state))
+        return styled(f"{before}? {state}", self.palette.warn)
+
     # -- frame ---------------------------------------------------------------------------------------------------
 
     def _context_line(self, width: int) -> Text:
@@ -178,12 +208,16 @@ class ConsoleScreen(Screen[None]):
             return text.append(f"r{run.id}", palette.strong).append("  reading", palette.muted)
         row = app.state.runs.get(run.id)
         parts = [(styled(f"r{run.id} {run.workload}", palette.strong), 9), (styled(f" {run.chip}", palette.muted), 0)]
-        parts.append((styled(f"  {state_word(run.state)}", palette.state(run.state)), 8))
+        parts.append((self.state_text(run.state, "  "), 8))
         if run.iterations:
             parts.append((styled(f"  it {run.iteration}/{run.iterations}", palette.text), 3))
-        if under_way := run.doing(app.now):
+        if under_way := app.doing(run):
             parts.append((styled(f"  {under_way}", palette.text), 7))
-        if best := run.best:
+        if verdict := run.verdict:
+            room = width - 3 - sum(text.cell_len for text, _ in parts)
+            told = verdict if len(verdict) <= room else verdict.partition(" by ")[0]
+            parts.append((styled(f"  {told}", palette.good if run.best and run.best.improved else palette.text), 6))
+        elif best := run.best:
             latency = figures.brief_latency(best.latency_us, run.source, run.chip)
             speedup = best.speedup or (run.baseline_us or best.latency_us) / best.latency_us
             led = styled(f"  best {latency}", palette.text)
@@ -198,7 +232,8 @@ class ConsoleScreen(Screen[None]):
         return text.append(" " * room).append_text(right) if room >= 2 else text  # shown whole or not at all
 
     def _banner_line(self, width: int) -> Text:
-        return styled(f" {self.session.banner}", self.palette.warn)
+        session = self.session
+        return styled(f" {' · '.join(filter(None, (session.banner, session.troubles)))}", self.palette.warn)
 
     def _slider_line(self, width: int) -> Text:
         replay, palette = self.session.replay, self.palette
@@ -224,6 +259,27 @@ class ConsoleScreen(Screen[None]):
     def action_sort(self) -> None:
         self.sort = (self.sort + 1) % len(self.SORTS)
         self.show()
+
+    def sort_by(self, column: Column | None) -> None:
+        """Sort by the column whose header was clicked."""
+        order = self.SORTED_BY.get(column.title) if column else None
+        if order is not None:
+            self.sort = self.SORTS.index(order)
+            self.show()
+        elif column is not None:
+            self.notify(f"There is no order by {column.title}. o goes through: {', '.join(self.SORTS)}.")
+
+    def open_event(self, event: Event | None) -> None:
+        """Open the candidate that an event is about, else its run."""
+        if event is None or event.run is None:
+            self.notify("The event is about no run.")
+            return
+        named = event.data.arguments.get("candidate") if isinstance(event.data, Steered) else None
+        candidate = getattr(event.data, "candidate", None) or named
+        self.select_run(event.run)
+        if isinstance(candidate, int):
+            self.session.candidate = candidate
+        self.app.switch_mode("candidate" if isinstance(candidate, int) else "beam")
 
     def action_find(self, step: int) -> None:
         """Move to the next line with the text that was searched for."""

@@ -16,6 +16,7 @@ from acceld.tui.beam import Folding, TreeLine, tree_lines
 from acceld.tui.palette import styled
 from acceld.tui.plots import PLOTS
 from acceld.tui.screens.base import ConsoleScreen, best_line
+from acceld.tui.screens.candidate import CandidateScreen
 from acceld.tui.screens.runs import QUIET
 from acceld.tui.session import Session
 from acceld.tui.state import CandidateView, RunView
@@ -55,10 +56,10 @@ class BeamScreen(ConsoleScreen):
         Binding("v", "app.steer('veto')", "Veto", id="candidate.veto"),
         Binding("b", "app.steer('branch')", "Branch", show=False, id="candidate.branch"),
         Binding("r", "app.steer('remeasure')", "Re-measure", show=False, id="candidate.remeasure"),
+        Binding("m", "mark", "Mark to compare", show=False, id="candidate.mark"),
         Binding("h", "app.steer('hint')", "Hint", id="run.hint"),
-        Binding("A", "app.steer('apply_best')", "Apply best", show=False, id="run.apply"),
         Binding("exclamation_mark", "errors", "Failed only", show=False, id="beam.errors", key_display="!"),
-        Binding("o", "plot", "Next plot", show=False, id="beam.plot"),
+        Binding("f", "plot", "Next figure", show=False, id="beam.plot"),
         Binding("B", "best", "Go to best", show=False, id="beam.best"),
         Binding("x", "app.steer('cancel')", "Cancel run", show=False, id="run.cancel"),
         Binding("y", "copy", "Copy", show=False, id="copy"),
@@ -158,7 +159,7 @@ class BeamScreen(ConsoleScreen):
             text.append(f" {badge}", palette.accent if badge.startswith("★") else palette.primary)
         taken = figures_width(width)
         room = width - taken - text.cell_len - 2
-        title = self._title(run, node)
+        title = run.title(node)
         if room > 6:
             text.append("  " + fitted(title, room - 2), palette.muted)
         text.truncate(max(4, width - taken - 1), overflow="ellipsis", pad=True)
@@ -176,17 +177,12 @@ class BeamScreen(ConsoleScreen):
 
     def _badge(self, run: RunView, node: CandidateView) -> str:
         mark = {"pin": "pinned", "veto": "vetoed"}.get(run.mark(node.id), "")
+        mark = f"{mark} marked".strip() if node.id == self.session.marked else mark
         if run.best and node.id == run.best.candidate:
             return f"★ best {mark}".strip()
         if node.id in self._beam:
             return f"● beam {mark}".strip()
         return mark
-
-    def _title(self, run: RunView, node: CandidateView) -> str:
-        if node.parent is None:
-            return "baseline"
-        plan = run.plans.get(node.plan or 0)
-        return (plan.title or plan.rule) if plan else f"iteration {node.iteration}"
 
     def _summary(self, width: int) -> Text:
         run, palette = self.run_view, self.palette
@@ -213,7 +209,7 @@ class BeamScreen(ConsoleScreen):
             text.append(f"  {node.gate} gate", palette.muted)
         badge = self._badge(run, node)
         text.append(f"  {badge}\n" if badge else "\n", palette.primary)
-        text.append(fitted(self._title(run, node), width) + "\n", palette.strong)
+        text.append(fitted(run.title(node), width) + "\n", palette.strong)
         speedup = run.speedup_of(node)
         if node.latency_us is not None:
             latency = figures.latency(node.latency_us, run.source, run.chip).removesuffix(" unvalidated")
@@ -248,7 +244,7 @@ class BeamScreen(ConsoleScreen):
             gain = f"{100 * (before / step.latency_us - 1):+6.1f} %" if before and step.latency_us else "        "
             text.append(f"c{number:<6}", palette.accent if number == node.id else palette.text)
             text.append(f"{figures.duration(step.latency_us):>9} {gain}  ", palette.muted)
-            text.append(fitted(self._title(run, step), max(8, width - 28)) + "\n", palette.muted)
+            text.append(fitted(run.title(step), max(8, width - 28)) + "\n", palette.muted)
             before = step.latency_us
         children = run.children.get(node.id, [])
         if children:
@@ -294,7 +290,8 @@ class BeamScreen(ConsoleScreen):
             return
         pane, parent = self.query_one("#change", LineList), facts.get("parent")
         if facts.get("parent_text"):
-            lines = diff_lines(facts["parent_text"], facts.get("text") or "", self.palette)[2:]
+            room = pane.content_size.width
+            lines = diff_lines(facts["parent_text"], facts.get("text") or "", self.palette, width=room)[2:]
         else:
             lines = colored(facts.get("text") or "", self.palette)
         self._changed = (facts.get("id"), lines)
@@ -316,7 +313,7 @@ class BeamScreen(ConsoleScreen):
         calls = f", {len(run.running_calls)} model calls" if run.running_calls else ""
         text.append(f"{len(state.queue)} waiting{calls}\n\n", palette.muted)
         room = max(1, height - len(text.plain.splitlines()) - 1)
-        happened = [event for event in state.log if event.run == run.id and event.kind not in QUIET][: -room - 1 : -1]
+        happened = [event for event in state.log if event.run == run.id and event.kind not in QUIET][-room:]
         for event in happened:
             text.append(f"{clock(event.at)} ", palette.muted)
             text.append(fitted(sentence(event), width - 9) + "\n", palette.level(level_of(event)))
@@ -375,6 +372,21 @@ class BeamScreen(ConsoleScreen):
         run = self.run_view
         if run and run.best:
             self.query_one("#tree", LineList).move_to_key(("candidate", run.best.candidate))
+
+    def action_mark(self) -> None:
+        """Mark a candidate, or show the difference of a second one from it."""
+        marked, number = self.session.marked, self.session.candidate
+        if number is None:
+            return
+        if marked in (None, number) or self.run_view is None or marked not in self.run_view.candidates:
+            self.session.marked = None if marked == number else number
+            self.notify(f"c{number} is marked: m on another one compares the two" if marked != number else "not marked")
+            self.show()
+        else:
+            self.app.switch_mode("candidate")
+            screen = self.app.screen
+            if isinstance(screen, CandidateScreen):
+                screen.compare("marked")
 
     def action_copy(self) -> None:
         if self.session.candidate:

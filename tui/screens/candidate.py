@@ -23,7 +23,7 @@ from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import tokens
 
 VIEWS = ("source", "diff", "plan", "checks", "calls", "insights", "lineage")
-AGAINST = ("parent", "baseline", "best")
+AGAINST = ("parent", "baseline", "best", "marked")
 
 
 class CandidateScreen(CandidateInView):
@@ -73,7 +73,8 @@ class CandidateScreen(CandidateInView):
             on = view == self._view
             text.append(f" {view} ", self.palette.accent if on else self.palette.muted)
         if self._view == "diff":
-            text.append(f"  against {self._against}", self.palette.muted)
+            marked = f" c{self.session.marked}" if self._against == "marked" and self.session.marked else ""
+            text.append(f"  against {self._against}{marked}", self.palette.muted)
         return text
 
     def _draw_view(self) -> None:
@@ -109,9 +110,11 @@ class CandidateScreen(CandidateInView):
                 self._ask_other()
                 return [styled("loading", palette.muted)]
         if not other:
-            return [styled(f"There is no {self._against} to compare with.", palette.muted)]
-        width = self.query_one("#lines").content_size.width - 2 if self.app.size.width >= SIDE_BY_SIDE else 0
-        found = diff_lines(other, self.facts.get("text") or "", palette, self._against, f"c{self.facts['id']}", width)
+            hint = ": m marks one on the Beam" if self._against == "marked" else ""
+            return [styled(f"There is no {self._against} candidate to compare with{hint}.", palette.muted)]
+        room, sides = self.query_one("#lines").content_size.width - 2, self.app.size.width >= SIDE_BY_SIDE
+        text, number = self.facts.get("text") or "", f"c{self.facts['id']}"
+        found = diff_lines(other, text, palette, self._against, number, width=room, sides=sides)
         return found or [styled("The same text.", palette.muted)]
 
     def _ask_other(self) -> None:
@@ -120,6 +123,7 @@ class CandidateScreen(CandidateInView):
         if run is not None:
             number = run.baseline.id if wanted == "baseline" and run.baseline else None
             number = run.best.candidate if wanted == "best" and run.best else number
+            number = self.session.marked if wanted == "marked" else number
         if number is None:
             self._other = (wanted, "")
             return
@@ -235,7 +239,8 @@ class CandidateScreen(CandidateInView):
         text.append(word, palette.status(status)).append(
             f"  {facts.get('gate') or ''} gate\n" if facts.get("gate") else "\n", palette.muted
         )
-        text.append(fitted(facts.get("title") or "baseline", width) + "\n", palette.strong)
+        title = figures.change(facts.get("change") or "", facts.get("title") or "baseline")
+        text.append(fitted(title, width) + "\n", palette.strong)
         latency = figures.latency(
             facts.get("latency_us"),
             profile.get("source") or "simulated",
@@ -247,6 +252,8 @@ class CandidateScreen(CandidateInView):
         peak = facts.get("percent_of_peak")
         if peak is not None:
             text.append(bar(peak, 100, min(20, width - 18)), palette.primary).append(f" {peak:.1f} % of peak\n")
+            why = Text(figures.beyond_peak(peak), style=palette.muted).wrap(self.app.console, width)
+            text.append_text(Text("\n").join(why)).append("\n" if peak > 100 else "")
         if facts.get("bound"):
             text.append(fitted(f"bound: {facts['bound']}", width) + "\n", palette.muted)
         if facts.get("failure_message"):
@@ -286,6 +293,11 @@ class CandidateScreen(CandidateInView):
     def action_go(self, view: str) -> None:
         self._view = view
         self._draw_view()
+
+    def compare(self, against: str) -> None:
+        """Show the difference from the parent, the baseline, the best or the marked candidate."""
+        self._against, self._other = against, ("", "")
+        self.action_go("diff")
 
     def action_against(self) -> None:
         self._against = AGAINST[(AGAINST.index(self._against) + 1) % len(AGAINST)]

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from rich.text import Text
+from textual import on
 from textual.binding import Binding, BindingType
 
 from acceld.events import Event
@@ -88,6 +89,12 @@ class LogsScreen(ConsoleScreen):
         level = str(row.get("level") or "info").lower()
         text = styled(f"{clock(row.get('at') or 0.0)} {level:<8}", palette.level(level))
         return text.append(f"{row.get('logger') or ''} ", palette.muted).append(str(row.get("text") or ""))
+
+    @on(LineList.Chosen, "#log")
+    def _chosen(self, message: LineList.Chosen) -> None:
+        message.stop()
+        if not self._daemon:
+            self.open_event(self.session.state.log.find(message.key))
 
     def action_follow(self) -> None:
         self._followed = not self._followed

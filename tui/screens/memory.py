@@ -18,7 +18,7 @@ from acceld.tui.screens.base import ConsoleScreen
 from acceld.tui.session import Session
 from acceld.tui.terminal import complain, copy
 from acceld.tui.widgets.code import colored
-from acceld.tui.widgets.columns import Column, header, line
+from acceld.tui.widgets.columns import Column, column_at, header, line
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
 
@@ -51,6 +51,7 @@ class MemoryScreen(ConsoleScreen):
         Binding("y", "copy", "Copy", show=False, id="copy"),
     ]
     SORTS: ClassVar[tuple[str, ...]] = ("newest", "gain", "used", "win rate")
+    SORTED_BY: ClassVar[Mapping[str, str]] = {"id": "newest", "gain": "gain", "used": "used", "win %": "win rate"}
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -129,6 +130,10 @@ class MemoryScreen(ConsoleScreen):
         text.append(figures.memory_did(row) + "\n", palette.muted)
         wrapped = Text(row.get("strategy") or "").wrap(self.app.console, width)
         return text.append_text(Text("\n").join(list(wrapped)[: max(1, height - 3)]))
+
+    @on(LineList.HeaderPressed, "#insights")
+    def _header_pressed(self, message: LineList.HeaderPressed) -> None:
+        self.sort_by(column_at(COLUMNS, message.width, message.cell))
 
     @on(LineList.Moved, "#insights")
     def _pair(self) -> None:

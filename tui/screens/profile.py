@@ -26,6 +26,27 @@ few lines.
 """
 
 
+COUNTED = {
+    "hbm_read_bytes": "after the compiler merged or repeated loads",
+    "written_read_bytes": "what the loads in the source ask for",
+    "hbm_write_bytes": "after the compiler merged or repeated stores",
+    "written_write_bytes": "what the stores in the source ask for",
+}
+"""Counters that are explained beside their value."""
+
+
+def by_line(spots: Iterable[Any]) -> list[tuple[int, float, str]]:
+    """Return line, busy microseconds and engines of hot spots, each line once, the longest first."""
+    found: dict[int, tuple[float, list[str]]] = {}
+    for spot in spots:
+        number, busy = int(spot.get("line") or 0), float(spot.get("busy_us") or spot.get("us") or 0.0)
+        before, engines = found.get(number, (0.0, []))
+        engine = str(spot.get("engine") or "")
+        found[number] = (before + busy, engines + [engine] * (bool(engine) and engine not in engines))
+    rows = [(number, busy, "+".join(engines)) for number, (busy, engines) in found.items()]
+    return sorted(rows, key=lambda row: -row[1])
+
+
 class ProfileScreen(CandidateInView):
     """Exact counts, modelled times, and the predicted latency with its interval, each in its own part."""
 
@@ -73,18 +94,17 @@ class ProfileScreen(CandidateInView):
         if hottest:
             yield styled("modelled: hot spots", palette.accent)
             source = (self.facts.get("text") or "").splitlines()
-            for row in list(hottest)[:12]:
-                number = int(row.get("line") or 0) if isinstance(row, Mapping) else int(row[0])
-                busy = (row.get("busy_us") or row.get("us") or 0.0) if isinstance(row, Mapping) else float(row[1])
+            for number, busy, engines in by_line(hottest)[:12]:
                 code = source[number - 1].strip() if 0 < number <= len(source) else ""
-                yield Text(f"{number:>5} {figures.duration(busy):>9}  ").append(code, palette.muted)
+                yield Text(f"{number:>5} {figures.duration(busy):>9}  {engines:<12} ").append(code, palette.muted)
             yield Text("")
         counters = profile.get("counters") or {}
         if counters:
             yield styled("exact: counted from the program", palette.accent)
         for name, value in counters.items():
             shown = f"{value:,.0f}" if float(value) == int(value) else f"{value:,.3f}"
-            yield styled(f"{name:<32}", palette.text).append(f"{shown:>18}", palette.muted)
+            known = COUNTED.get(name, "")
+            yield styled(f"{name:<32}", palette.text).append(f"{shown:>18}  {known}", palette.muted)
         for note in profile.get("notes") or ():
             yield styled(f"note: {note}", palette.warn)
 
@@ -116,6 +136,7 @@ class ProfileScreen(CandidateInView):
             if value is not None:
                 text.append(bar(value, 100, max(8, min(24, width - 24))), palette.primary)
                 text.append(f" {value:5.1f} % {title}\n")
+                text.append(figures.beyond_peak(value) + "\n" if value > 100 else "", palette.muted)
         if profile.get("engines_us") or profile.get("bound"):
             text.append("bound by  ", palette.muted).append(f"{profile.get('bound') or 'not known'}\n")
         if profile.get("engines_us"):

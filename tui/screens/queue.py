@@ -11,8 +11,8 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from acceld import figures
+from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen
-from acceld.tui.session import Session
 from acceld.tui.widgets.bars import bar
 from acceld.tui.widgets.columns import Column, header, line
 from acceld.tui.widgets.frame import Panel
@@ -48,11 +48,8 @@ class QueueScreen(ConsoleScreen):
     NAME = "queue"
     AUTO_FOCUS: ClassVar[str | None] = "#devices"
     WANTS = frozenset({"devices", "run"})
+    AGES = ("devices", "waiting")
     BINDINGS: ClassVar[list[BindingType]] = []
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self._answer: Mapping[str, Any] = {}
 
     def body(self) -> Iterable[Any]:
         yield Panel(self._lanes, id="lanes")
@@ -60,37 +57,20 @@ class QueueScreen(ConsoleScreen):
             yield LineList(id="devices")
             yield LineList(id="waiting", empty="Nothing waits.")
 
-    def on_mount(self) -> None:
-        super().on_mount()
-        if self.session.replay is None:
-            self._ask()
-            self.set_interval(2.0, self._ask)
-
-    def _ask(self) -> None:
-        if self.is_current and not self.session.banner:
-            self.fetch("/v1/queue", self._take)
-
-    def _take(self, answer: Mapping[str, Any]) -> None:
-        self._answer = answer
-        self.show()
-
     def show(self) -> None:
         state, palette = self.session.state, self.palette
-        for row in self._answer.get("running") or ():
-            if row.get("device") and row["device"] not in state.devices:
-                device = state.device(row["device"])
-                device.state, device.run, device.candidate = "busy", row.get("run"), row["candidate"]
-                device.since = row.get("started_at") or 0.0
         devices = self.query_one("#devices", LineList)
-        hosts = {host["host"]: host for host in (self._answer.get("queue") or {}).get("hosts") or ()}
-        used = figures.core_use(self._answer.get("queue") or {})
+        reported = state.answer.get("queue") or {}
+        hosts = {host["host"]: host for host in reported.get("hosts") or ()}
+        used = figures.core_use(reported)
         devices.border_title = " · ".join([f"Devices {len(state.devices)}", *used])
         if hosts:
             devices.border_title = f"Hosts {len(hosts)}"
             draw = partial(self._host, hosts)
             devices.show(list(hosts), draw, header=lambda w: header(HOSTS, w, palette.muted))
         else:
-            devices.empty = self.nothing("No device has been used yet.", "queue")
+            unknown = "The daemon does not answer, so what its devices do is not known."
+            devices.empty = unknown if self.session.lost else self.nothing("No device has been used yet.")
             devices.show(sorted(state.devices), self._device, header=lambda w: header(DEVICES, w, palette.muted))
         waiting = self.query_one("#waiting", LineList)
         waiting.border_title = f"Waiting {len(state.queue)}"
@@ -131,38 +111,37 @@ class QueueScreen(ConsoleScreen):
         run, at = app.state.queue.get(number, (None, 0.0))
         view = app.state.views.get(run or 0)
         node = view.candidates.get(number) if view else None
-        plan = view.plans.get(node.plan or 0) if view and node else None
         cells = [
             (f"c{number}", palette.text),
             (f"r{run}" if run else "", palette.muted),
-            ((plan.title or plan.rule) if plan else "", palette.muted),
+            (view.title(node) if view and node else "", palette.muted),
             (age(app.now - at), palette.muted),
         ]
         return line(WAITING, cells, width)
 
     def _lanes(self, width: int, height: int) -> Text:
         palette, app = self.palette, self.session
-        queue = self._answer.get("queue") or {}
+        queue = app.state.answer.get("queue") or {}
         busy = sum(1 for device in app.state.devices.values() if device.state == "busy")
         slots = max(len(app.state.devices), int(queue.get("slots") or 0), 1)
         if queue.get("hosts"):
             busy, slots = queue["slots_in_use"], max(queue["slots"], 1)
         calls = sum(len(view.running_calls) for view in app.state.views.values())
         waiting = len(app.state.queue)
-        text = Text()
+        said = styled("bottleneck ", palette.muted).append(bottleneck(calls, busy, slots, waiting), palette.accent)
+        text = Text("\n").join(said.wrap(self.app.console, width)).append("\n")
         room = max(8, min(30, width - 44))
         text.append("models    ", palette.muted).append(bar(calls, max(calls, 8), room), palette.primary)
         text.append(f"  {calls} calls under way\n")
         text.append("devices   ", palette.muted).append(bar(busy, slots, room), palette.primary)
         text.append(f"  {busy} of {slots} busy, {waiting} waiting\n")
-        level = (self._answer.get("queue") or {}).get("sandbox_level") or app.hello.get("sandbox_level")
+        level = queue.get("sandbox_level") or app.hello.get("sandbox_level")
         text.append("sandbox   ", palette.muted).append(f"{level or 'not reported'}\n")
         for view in sorted(app.state.views.values(), key=lambda one: one.id):
-            if doing := view.doing(app.now):
+            if doing := app.doing(view):
                 text.append(f"{f'r{view.id}':<10}", palette.muted).append(doing)
                 leader = view.leader
                 text.append(f"  c{leader.id} leads, unconfirmed" if leader else "", palette.warn).append("\n")
-        text.append("bottleneck ", palette.muted).append(bottleneck(calls, busy, slots, waiting), palette.accent)
         return text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -16,10 +16,10 @@ from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
 from acceld.tui.state import RunView
 from acceld.tui.terminal import copy
-from acceld.tui.widgets.columns import Column, header, line
+from acceld.tui.widgets.columns import Column, cell, column_at, header, line
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
-from acceld.tui.words import age, event_line, state_word
+from acceld.tui.words import age, event_line
 
 COLUMNS = (
     Column("run", 5, keep=9),
@@ -43,30 +43,44 @@ class RunsScreen(ConsoleScreen):
     NAME = "runs"
     AUTO_FOCUS: ClassVar[str | None] = "#runs"
     WANTS = frozenset({"runs", "run", "log"})
+    AGES = ("runs",)
     FILTERS = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", id="runs.open"),
-        Binding("n", "app.steer('new_run')", "New", id="run.new"),
+        Binding("plus", "app.steer('new_run')", "New", id="run.new", key_display="+"),
         Binding("p", "app.steer('pause')", "Pause", id="run.pause"),
         Binding("x", "app.steer('cancel')", "Cancel", id="run.cancel"),
         Binding("o", "sort", "Sort", show=False, id="runs.sort"),
         Binding("y", "copy", "Copy", show=False, id="copy"),
     ]
-    SORTS: ClassVar[tuple[str, ...]] = ("newest", "speed-up", "cost", "workload")
+    SORTS: ClassVar[tuple[str, ...]] = ("newest", "speed-up", "cost", "workload", "state", "percent of peak")
+    SORTED_BY: ClassVar[Mapping[str, str]] = {
+        "run": "newest",
+        "age": "newest",
+        "x": "speed-up",
+        "$": "cost",
+        "workload": "workload",
+        "state": "state",
+        "% peak": "percent of peak",
+    }
 
     def body(self) -> Iterable[Any]:
         with Horizontal():
             with Vertical():
                 yield LineList(id="runs")
-                yield LineList(id="events", pointer=False)
+                yield LineList(id="events")
             yield Panel(self._details, id="details")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#events", LineList).follow(True)
 
     def show(self) -> None:
         runs = self.query_one("#runs", LineList)
         rows = [row for row in self.session.state.runs.values() if self._matches(row)]
         rows.sort(key=self._order)
         palette = self.palette
-        none_yet = "No run matches." if self.query_text else "No run yet. Press n, or: acceld optimize WORKLOAD"
+        none_yet = "No run matches." if self.query_text else "No run yet. Press +, or: acceld optimize WORKLOAD"
         runs.empty = self.nothing(none_yet)
         runs.show([row.id for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))
         self.point(runs, self.session.run)
@@ -77,7 +91,7 @@ class RunsScreen(ConsoleScreen):
         log = self.session.state.log
         events.border_title = "Events"
         events.empty = self.nothing("Nothing has happened yet.")
-        events.show([event.seq for event in log if event.kind not in QUIET][:-50:-1], self._event)
+        events.show([event.seq for event in log if event.kind not in QUIET][-50:], self._event)
         self.query_one("#details").refresh()
 
     def _matches(self, row: RunRow) -> bool:
@@ -91,6 +105,10 @@ class RunsScreen(ConsoleScreen):
                 return (-(row.cost_usd or 0.0), -row.id)
             case 3:
                 return (row.workload, -row.id)
+            case 4:
+                return (row.state, -row.id)
+            case 5:
+                return (-(row.percent_of_peak or 0.0), -row.id)
             case _:
                 return -row.id
 
@@ -104,7 +122,7 @@ class RunsScreen(ConsoleScreen):
             (f"r{row.id}", palette.strong),
             (row.name or row.workload, palette.text),
             (row.chip, palette.muted),
-            (state_word(row.state), palette.state(row.state)),
+            cell(self.state_text(row.state)),
             (f"{row.iteration}/{row.iterations}" if row.iterations else str(row.iteration), palette.muted),
             (figures.duration(row.baseline_us), palette.muted),
             (figures.duration(row.best_us), palette.text),
@@ -127,12 +145,15 @@ class RunsScreen(ConsoleScreen):
         text = Text()
         text.append(f"r{run.id} {run.workload}\n", palette.strong)
         text.append(f"{run.chip} · {run.api} · {run.backend}\nproposals by {run.proposer}\n\n", palette.muted)
-        text.append(state_word(run.state), palette.state(run.state)).append("\n")
+        text.append_text(self.state_text(run.state)).append("\n")
+        if run.verdict:
+            said = Text(run.verdict, style=palette.good if run.best and run.best.improved else palette.text)
+            text.append_text(Text("\n").join(said.wrap(self.app.console, width))).append("\n")
         if run.message:
             text.append(run.message + "\n", palette.muted)
         if run.timed_again:
             text.append(run.timed_again + "\n", palette.warn)
-        if doing := run.doing(self.session.now):
+        if doing := self.session.doing(run):
             text.append(doing + "\n")
         text.append("\n")
         if run.best and run.baseline_us:
@@ -161,12 +182,25 @@ class RunsScreen(ConsoleScreen):
             self.pointed(message.key)
             self.select_run(message.key)
 
+    @on(LineList.HeaderPressed, "#runs")
+    def _header_pressed(self, message: LineList.HeaderPressed) -> None:
+        self.sort_by(column_at(COLUMNS, message.width, message.cell))
+
+    @on(LineList.Chosen, "#events")
+    def _event_chosen(self, message: LineList.Chosen) -> None:
+        message.stop()
+        self.open_event(self.session.state.log.find(message.key))
+
     @on(LineList.Chosen, "#runs")
     def _chosen(self, message: LineList.Chosen) -> None:
         message.stop()
         self.action_open()
 
     def action_open(self) -> None:
+        events = self.query_one("#events", LineList)
+        if events.has_focus:
+            events.action_choose()
+            return
         key = self.query_one("#runs", LineList).key
         if isinstance(key, int):
             self.select_run(key)

@@ -40,41 +40,51 @@ _CONTEXT = 3
 
 
 def diff_lines(
-    before: str, after: str, palette: Palette, old: str = "before", new: str = "after", width: int = 0
+    before: str,
+    after: str,
+    palette: Palette,
+    old: str = "before",
+    new: str = "after",
+    *,
+    width: int = 0,
+    sides: bool = False,
 ) -> list[Text]:
-    """Return the difference, one Text a line, with changed words underlined. With ``width`` it is in two columns of
-    that total width.
+    """Return the difference, one Text a line, with changed words underlined; empty if the two are the same.
 
-    It is empty if the two are the same.
+    The indentation that all shown lines share is left out. Lines longer than ``width`` go on in the next one, without
+    ``width`` none does. With ``sides`` the two stand side by side in that width.
     """
     if before == after:
         return []
-    sides = width > 0
-    half = (width - 3) // 2
+    half = (width - 3) // 2 if sides else width
     left, right = colored(before, palette), colored(after, palette)
-    lines = [_row(styled(old, palette.muted), styled(new, palette.muted), half)] if sides else []
-    if not sides:
-        lines += [styled(f"--- {old}", palette.removed), styled(f"+++ {new}", palette.added)]
+    if sides:
+        lines = [*_rows(styled(old, palette.muted), styled(new, palette.muted), half)]
+    else:
+        lines = [styled(f"--- {old}", palette.removed), styled(f"+++ {new}", palette.added)]
     matcher = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
-    for group in matcher.get_grouped_opcodes(_CONTEXT):
+    groups = list(matcher.get_grouped_opcodes(_CONTEXT))
+    shown = [
+        one for group in groups for _, a, b, c, d in group for one in (*left[a:b], *right[c:d]) if one.plain.strip()
+    ]
+    indent = min((len(one.plain) - len(one.plain.lstrip()) for one in shown), default=0)
+    for group in groups:
         (_, top, _, new_top, _), (_, _, bottom, _, new_bottom) = group[0], group[-1]
         where = f"@@ -{top + 1},{bottom - top} +{new_top + 1},{new_bottom - new_top} @@"
         lines.append(styled(where, palette.primary))
         for kind, a, b, c, d in group:
-            gone, come = [one.copy() for one in left[a:b]], [one.copy() for one in right[c:d]]
-            if kind == "equal":
-                lines += [
-                    _row(_marked(" ", x, palette.text), _marked(" ", y, palette.text), half)
-                    if sides
-                    else _marked(" ", x, palette.text)
-                    for x, y in zip(gone, come, strict=True)
-                ]
-                continue
-            for x, y in zip(gone, come, strict=False):
+            gone, come = [one[indent:] for one in left[a:b]], [one[indent:] for one in right[c:d]]
+            same = kind == "equal"
+            for x, y in () if same else zip(gone, come, strict=False):
                 _underline_words(x, y, palette)
-            gone = [_marked("-", one, palette.removed) for one in gone]
-            come = [_marked("+", one, palette.added) for one in come]
-            lines += [_row(x, y, half) for x, y in zip_longest(gone, come)] if sides else gone + come
+            gone = [_marked(" " if same else "-", one, palette.text if same else palette.removed) for one in gone]
+            come = [_marked(" " if same else "+", one, palette.text if same else palette.added) for one in come]
+            if sides:
+                for one, other in zip_longest(gone, come):
+                    lines += _rows(one, other, half)
+            else:
+                for one in gone if same else (*gone, *come):
+                    lines += _pieces(one, half)
     return lines
 
 
@@ -82,11 +92,22 @@ def _marked(mark: str, line: Text, style: Style) -> Text:
     return styled(mark, style).append_text(line)
 
 
-def _row(left: Text | None, right: Text | None, half: int) -> Text:
-    """Return two columns of ``half`` cells."""
-    row = left.copy() if left is not None else Text()
-    row.truncate(half, overflow="ellipsis", pad=True)
-    return row.append(" │ ").append_text(right if right is not None else Text())
+def _pieces(line: Text, width: int) -> list[Text]:
+    """Return a line in pieces of at most ``width`` cells; the second and later ones begin with a blank for the mark."""
+    if width < 2 or len(line) <= width:
+        return [line]
+    first, *rest = line.divide(range(width, len(line), width - 1))
+    return [first, *(Text(" ").append_text(one) for one in rest)]
+
+
+def _rows(left: Text | None, right: Text | None, half: int) -> list[Text]:
+    """Return two columns of ``half`` cells, in as many rows as the longer line needs."""
+    rows = []
+    for one, other in zip_longest(_pieces(left or Text(), half), _pieces(right or Text(), half)):
+        row = one.copy() if one is not None else Text()
+        row.truncate(half, overflow="ellipsis", pad=True)
+        rows.append(row.append(" │ ").append_text(other if other is not None else Text()))
+    return rows
 
 
 def _underline_words(old: Text, new: Text, palette: Palette) -> None:

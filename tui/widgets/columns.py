@@ -42,6 +42,16 @@ def fit(columns: Sequence[Column], width: int) -> dict[int, int]:
     return widths
 
 
+def column_at(columns: Sequence[Column], width: int, cell: int) -> Column | None:
+    """Return the column under a cell of a table of ``width``; None between two or beside them."""
+    left = 0
+    for place, size in fit(columns, width).items():
+        if left <= cell < left + size:
+            return columns[place]
+        left += size + GAP
+    return None
+
+
 def header(columns: Sequence[Column], width: int, style: Style) -> Text:
     """Return the line of titles."""
     return line(columns, [(column.title, style) for column in columns], width)
@@ -57,6 +67,11 @@ def line(columns: Sequence[Column], cells: Sequence[tuple[str, Style]], width: i
         cell = fitted(cell, size)
         text.append(cell.rjust(size) if columns[i].right else cell.ljust(size), style)
     return text
+
+
+def cell(text: Text) -> tuple[str, Style]:
+    """Return a styled word as a cell of :func:`line`."""
+    return text.plain, next((span.style for span in text.spans if isinstance(span.style, Style)), Style())
 
 
 def whole(parts: Sequence[tuple[Text, int]], width: int) -> Text:

@@ -44,10 +44,10 @@ class Tab(Static):
 
     def __init__(self, number: int, screen: str, title: str, on: bool) -> None:
         super().__init__(f"{number} {title}", markup=False, classes="-on" if on else "")
-        self._screen_name = screen
+        self.screen_name = screen
 
     def on_click(self) -> None:
-        self.post_message(self.Pressed(self._screen_name))
+        self.post_message(self.Pressed(self.screen_name))
 
 
 class Tabs(Horizontal):

@@ -69,6 +69,18 @@ class LineList(ScrollView, can_focus=True):
     class Chosen(Moved):
         """A line was opened."""
 
+    class HeaderPressed(Message):
+        """The header was clicked at a cell of a table of ``width`` cells."""
+
+        def __init__(self, source: LineList, cell: int, width: int) -> None:
+            super().__init__()
+            self.source, self.cell, self.width = source, cell, width
+
+        @property
+        def control(self) -> LineList:
+            """The list that sent the message."""
+            return self.source
+
     def __init__(self, *, id: str | None = None, classes: str | None = None, empty: str = "", pointer: bool = True):
         super().__init__(id=id, classes=classes)
         self.empty = empty
@@ -241,7 +253,12 @@ class LineList(ScrollView, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Move the cursor to the clicked line; a click on the cursor's line opens it."""
         place = event.get_content_offset(self)
-        if place is None or (self._header is not None and place.y == 0):
+        if place is None:
+            return
+        if self._header is not None and place.y == 0:
+            mark = 2 if self._pointer else 0
+            width = self.scrollable_content_region.width - mark
+            self.post_message(self.HeaderPressed(self, place.x - mark, width))
             return
         line = place.y + self.scroll_offset.y - bool(self._header)
         if not 0 <= line < len(self._keys):

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +25,9 @@ PAGE = 500
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("run", nargs="?", metavar="r12", help="the run to open first")
+    parser.add_argument(
+        "run", nargs="?", metavar="r12", help="what to open first: a run, its name, or a candidate c345"
+    )
     parser.add_argument("--replay", action="store_true", help="play a run again, with a slider over its time")
     parser.add_argument("--remote", metavar="ssh://HOST[/DIR]", help="the daemon of another machine, through ssh")
     parser.add_argument("--theme", help="acceld, acceld-light, ansi-dark, ansi-light, or one of Textual's")
@@ -40,11 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.replay and not arguments.run:
         raise UsageError("--replay needs a run", hint="acceld runs lists them: acceld attach r12 --replay")
-    number = number_of(arguments.run, "r") if arguments.run else None
     calm_over_ssh()
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(_client(arguments))
-        return show(client, number, replay=arguments.replay, theme=arguments.theme)
+        number, candidate = asyncio.run(_asked(client, arguments.run)) if arguments.run else (None, None)
+        return show(client, number, candidate, replay=arguments.replay, theme=arguments.theme)
 
 
 def calm_over_ssh() -> None:
@@ -55,7 +58,26 @@ def calm_over_ssh() -> None:
         os.environ.setdefault("TEXTUAL_SMOOTH_SCROLL", "0")
 
 
-def show(client: Any, number: int | None, *, replay: bool = False, theme: str | None = None) -> int:
+async def _asked(client: Any, text: str) -> tuple[int, int | None]:
+    """Return the run and the candidate that ``r12``, ``c345``, ``12`` or a run's name asks for. UsageError if there is
+    none.
+    """
+    try:
+        if re.fullmatch(r"c[0-9]{1,15}", text):
+            candidate = number_of(text, "c")
+            return (await client.get(f"/v1/candidates/{candidate}"))["run"], candidate
+        if re.fullmatch(r"r?[0-9]{1,15}", text):
+            return number_of(text, "r"), None
+        rows = (await client.get("/v1/runs", limit=500))["runs"]
+    finally:
+        await client.close()
+    named = [row["id"] for row in rows if row.get("name") == text]
+    return (max(named), None) if named else (number_of(text, "r"), None)
+
+
+def show(
+    client: Any, number: int | None, candidate: int | None = None, *, replay: bool = False, theme: str | None = None
+) -> int:
     """Run the application until it is left."""
     from acceld.tui.app import ConsoleApp
     from acceld.tui.replay import Replay
@@ -65,6 +87,7 @@ def show(client: Any, number: int | None, *, replay: bool = False, theme: str | 
     app = ConsoleApp(
         client,
         run=number,
+        candidate=candidate,
         replay=recording,
         refresh_hz=min(settings.refresh_hz, 4.0) if os.environ.get("SSH_CONNECTION") else settings.refresh_hz,
         theme=theme or settings.theme,

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        "--saved", metavar="NAME", help="best, failures, cost-per-win, insight-winrate, flaky, models, rules"
+        "--saved", metavar="NAME", help="best, failures, near-best, cost-per-win, insight-winrate, flaky, models, rules"
     )
     what.add_argument("--search", metavar="WORDS", help="plans, insights and errors with these words")
     parser.add_argument("--workload", default="", help="this workload only, with or without its family")

@@ -50,9 +50,9 @@ def lines(status: dict[str, Any]) -> list[str]:
             f"  r{run['id']:<4} {run['state']:<8} {plain(run['workload']):<28} iteration {run['iteration']}/{run['iterations']}"
             f"  {run['evaluated']}/{run['candidates']} evaluated  best {best} {gain}"
         )
-    busy = f"{queue['slots_in_use']}/{queue['slots']} slots busy" if "slots" in queue else "-"
+    busy = f"{queue['slots_in_use']}/{queue['slots']} slots busy now" if "slots" in queue else "-"
     if queue.get("busy_share") is not None:
-        busy += f", {100 * queue['busy_share']:.0f} % of them while kernels waited"
+        busy += f" ({100 * queue['busy_share']:.0f} % on average while kernels waited)"
     waiting = queue.get("waiting", 0)
     shown += [
         f"queue     {busy}, {waiting} waiting, sandbox {queue.get('sandbox_level') or '-'}",

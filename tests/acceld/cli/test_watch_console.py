@@ -64,6 +64,7 @@ def test_what_was_applied_can_be_taken_back_unless_it_was_edited_since(tmp_path:
         path.write_text(better + edited, encoding="utf-8")
         console.undo(cast("Watcher", watcher))
         assert path.read_text(encoding="utf-8") == after
+        assert bool(list(tmp_path.glob("*.bak"))) == bool(edited), "the copy goes with the undo"
     assert watcher.paths == [path] * 3
 
 

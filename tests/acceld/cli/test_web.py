@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -86,7 +88,37 @@ async def test_a_wrong_token_does_not_use_up_the_right_one(opened: Opened) -> No
         assert answer.status == 200
 
 
-async def test_the_real_server_stands_behind_the_door() -> None:
-    server = GuardedServer("true", _free_port())
+async def test_the_real_page_stands_behind_the_door_and_asks_no_other_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = _free_port()
+    server = GuardedServer("true", port)
+    wanted: dict[str, object] = {}
+    monkeypatch.setattr(logging, "basicConfig", lambda **more: wanted.update(more))
+    server.initialize_logging()
+    assert wanted == {"level": logging.WARNING}, "aiohttp logs each request, with its token, as information"
     app = await server._make_app()
-    assert len(app.middlewares) >= 1 and server.host == "127.0.0.1"
+    app.on_startup.clear()  # it prints the token
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
+            host = f"127.0.0.1:{port}"
+            async with browser.get(f"http://{host}/") as answer:
+                assert answer.status == 403 and "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            async with browser.get(f"http://{host}/?token={server.door.token}") as answer:
+                html, rules = await answer.text(), answer.headers["Content-Security-Policy"]
+            allowed = dict(rule.split(" ", 1) for rule in rules.split("; "))
+            assert allowed["connect-src"] == f"'self' ws://{host}" and allowed["default-src"] == "'none'"
+            (nonce,) = re.findall(r'<script nonce="([^"]+)">', html)
+            assert allowed["script-src"] == f"'self' 'nonce-{nonce}'" and allowed["font-src"] == "'self'"
+            urls = re.findall(r"(?:src|href)=\"([^\"]+)\"|url\(\"([^\"]+)\"\)", html)
+            loaded = sorted({one or other for one, other in urls} - {"/"})
+            assert loaded and all(url.startswith("/static/") for url in loaded)
+            for url in loaded:
+                async with browser.get(f"http://{host}{url}") as answer:
+                    assert answer.status == 200, url
+            assert re.findall(r"\w+://[^\"]+", html) == [f"ws://{host}/ws"]
+    finally:
+        await runner.cleanup()

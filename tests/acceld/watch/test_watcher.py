@@ -17,7 +17,7 @@ from acceld.watch.apply import apply, check_drop_in
 from acceld.watch.deltas import deltas
 from acceld.watch.policy import Policy
 from acceld.watch.rebase import rebased
-from acceld.watch.tiers import Step, Watched
+from acceld.watch.tiers import Step, Watched, first_line
 from acceld.watch.watcher import Watcher
 
 SOURCE = "def kernel(x):\n    rows = {rows}\n    out = x\n    return out\n"
@@ -188,6 +188,22 @@ async def test_what_is_broken_stops_at_its_tier_with_its_line(tmp_path: Path) ->
         assert session.steps[0].text == "line 2: no rows"
         assert (await session.save(13, "incorrect_numerical"))[-1] == "incorrect_numerical"
         assert session.runs.started == []
+
+
+async def test_a_file_that_is_gone_is_said_and_watched_until_it_is_back(tmp_path: Path) -> None:
+    async with watching(tmp_path) as session:
+        session.steps.clear()
+        session.watched.path.rename(tmp_path / "elsewhere.py")
+        (gone,) = await session.after("gone")
+        assert gone.good is False and "deleted, moved or renamed" in gone.text
+        assert "correct" in await session.save(4)
+
+
+def test_the_first_line_of_a_failure_fits_a_terminal() -> None:
+    message = "output 0 of [128, 512] is wrong: relative L2 error 3.1e-01, tolerance 2.0e-05, at row 3; seed 4 too"
+    head, rest = first_line(message)
+    assert len(head) <= 72 and head.startswith("output 0 of [128, 512] is wrong") and rest.endswith("seed 4 too")
+    assert first_line("short") == ("short", "") and first_line("a\nb\n c") == ("a", "b c")
 
 
 async def test_auto_searches_within_its_caps_and_a_newer_save_ends_the_older_search(tmp_path: Path) -> None:

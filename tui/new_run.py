@@ -1,0 +1,313 @@
+"""Ask for a new run: a workload or a kernel's file, a preset, who proposes, and a chip, with an estimate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Input, Static
+
+from acceld import config, figures
+from acceld.errors import AcceldError, UsageError, WorkloadError
+from acceld.kernel_files import api_of_file, load_kernel
+from acceld.model import PRESETS, PROPOSERS, Kernel
+from acceld.targets import CHIPS, Choice, choose
+from acceld.tui.client import Client
+from acceld.tui.estimate import at_most, estimate
+from acceld.tui.modals import Ask, Confirm
+from acceld.tui.palette import palette_of
+from acceld.tui.widgets.columns import Column, header, line
+from acceld.tui.widgets.lines import LineList
+from acceld.workloads import Workload, load_workload
+from acceld.workloads.discovery import workload_folders
+from acceld.workloads.loading import FILE
+
+LARGE = 500
+"""Number of candidates above which a new run needs a second confirmation."""
+COLUMNS = (
+    Column("workload", 24, keep=9, stretch=True),
+    Column("chips", 14, keep=4),
+    Column("runs", 5, keep=3, right=True),
+    Column("best x", 7, keep=5, right=True),
+)
+
+
+@dataclass(slots=True)
+class Offer:
+    """A workload that a run can be started for."""
+
+    folder: str = ""
+    """Its folder, if a person has named one."""
+    elsewhere: int | None = None
+    """A run whose workload lies in a folder that is not searched for workloads."""
+    chips: tuple[str, ...] = CHIPS
+    """Chips on which a run of it can be started, the default first."""
+    earlier: list[Mapping[str, Any]] = field(default_factory=list)
+    """Rows of earlier runs, the newest first."""
+
+
+def chips_of(found: Workload, default: Choice) -> tuple[str, ...]:
+    """Return the chips on which a workload's own kernels run, the configured or first fitting one first."""
+
+    def fits(chip: str | None) -> str | None:
+        try:
+            return choose(default, chip=chip, offered=tuple(found.baselines), runs_on=found.chips).chip
+        except UsageError:
+            return None
+
+    first = fits(None)
+    rest = (chip for chip in CHIPS if fits(chip) == chip)
+    return tuple(dict.fromkeys(chip for chip in (first, *rest) if chip))
+
+
+def offers(earlier: list[Mapping[str, Any]]) -> dict[str, Offer]:
+    """Return every workload of this machine and of earlier runs, by name."""
+    settings = config.load().config
+    default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
+    found: dict[str, Offer] = {}
+    for name, folder in workload_folders(settings.paths.workloads).items():
+        try:
+            loaded = load_workload(folder)
+        except WorkloadError:  # a start says what is wrong with it
+            found[name] = Offer()
+        else:
+            found[loaded.name] = Offer(chips=chips_of(loaded, default) or CHIPS)
+    for row in earlier:
+        name = row["workload"]
+        offer = found.setdefault(name, Offer(elsewhere=row["id"], chips=(row["chip"],)))
+        offer.earlier.append(row)
+    return found
+
+
+class NewRun(ModalScreen[int | None]):
+    """Choose what to run and start it. The window closes with the number of the run; a refusal keeps it open."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "give_up", "Back", id="new.back"),
+        Binding("slash", "filter", "Find", id="new.filter", key_display="/"),
+        Binding("s", "preset", "Preset", id="new.preset"),
+        Binding("p", "proposer", "Proposals by", id="new.proposer"),
+        Binding("c", "chip", "Chip", id="new.chip"),
+        Binding("f", "file", "File", id="new.file"),
+        Binding("enter", "start", "Start", id="new.start", priority=True),
+    ]
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self._client = client
+        self._offers: dict[str, Offer] = {}
+        self._preset, self._proposer, self._chip = "standard", "rules", ""
+        self._root: tuple[Path, Kernel] | None = None
+        """A kernel to begin with, in place of the workload's own."""
+        self._refusal = ""
+        self._starting = False
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="modal tall") as box:
+            box.border_title = "New run"
+            yield Input(placeholder="words of a name", id="words", compact=True)
+            yield LineList(id="workloads", empty="reading workloads")
+            yield Static("", id="estimate", markup=False)
+            yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#words", Input).display = False
+        self.query_one(LineList).focus()
+        self.run_worker(self._fill(), exit_on_error=False)
+
+    async def _fill(self) -> None:
+        try:
+            earlier = sorted((await self._client.get("/v1/runs", limit=500))["runs"], key=lambda row: -row["id"])
+            self._offers = await asyncio.to_thread(offers, earlier)
+        except AcceldError as error:
+            self._say(error.message)
+            return
+        if earlier:  # the last choices
+            last = earlier[0]
+            self._preset = last["preset"] if last["preset"] in PRESETS else self._preset
+            self._proposer = last["proposer"] if last["proposer"] in PROPOSERS else self._proposer
+            self._chip = last["chip"]
+        self._list(earlier[0]["workload"] if earlier else "")
+
+    def _list(self, chosen: str = "") -> None:
+        """Show the workloads that match, with the cursor on ``chosen``."""
+        palette, listed = palette_of(self.app), self.query_one(LineList)
+        words = self.query_one("#words", Input).value.lower().split()
+        names = sorted(name for name in self._offers if all(word in name.lower() for word in words))
+        listed.empty = "No workload matches."
+        listed.show(names, self._row, header=lambda w: header(COLUMNS, w, palette.muted))
+        if chosen:
+            listed.move_to_key(chosen)
+        self._update()
+
+    def _row(self, key: Any, width: int) -> Text:
+        palette, offer = palette_of(self.app), self._offers[key]
+        gains = ((bool(row.get("improved")), row["speedup"] or 0.0) for row in offer.earlier)
+        won, best = max(gains, default=(False, 0.0))
+        return line(
+            COLUMNS,
+            [
+                (key, palette.text),
+                (" ".join(offer.chips), palette.muted),
+                (str(len(offer.earlier)) if offer.earlier else "—", palette.muted),
+                (figures.brief_gain(best or None, won), palette.good if won else palette.muted),
+            ],
+            width,
+        )
+
+    @property
+    def _workload(self) -> str:
+        """The workload under the cursor; empty if none matches or the list is not read yet."""
+        return str(self.query_one(LineList).key or "")
+
+    @property
+    def chip(self) -> str:
+        """The chip of the run: the last choice if the workload runs on it, else the workload's first."""
+        chips = self._offers[self._workload].chips
+        return self._chip if self._chip in chips else chips[0]
+
+    @on(LineList.Moved)
+    def _moved(self) -> None:
+        self._refusal = ""
+        self._update()
+
+    def _update(self) -> None:
+        self._say(self._text() if self._workload else "")
+
+    def _text(self) -> str:
+        key = self._workload
+        begins = f" · from {self._root[0].name}" if self._root else ""
+        head = f"{key} · {self.chip} · preset {self._preset} · proposals by {self._proposer}{begins}"
+        known = estimate(self._offers[key].earlier, self._preset, self._proposer, self.chip)
+        return f"{head}\n{self._refusal or known}"
+
+    def _say(self, text: str) -> None:
+        self.query_one("#estimate", Static).update(text)
+
+    def _after(self, values: tuple[str, ...], value: str) -> str:
+        self._refusal = ""
+        return values[(values.index(value) + 1) % len(values)]
+
+    def action_preset(self) -> None:
+        self._preset = self._after(tuple(PRESETS), self._preset)
+        self._update()
+
+    def action_proposer(self) -> None:
+        self._proposer = self._after(tuple(PROPOSERS), self._proposer)
+        self._update()
+
+    def action_chip(self) -> None:
+        if self._workload:
+            self._chip = self._after(self._offers[self._workload].chips, self.chip)
+            self._update()
+
+    def action_filter(self) -> None:
+        words = self.query_one("#words", Input)
+        words.display = True
+        words.focus()
+
+    @on(Input.Changed, "#words")
+    def _typed(self) -> None:
+        self._list()
+
+    def action_file(self) -> None:
+        """Begin with a kernel's file, or offer a workload's folder."""
+
+        def take(name: str | None) -> None:
+            if name:
+                try:
+                    self._take_file(Path(name).expanduser().absolute())
+                except AcceldError as error:
+                    self._refuse(error)
+
+        asked = "kernel.py, or the folder of a workload.toml; empty: the workload's own kernel"
+        self.app.push_screen(Ask("Begin with which file?", asked), take)
+
+    def _take_file(self, path: Path) -> None:
+        settings = config.load().config
+        default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
+        folder = path if path.is_dir() else path.parent
+        name = self._workload
+        if (folder / FILE).is_file():
+            loaded = load_workload(folder)
+            name = loaded.name
+            offer = self._offers.setdefault(name, Offer())
+            offer.folder, offer.chips = str(folder), chips_of(loaded, default) or CHIPS
+        elif path.is_dir():
+            raise UsageError(f"{path} has no {FILE}", hint="acceld init makes one")
+        if path.is_dir():
+            self._root = None
+        else:
+            if not name:
+                raise UsageError("choose the workload of the kernel first")
+            self._root = (path, load_kernel(path, api=api_of_file(path) or settings.search.api))
+        self._refusal = ""
+        self.query_one("#words", Input).value = ""
+        self._list(name)
+
+    def _refuse(self, error: AcceldError) -> None:
+        self._refusal = "\n".join(filter(None, (f"not started: {error.message}", error.hint)))
+        self._update()
+
+    def spec(self) -> dict[str, Any]:
+        """Return the body of the request that starts the run."""
+        name = self._workload
+        offer = self._offers[name]
+        body: dict[str, Any] = {
+            "workload": name,
+            "preset": self._preset,
+            "proposer": self._proposer,
+            "chip": self.chip,
+        }
+        if offer.folder:
+            body["workload_folder"] = offer.folder
+        if self._root is not None:
+            body["root"] = {**asdict(self._root[1]), "closure": dict(self._root[1].closure)}
+        return body
+
+    def action_start(self) -> None:
+        if self.query_one("#words", Input).has_focus:
+            self.query_one(LineList).focus()
+        elif self._workload and not self._starting:
+            if at_most(self._preset) <= LARGE:
+                self._start()
+            else:
+                self.app.push_screen(Confirm(self._text(), "Start a large run"), lambda yes: self._start(bool(yes)))
+
+    def _start(self, yes: bool = True) -> None:
+        async def send() -> None:
+            self._starting = True
+            try:
+                body = self.spec()
+                elsewhere = self._offers[body["workload"]].elsewhere
+                if elsewhere is not None and "workload_folder" not in body:
+                    row = await self._client.get(f"/v1/runs/{elsewhere}")
+                    body["workload_folder"] = row.get("workload_folder") or ""
+                made = await self._client.send("POST", "/v1/runs", body)
+            except AcceldError as error:
+                self._refuse(error)
+            else:
+                self.dismiss(made["id"])
+            finally:
+                self._starting = False
+
+        if yes:
+            self._say(f"{self._text()}\nstarting")
+            self.run_worker(send(), exit_on_error=False)
+
+    def action_give_up(self) -> None:
+        words = self.query_one("#words", Input)
+        if words.display:
+            words.value, words.display = "", False
+            self.query_one(LineList).focus()
+        else:
+            self.dismiss(None)
