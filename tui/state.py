@@ -43,6 +43,7 @@ from acceld.model import CANCELLING, UNDER_WAY, Gate, RunState, Status
 
 LOADED = -1_000_000
 """Number below that of every event. A best that comes from a row is stored under this number plus its iteration."""
+ENDED = frozenset(state.value for state in RunState if state.ended)
 ANSWERED = "answered"
 """Outcome of an answered call."""
 
@@ -253,7 +254,7 @@ class RunView:
     @property
     def ended(self) -> bool:
         """True if the run has ended."""
-        return self.stored_state in RunState and RunState(self.stored_state).ended
+        return self.stored_state in ENDED
 
     @property
     def iterations(self) -> int:

@@ -394,7 +394,7 @@ async def test_a_new_run_begins_with_the_last_choices_and_a_refusal_keeps_the_wi
         assert isinstance(app.screen, Confirm) and not client.sent
         await pressing("n enter y")(pilot)
         assert app.screen is window and "not started: there is no kernel write one" in " ".join(shown().split())
-        await pressing("s s enter y")(pilot)
+        await pressing("s s enter")(pilot)
         assert app.screen is not window and [toast.message for toast in app._notifications] == ["r4 started"]
         (_, _, body), _ = client.sent
         assert body is not None and body["preset"] == "paper" and body["root"]["filename"] == "mine.py"
@@ -596,7 +596,7 @@ async def test_one_message_is_shown_at_a_time_and_an_error_is_not_pushed_away() 
 async def test_time_passes_on_a_screen_on_which_nothing_happens() -> None:
     times = [now()]
     app = ConsoleApp(CannedClient(), clock=lambda: times[0])
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with app.run_test(size=(160, 40)) as pilot:
         await pressing("1")(pilot)
         ages = [app.screen.query_one("#runs", LineList).render_line(1).text.split()[-1]]
         times[0] += 3600
@@ -643,14 +643,15 @@ async def test_the_bottleneck_is_never_cut() -> None:
 
 
 async def test_enter_on_an_event_opens_what_it_is_about() -> None:
-    app = console()
+    app = console(run=2)
     async with app.run_test(size=(120, 40)) as pilot:
         await pressing("8")(pilot)
         log = app.screen.query_one("#log", LineList)
-        seq = next(event.seq for event in history() if event.run == 2 and isinstance(event.data, CandidateEvaluated))
-        log.move_to_key(seq)
+        event = next(one for one in reversed(history()) if isinstance(one.data, CandidateEvaluated))
+        assert isinstance(event.data, CandidateEvaluated)
+        log.move_to_key(event.seq)
         await pressing("enter")(pilot)
-        assert (app.current_mode, app.session.run, app.session.candidate) == ("candidate", 2, 1001)
+        assert (app.current_mode, app.session.run, app.session.candidate) == ("candidate", 3, event.data.candidate)
         await pressing("1 tab")(pilot)
         events = app.screen.query_one("#events", LineList)
         seqs = [int(str(key)) for key in events.keys]

@@ -296,8 +296,9 @@ class CandidateScreen(CandidateInView):
 
     def compare(self, against: str) -> None:
         """Show the difference from the parent, the baseline, the best or the marked candidate."""
-        self._against, self._other = against, ("", "")
-        self.action_go("diff")
+        self._view, self._against, self._other = "diff", against, ("", "")
+        if self._composed:
+            self._draw_view()
 
     def action_against(self) -> None:
         self._against = AGAINST[(AGAINST.index(self._against) + 1) % len(AGAINST)]

@@ -41,9 +41,20 @@ def test_runs_by_condition_in_every_form(home: Path, capsys: pytest.CaptureFixtu
     assert json.loads(printed(capsys, *where, "--workload", "no such", "--json"))["rows"] == []
 
 
-@pytest.mark.parametrize("name", ["best", "failures", "cost-per-win", "insight-winrate", "flaky", "models"])
+@pytest.mark.parametrize("name", ["best", "near-best", "cost-per-win", "insight-winrate", "flaky", "models"])
 def test_saved_queries_answer(home: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "columns" in json.loads(printed(capsys, "history", "--saved", name, "--home", str(home), "--json"))
+
+
+def test_failures_have_messages_and_the_first_tables_are_those_that_people_ask_for(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = json.loads(printed(capsys, "history", "--saved", "failures", "--home", str(home), "--json"))
+    assert found["rows"] and all(row["message"] for row in found["rows"] if row["rule"])
+    named = json.loads(printed(capsys, "query", "--tables", "--home", str(home), "--json"))["rows"]
+    assert [row["table"] for row in named][:3] == ["history", "verdicts", "rewrites"]
+    near = json.loads(printed(capsys, "history", "--saved", "near-best", "--home", str(home), "--json"))["rows"]
+    assert sum(row["is_best"] for row in near) == 2 and all(row["slower_percent"] <= 0.5 for row in near)
 
 
 def test_a_wrong_condition_or_name_is_reported(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
