@@ -78,3 +78,12 @@ def test_a_speedup_that_is_no_win_says_tie() -> None:
 def test_of_interleaved_steps_what_may_be_slower_is_a_tie() -> None:
     assert "tie" in figures.paired({"ratio": 1.1, "low": 0.9, "high": 1.2, "steps": 1})
     assert "tie" not in figures.paired({"ratio": 1.1, "low": 1.05, "high": 1.2, "steps": 1})
+
+
+def test_more_than_all_of_the_peak_has_a_reason() -> None:
+    assert figures.beyond_peak(100.0) == "" and "cheaper" in figures.beyond_peak(107.0)
+
+
+def test_a_change_begins_with_its_parameter() -> None:
+    assert figures.change("1024 columns", "widen tiles, line 15") == "1024 columns: widen tiles, l. 15"
+    assert (figures.change("", "fuse the loops"), figures.change("x", "")) == ("fuse the loops", "x")

@@ -391,7 +391,8 @@ async def test_a_new_run_begins_with_the_last_choices_and_a_refusal_keeps_the_wi
         await pressing("s")(pilot)
         assert "preset paper" in shown() and "from mine.py" in shown()
         await pressing("enter")(pilot)
-        assert isinstance(app.screen, Confirm) and not client.sent
+        asks = app.screen
+        assert isinstance(asks, Confirm) and not client.sent
         await pressing("n enter y")(pilot)
         assert app.screen is window and "not started: there is no kernel write one" in " ".join(shown().split())
         await pressing("s s enter")(pilot)

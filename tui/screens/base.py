@@ -209,7 +209,7 @@ class ConsoleScreen(Screen[None]):
         row = app.state.runs.get(run.id)
         parts = [(styled(f"r{run.id} {run.workload}", palette.strong), 9), (styled(f" {run.chip}", palette.muted), 0)]
         parts.append((self.state_text(run.state, "  "), 8))
-        if run.iterations:
+        if run.iterations and not run.verdict:
             parts.append((styled(f"  it {run.iteration}/{run.iterations}", palette.text), 3))
         if under_way := app.doing(run):
             parts.append((styled(f"  {under_way}", palette.text), 7))

@@ -27,10 +27,10 @@ few lines.
 
 
 COUNTED = {
-    "hbm_read_bytes": "after the compiler merged or repeated loads",
-    "written_read_bytes": "what the loads in the source ask for",
-    "hbm_write_bytes": "after the compiler merged or repeated stores",
-    "written_write_bytes": "what the stores in the source ask for",
+    "hbm_read_bytes": "as the compiler merges",
+    "written_read_bytes": "as the source asks",
+    "hbm_write_bytes": "as the compiler merges",
+    "written_write_bytes": "as the source asks",
 }
 """Counters that are explained beside their value."""
 

@@ -15,7 +15,7 @@ from acceld.errors import BudgetError, DaemonError, StoreError, UsageError
 from acceld.http.client import HttpClient
 from acceld.http.server import HistoryServer, Server
 from acceld.http.service import log_lines
-from acceld.model import RunState
+from acceld.model import RunState, shown_state
 from acceld.store.changes.runs import create_run, set_run_state, write_notice
 from acceld.store.database import Store
 from tests.store import records
@@ -169,6 +169,19 @@ async def test_a_request_waits_for_the_first_event(tmp_path: Path) -> None:
     await client.close()
     await server.stop()
     await store.close()
+
+
+def test_a_state_for_people_says_cancelling_until_the_end_and_stopped_without_a_daemon() -> None:
+    shown = {
+        (state, live): shown_state(state, live, True) for state in ("running", "cancelled") for live in (True, False)
+    }
+    assert shown == {
+        ("running", True): "cancelling",
+        ("cancelled", True): "cancelled",
+        ("running", False): "stopped",
+        ("cancelled", False): "cancelled",
+    }
+    assert shown_state("paused", True) == "paused"
 
 
 def test_refusals_come_back_as_the_daemons_own_errors() -> None:
