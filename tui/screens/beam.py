@@ -290,7 +290,7 @@ class BeamScreen(ConsoleScreen):
             return
         pane, parent = self.query_one("#change", LineList), facts.get("parent")
         if facts.get("parent_text"):
-            room = pane.content_size.width
+            room = pane.content_size.width - 1  # for the scrollbar
             lines = diff_lines(facts["parent_text"], facts.get("text") or "", self.palette, width=room)[2:]
         else:
             lines = colored(facts.get("text") or "", self.palette)

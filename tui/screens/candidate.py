@@ -112,7 +112,8 @@ class CandidateScreen(CandidateInView):
         if not other:
             hint = ": m marks one on the Beam" if self._against == "marked" else ""
             return [styled(f"There is no {self._against} candidate to compare with{hint}.", palette.muted)]
-        room, sides = self.query_one("#lines").content_size.width - 2, self.app.size.width >= SIDE_BY_SIDE
+        room = self.query_one("#lines").content_size.width - 3  # for the pointer and the scrollbar
+        sides = self.app.size.width >= SIDE_BY_SIDE
         text, number = self.facts.get("text") or "", f"c{self.facts['id']}"
         found = diff_lines(other, text, palette, self._against, number, width=room, sides=sides)
         return found or [styled("The same text.", palette.muted)]
