@@ -73,8 +73,8 @@ class CandidateScreen(CandidateInView):
             on = view == self._view
             text.append(f" {view} ", self.palette.accent if on else self.palette.muted)
         if self._view == "diff":
-            marked = f" c{self.session.marked}" if self._against == "marked" and self.session.marked else ""
-            text.append(f"  against {self._against}{marked}", self.palette.muted)
+            marked = self.session.marked if self._against == "marked" else None
+            text.append(f"  against {f'c{marked}' if marked else self._against}", self.palette.muted)
         return text
 
     def _draw_view(self) -> None:
