@@ -100,7 +100,7 @@ SAVED: dict[str, tuple[str, str]] = {
     ),
 }
 """Description and SQL by name."""
-ASKED = ("history", "verdicts", "rewrites")
+ASKED = ("history", "results", "rewrites")
 """Views that come first in the list of tables: runs, results of candidates, slow-fast pairs."""
 
 

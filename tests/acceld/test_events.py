@@ -36,7 +36,7 @@ def test_keys_stand_as_they_always_did() -> None:
 
 def test_what_a_newer_daemon_says_besides_is_left_out_and_what_an_older_one_does_not_has_its_default() -> None:
     row = {"kind": "candidate_written", "run": 1, "seq": 4, "at": 2.0, "data": {"candidate": 3, "colour": "red"}}
-    data = {"candidate": 3, "parent": None, "plan": None, "iteration": 0, "sha256": ""}
+    data = {"candidate": 3, "parent": None, "plan": None, "iteration": 0, "sha256": "", "change": ""}
     assert event_json(event_of(row)) == row | {"data": data}
 
 

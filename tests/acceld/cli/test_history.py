@@ -52,7 +52,7 @@ def test_failures_have_messages_and_the_first_tables_are_those_that_people_ask_f
     found = json.loads(printed(capsys, "history", "--saved", "failures", "--home", str(home), "--json"))
     assert found["rows"] and all(row["message"] for row in found["rows"] if row["rule"])
     named = json.loads(printed(capsys, "query", "--tables", "--home", str(home), "--json"))["rows"]
-    assert [row["table"] for row in named][:3] == ["history", "verdicts", "rewrites"]
+    assert [row["table"] for row in named][:3] == ["history", "results", "rewrites"]
     near = json.loads(printed(capsys, "history", "--saved", "near-best", "--home", str(home), "--json"))["rows"]
     assert sum(row["is_best"] for row in near) == 2 and all(row["slower_percent"] <= 0.5 for row in near)
 
