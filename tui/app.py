@@ -206,7 +206,7 @@ class ConsoleApp(App[None]):
 
     def _ask_queue(self) -> None:
         if self.session.hello and not self.session.lost and not self.session.read_only:
-            self.run_worker(self._take_queue(), group="queue", exclusive=True, exit_on_error=False)
+            self.run_worker(self._take_queue, group="queue", exclusive=True, exit_on_error=False)  # type: ignore[arg-type]
 
     async def _take_queue(self) -> None:
         with contextlib.suppress(AcceldError):  # a lost daemon is told by the events' connection

@@ -122,7 +122,7 @@ class NewRun(ModalScreen[int | None]):
     def on_mount(self) -> None:
         self.query_one("#words", Input).display = False
         self.query_one(LineList).focus()
-        self.run_worker(self._fill(), exit_on_error=False)
+        self.run_worker(self._fill, exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
 
     async def _fill(self) -> None:
         try:
@@ -302,7 +302,7 @@ class NewRun(ModalScreen[int | None]):
 
         if yes:
             self._say(f"{self._text()}\nstarting")
-            self.run_worker(send(), exit_on_error=False)
+            self.run_worker(send, exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
 
     def action_give_up(self) -> None:
         words = self.query_one("#words", Input)

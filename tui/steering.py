@@ -157,7 +157,7 @@ class Steering:
             title = f"Write c{best.candidate}{word} over which file?"
             self._app.push_screen(Ask(title, "kernel.py; a copy of it is kept beside it", offered), write)
 
-        self._app.run_worker(ask(), group="steer", exit_on_error=False)
+        self._app.run_worker(ask, group="steer", exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
 
     def undo_apply(self) -> None:
         """Put back the file that this console wrote last for the run in view."""
