@@ -260,7 +260,6 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
     made = declare(trace, [ParDim(n) if k == axis else n for k, n in enumerate(shape)], dtype, tile.space)
     order = [axis, *(k for k in range(tile.ndim) if k != axis)]
     src, dst = (t.like(replace(t.access, dims=tuple(t.access.dims[k] for k in order))) for t in (tile, made))
-    trace.read_only[made.access.buffer] = "a view of another width"
     if trace.writes_views:
         trace.share(
             made,
@@ -272,6 +271,7 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
         )
     else:
         trace.emit("bitcast", Engine.SYNC, [dst], [src])
+    trace.read_only[made.access.buffer] = "a view of another width"
     return made
 
 

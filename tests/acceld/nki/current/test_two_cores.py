@@ -121,7 +121,8 @@ def test_two_cores_that_share_nothing_are_timed_beside_each_other() -> None:
     one_after_the_other = timed(halves().replace("{rows}", "(1 - core) * 1024"))
     assert "timed as on one core" in one_after_the_other.warnings[0]
     assert both.latency_us is not None and one_after_the_other.latency_us is not None
-    assert both.latency_us < 0.6 * one_after_the_other.latency_us
+    launch_us = both.params.kernel_start_us + both.params.kernel_end_us
+    assert both.latency_us - launch_us < 0.6 * (one_after_the_other.latency_us - launch_us)
 
 
 def test_two_cores_take_no_less_time_than_one_stack_of_hbm_needs_for_what_both_move() -> None:
@@ -165,7 +166,7 @@ def kernel(x):
 """
     short, long = (timed(source.replace("STEPS", str(steps))) for steps in (1, 21))
     assert short.latency_us is not None and long.latency_us is not None
-    work_us = 20 * (512 + 60) / 0.96 / 1000
+    work_us = 20 * (512 / 2 + 124) / 0.96 / 1000  # float32 from SBUF at double rate
     assert long.latency_us - short.latency_us == pytest.approx(work_us, rel=0.15)
     first, second = (
         float(part) for part in long.warnings[0].split(" us ")[0].removeprefix("the two cores take ").split(" and ")
