@@ -154,7 +154,11 @@ def _simulator(_: argparse.Namespace) -> Iterator[Finding]:
         yield Finding("simulator", "ok", "its performance model is compiled")
     else:
         text = "its performance model runs in Python, which takes about ten times longer"
-        yield Finding("simulator", "note", text, "install a C++ compiler, then acceld again")
+        todo = "install a C++ compiler, then acceld again"
+        if passes.STALE:
+            text += ": its compiled part was built before this checkout changed"
+            todo = "pip install -e . builds it anew"
+        yield Finding("simulator", "note", text, todo)
 
 
 def _versions(_: argparse.Namespace) -> Iterator[Finding]:

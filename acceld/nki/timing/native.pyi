@@ -8,6 +8,8 @@ from acceld.nki.timing.parameters import TimelineParams
 from acceld.nki.timing.sbuf_allocation import Machine
 from acceld.nki.timing.value_numbering import Stream
 
+BUILT_FROM: str
+
 def expand(prepared: Prepared, *, numbering: bool) -> Stream: ...
 def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpec) -> Machine: ...
 def schedule(

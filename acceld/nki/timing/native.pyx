@@ -19,6 +19,12 @@ from acceld.nki.timing import list_schedule, sbuf_allocation, value_numbering
 from acceld.nki.timing.cost import DMA_OPS
 from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX
 
+cdef extern from *:
+    const char *ACCELD_BUILT_FROM
+
+BUILT_FROM = ACCELD_BUILT_FROM.decode("ascii")
+"""SHA-256 of this file when it was compiled."""
+
 cdef extern from * nogil:
     """
     #include <algorithm>

@@ -37,6 +37,13 @@ pytestmark = compiled
 SEEDS = st.integers(0, 2**32)
 
 
+def test_passes_that_were_compiled_before_their_source_changed_are_not_used() -> None:
+    from acceld.nki.timing import native
+
+    assert passes.is_of_this_source(native.BUILT_FROM)
+    assert not passes.is_of_this_source("0" * 64)
+
+
 def assert_same(found: object, expected: object) -> None:
     """Compare every field of two records, which may be of different classes."""
     for field in fields(expected):  # type: ignore[arg-type]  # dataclasses
