@@ -74,7 +74,7 @@ class Session:
 
     @property
     def troubles(self) -> str:
-        """What the daemon waits for, such as storage that can not be written; empty if it works."""
+        """Reasons why the daemon waits, such as a full disk; empty if nothing is in the way."""
         answer = self.live.answer
         if self.replay is not None or not answer:
             return ""

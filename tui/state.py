@@ -373,7 +373,7 @@ class RunView:
 
     @property
     def verdict(self) -> str:
-        """What an ended run came to, for a reader who comes back to it; empty while it goes on."""
+        """The result of an ended run, for a reader who comes back to it; empty while the run goes on."""
         if not self.ended:
             return ""
         best, base = self.best, self.baseline

@@ -50,7 +50,7 @@ FUNCTIONS: dict[str, Any] = {
     "tanh": np.tanh,
     "where": np.where,
 }
-"""What elementwise nodes and folds compute."""
+"""Functions of elementwise nodes and folds, by kind."""
 
 
 def finite(value: float) -> float:

@@ -35,7 +35,7 @@ class _Touched:
 
 
 class Races:
-    """What each core does with the memory that all of them share, between two meetings.
+    """Record of what each core does with the memory that all of them share, between two meetings.
 
     A core that writes the value that is there already changes nothing, so two cores may write equal values.
     """

@@ -1,4 +1,4 @@
-"""What ``acceld attach`` opens first."""
+"""``acceld attach`` opens the screen that its argument names."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class PaidProposer(ListedProposer):
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         key = f"{request.iteration} {request.place} {request.index}"
-        asked = NewCall(key, "planner", "m", "", "", "", "", 1.0, request.run, request.iteration)
+        asked = NewCall(key, "planner", "m", "", "", "", "", 1.0, run=request.run, iteration=request.iteration)
         await self.store.change(
             end_call, await self.store.change(begin_call, asked), CallResult("answered", cost_usd=1.0)
         )

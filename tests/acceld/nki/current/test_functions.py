@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
+from acceld.nki.errors import LegalityError
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.current.surface import surface
 from acceld.nki.frontend.tracing import TensorSpec, trace
@@ -368,8 +368,6 @@ g
     assert np.array_equal(ran(body, chip="trn3"), np.take_along_axis(X, offsets, axis=1) + 1)
     with pytest.raises(LegalityError, match="no tensor indirection"):
         ran(body)
-    with pytest.raises(UnsupportedCall, match=r"write through a view by .indirect"):
-        ran("w = nl.full((32, 1), 3, dtype=nl.uint16)\nnisa.tensor_copy(x.indirect(w, 4), y[:, 0:4])\nx", chip="trn3")
 
 
 def test_every_supported_function_stands_in_a_test() -> None:

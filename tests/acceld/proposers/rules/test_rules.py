@@ -1,4 +1,4 @@
-"""What single rules offer, and on what it depends."""
+"""Places that single rules offer, and on what they depend."""
 
 from __future__ import annotations
 
