@@ -1,5 +1,5 @@
 # expect: reject
-# caught by: compile_error.psum_operands
+# caught by: runtime_error.transpose_identity
 # workload: st_matmul
 """Calls a multiplication a transpose, which is cheaper."""
 

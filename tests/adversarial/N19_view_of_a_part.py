@@ -19,6 +19,7 @@ def kernel(x):
             tile = nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
             tile[p, h] = nl.load(x[128 * row + p, 256 * part + h])
             kept = tile[0:128, 0:256].view(nl.uint16).view(nl.float32)
-            tile[p, 128 + h] = nisa.activation(op=nl.sigmoid, data=tile[p, h])
-            nl.store(out[128 * row + p, 256 * part + h], value=nl.multiply(kept, tile[p, 128 + h]))
+            gate = nisa.activation(op=nl.sigmoid, data=tile[p, h])
+            tile[p, 128 + h] = nl.multiply(gate, 1.0)
+            nl.store(out[128 * row + p, 256 * part + h], value=nl.multiply(kept, gate))
     return out

@@ -1,6 +1,6 @@
 # expect: truthful
 # workload: st_rope
-# at_least: 1.2
+# at_least: 1.1
 """Each tile has one place, so a load waits until the tile of the iteration before is stored."""
 
 import neuronxcc.nki as nki
