@@ -198,7 +198,7 @@ async def test_what_is_booked_over_all_faults_is_what_the_server_counts(api: Api
         return Reply(ANSWER, kind=kind, input_tokens=prompt, output_tokens=written, reasoning="")
 
     async with ScriptedServer(answer=answer) as server:
-        stall = Deadlines(connect_s=5, first_token_s=0.4, idle_s=0.4, total_s=1.0)
+        stall = Deadlines(connect_s=5, first_token_s=2.0, idle_s=2.0, total_s=5.0)
         settings = settings_for(server, api, deadlines=stall, price=price, retry=RetryPolicy(max_tries=2, base_s=0.01))
         ledger = MemoryLedger()
         calls = Calls({"m": (settings, connect(settings))}, ledger=ledger, purse=Budget())

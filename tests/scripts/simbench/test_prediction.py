@@ -79,7 +79,12 @@ def test_a_pair_is_called_beyond_a_percentage_and_right_where_it_was_measured_fa
     rows = {row["beyond %"]: row for row in paired_table(found)}
     assert (rows[narrow]["called faster"], rows[narrow]["are faster"]) == (3, 1)
     assert (rows[wide]["called faster"], rows[wide]["are faster"]) == (1, 0)
-    assert paired_table([predicted(1.0, 1.0), predicted(1.0, 2.0)]) == []
+    assert paired_table([predicted(1.0, 1.0), predicted(1.0, 1.0)]) == [], "nothing was called, and nothing gained"
+
+
+def test_a_gain_of_ten_percent_that_is_not_called_is_counted() -> None:
+    for row in paired_table([predicted(1.0, 1.0), predicted(1.0, 2.0)]):
+        assert (row["called faster"], row["gains of 10 %"], row["called ties"]) == (0, 1, 1)
 
 
 def test_a_set_tells_its_level_its_order_and_its_intervals() -> None:
