@@ -115,7 +115,7 @@ async def tried(
     tensors = [argument if argument.value is None else None for argument in found.arguments]
     shapes = tuple(one.kernel_shape or one.shape if one else None for one in tensors)
     dtypes = tuple(one.dtype if one else "" for one in tensors)
-    proposer._read.cache_clear()  # drop what the strategy before this one cached for the same kernels
+    proposer.read.cache_clear()  # drop what the strategy before this one cached for the same kernels
     began_s, start_s, instructions = meter.cpu_s, monotonic(), 0.0
 
     async def clock(text: str) -> Timed | None:
