@@ -132,7 +132,7 @@ def test_the_best_of_a_simulated_run_are_measured_and_a_kernel_that_breaks_a_cor
         assert (reported["backend"], reported["order_agrees"], reported["order_pairs"]) == ("neuron_legacy", 1, 1)
         baseline, best = reported["kernels"]
         assert (baseline["baseline"], best["status"]) == (True, "passed")
-        assert best["speedup"] > 1.2 and best["interleaved"]["win"] and baseline["interleaved"] is None
+        assert best["speedup"] > 1.1 and best["interleaved"]["win"] and baseline["interleaved"] is None
         stored = acceld(environment, tmp_path, "query", "SELECT backend FROM evaluations WHERE id > 4", "--csv")
         assert "neuron_legacy" in stored
         (tmp_path / "crash.py").write_text(NARROW.replace("def kernel(", "def kernel_crash("))
