@@ -261,15 +261,23 @@ async def test_no_other_attack_passes(evaluator: HostedEvaluator, name: str) -> 
     await _try(evaluator, name)
 
 
+async def _judged(evaluator: HostedEvaluator, text: str, api: str, *, trusted: bool = False) -> Evaluation:
+    """Evaluate a kernel as a search does: what passes the search gate has to pass the strict one."""
+    found = await _evaluated(evaluator, text, api, trusted=trusted)
+    if found.status is not Status.PASSED:
+        return found
+    return await _evaluated(evaluator, text, api, gate=Gate.STRICT, trusted=trusted)
+
+
 async def _try(evaluator: HostedEvaluator, name: str) -> None:
     """Try an attack as a candidate, and again with the policy off, to test the protections behind the policy."""
     attack = ATTACKS[name]
     text, api = attack.kernel.text, attack.kernel.api
-    as_candidate = await _evaluated(evaluator, text, api)
+    as_candidate = await _judged(evaluator, text, api)
     if attack.honest:
         assert as_candidate.status is Status.PASSED, as_candidate.failure
         return
-    unpoliced = await _evaluated(evaluator, text, api, trusted=True)
+    unpoliced = await _judged(evaluator, text, api, trusted=True)
     for found, named in ((as_candidate, attack.caught_by), (unpoliced, attack.unpoliced)):
         if found.failure is not None:
             assert f"{found.status.value}.{found.failure.rule}" in named, found.failure
