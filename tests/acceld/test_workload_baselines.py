@@ -31,7 +31,7 @@ VARIANTS = [(name, variant.name) for name, one in find_workloads().items() for v
 
 def traced(one: Workload, path: Path, api: str) -> Program:
     arguments = [TensorSpec(a.shape, a.dtype) if isinstance(a, ArraySpec) else a for a in one.kernel_arguments()]
-    return trace(path.read_text(), arguments, filename=path.name, api=api, chip=CHIPS[api])
+    return trace(path.read_text(), arguments, filename=path.name, api=api, chip=(one.chips or (CHIPS[api],))[0])
 
 
 def assert_right(one: Workload, program: Program) -> None:
