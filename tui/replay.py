@@ -9,10 +9,13 @@ from rich.text import Text
 from acceld.events import Event
 from acceld.tui.console import ConsoleView
 from acceld.tui.palette import Palette
+from acceld.tui.widgets.bars import fitted
 from acceld.tui.words import clock, sentence
 
 PLAY_S = 30.0
 """Seconds in which a whole run is played."""
+SLIDER = 8
+"""Least cells of the slider with the space beside it; the event has the rest of a narrow line."""
 
 
 class Replay:
@@ -67,7 +70,8 @@ class Replay:
         """Return the slider."""
         last = self.events[self.position - 1] if self.position else None
         head = f" [ ] {{ }} P {'▶' if self.playing else '‖'} {clock(last.at) if last else '--:--:--'} "
-        tail = f" {self.position}/{len(self.events)}  {sentence(last) if last else 'the start'}"[: max(20, width // 2)]
+        told = f" {self.position}/{len(self.events)}  {sentence(last) if last else 'the start'}"
+        tail = fitted(told, max(20, width - len(head) - SLIDER))
         room = max(4, width - len(head) - len(tail) - 1)
         knob = min(room - 1, round(self.fraction * (room - 1)))
         text = Text(head, style=palette.strong)

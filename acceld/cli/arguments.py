@@ -6,7 +6,6 @@ import argparse
 import math
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Iterable
 
 from acceld.errors import UsageError
 from acceld.store.errors import WHERE_LISTED
@@ -54,11 +53,6 @@ def number_of(text: str, letter: str) -> int:
         article = "an" if kind[0] in "aeiou" else "a"
         raise UsageError(f"{text!r} is not {article} {kind}", hint=f"one is written {letter}12; {WHERE_LISTED[kind]}")
     return int(match[1])
-
-
-def numbers_of(texts: Iterable[str]) -> list[int]:
-    """Return the numbers of runs."""
-    return [number_of(text, "r") for text in texts]
 
 
 def grid(text: str) -> tuple[int, ...]:

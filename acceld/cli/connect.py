@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld import config
+from acceld.cli.arguments import number_of
 from acceld.cli.output import say
 from acceld.client import Client
 from acceld.errors import UsageError
@@ -74,6 +76,25 @@ def records(home: str | None, sql: str, parameters: Sequence[Any] = (), **limits
     with history_file(home) as connection:
         table = query(connection, sql, tuple(parameters), **limits)
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def run_number(home: str | None, text: str) -> int:
+    """Return the id of the run that ``r12``, ``12`` or a run's name means; of runs of one name, that of the newest.
+    UsageError if no run has the name.
+    """
+    named = None if re.fullmatch(r"r?[0-9]+", text) else run_named(home, text)
+    return number_of(text, "r") if named is None else named
+
+
+def run_named(home: str | None, name: str) -> int | None:
+    """Return the id of the newest run of a name; None if no run has it."""
+    (found,) = records(home, "SELECT max(id) AS id FROM runs WHERE name = ?", (name,))
+    return None if found["id"] is None else int(found["id"])
+
+
+def run_numbers(home: str | None, texts: Iterable[str]) -> list[int]:
+    """Return the ids of runs, as :func:`run_number` does."""
+    return [run_number(home, text) for text in texts]
 
 
 def _check_history(home: Home) -> None:

@@ -46,6 +46,8 @@ class WatchConsole:
         self._live = stream.isatty() and not as_json
         self._screen = RichConsole(file=stream, no_color=None if self._live else True)
         self._heading: tuple[Path, int] | None = None
+        self._figure = ""
+        """Title of the figure whose change was printed last."""
         self._checking = False
         self._applied: dict[Path, tuple[Path, str]] = {}
         """Backup of each file that was overwritten last, and the sha256 of the text written."""
@@ -76,15 +78,16 @@ class WatchConsole:
         heading = (step.path, step.generation)
         self._wipe()
         if heading != self._heading:
-            self._heading = heading
+            self._heading, self._figure = heading, ""
             name = self._names.get(step.path, step.path.name)
             self._print(Text(f"{time.strftime('%H:%M:%S')}  {name}", style="bold"))
         if step.stage == "delta":
             what, before, after, change = Delta(
                 step.data["name"], title_of(step.data["name"]), step.data["before"], step.data["after"], True
             ).columns
+            title, self._figure = "" if what == self._figure else what, what
             self._print(
-                Text(f"    {what:<24} {before:>10} -> {after:>10}  {change:>7}  against {step.data['against']}")
+                Text(f"    {title:<24} {before:>10} -> {after:>10}  {change:>7}  against {step.data['against']}")
             )
             return
         style = {True: "green", False: "red", None: ""}[step.good]
@@ -95,9 +98,22 @@ class WatchConsole:
         for more in step.data.get("more", ()):
             self._print(Text(f"    {more}", style="dim"))
         if step.stage == "predicted" and self._live:
-            self._stream.write("  … checking on data")
-            self._stream.flush()
-            self._checking = True
+            self._check()
+
+    def say(self, text: str) -> None:
+        """Print a message on a line of its own. A check on data that is under way is said again below."""
+        checking = self._checking
+        self._wipe()
+        self._stream.flush()
+        say(text)
+        if checking:
+            self._check()
+
+    def _check(self) -> None:
+        """Print the line that says that a check on data is under way."""
+        self._stream.write("  … checking on data")
+        self._stream.flush()
+        self._checking = True
 
     def _wipe(self) -> None:
         """Remove the line that says that a check on data is under way."""
@@ -122,37 +138,38 @@ class WatchConsole:
 
     def diffs(self, files: Iterable[Watched]) -> None:
         """Print the newest win of each file as a diff."""
-        for _, base, best in _wins(files):
+        for _, base, best in _wins(files, self.say):
+            self._wipe()
             for line in difflib.unified_diff(base.splitlines(), best.splitlines(), "yours", "best", lineterm=""):
                 print(line, file=self._stream)
 
     def apply(self, files: Iterable[Watched], watcher: Watcher) -> None:
         """Write the newest win of each file over it."""
-        for one, base, best in _wins(files):
+        for one, base, best in _wins(files, self.say):
             assert one.kernel is not None
             try:
                 check_drop_in(one.path, replace(one.kernel, text=best, filename=one.path.name))
                 backup = apply(one.path, best, hashlib.sha256(base.encode()).hexdigest())
             except UsageError as error:
-                say(str(error))
+                self.say(str(error))
                 continue
             self._applied[one.path] = (backup, hashlib.sha256(best.encode()).hexdigest())
             watcher.wrote(one.path)
-            say(f"{one.path} written; the old one is {backup.name}; u restores it")
+            self.say(f"{one.path} written; the old one is {backup.name}; u restores it")
 
     def undo(self, watcher: Watcher) -> None:
         """Restore the files that were overwritten last, unless they were edited since."""
         if not self._applied:
-            say("nothing was applied")
+            self.say("nothing was applied")
         for path, (backup, written_sha256) in list(self._applied.items()):
             try:
                 restore(path, backup, written_sha256)
             except UsageError as error:
-                say(f"{path.name} is unchanged: {error}")
+                self.say(f"{path.name} is unchanged: {error}")
                 continue
             del self._applied[path]
             watcher.wrote(path)
-            say(f"{path} is restored")
+            self.say(f"{path} is restored")
 
 
 def short_names(paths: Sequence[Path]) -> dict[Path, str]:
@@ -168,11 +185,11 @@ def short_names(paths: Sequence[Path]) -> dict[Path, str]:
     return names
 
 
-def _wins(files: Iterable[Watched]) -> Iterator[tuple[Watched, str, str]]:
+def _wins(files: Iterable[Watched], tell: Callable[[str], None]) -> Iterator[tuple[Watched, str, str]]:
     """Yield the files with a win, with its base and its text. Print a line for each of the others."""
     for one in files:
         if one.best is None:
-            say(f"{one.path.name}: nothing better has been found yet")
+            tell(f"{one.path.name}: nothing better has been found yet")
         else:
             yield one, *one.best
 

@@ -34,11 +34,11 @@ async def get_run_events(request: web.Request) -> web.StreamResponse:
 
 
 async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
-    """Return the events after ``after``. With ``wait_s``, an answer without events waits up to that long for the first."""
+    """Return the events after ``after``, with ``kind`` those of one kind. With ``wait_s``, an answer without events waits up to that long for the first."""
     reading = request.app[READING]
-    after, limit = integer(request, "after", 0), page(request)
+    after, limit, kind = integer(request, "after", 0), page(request), request.query.get("kind", "")
     seen = await reading.read(records.last_seq)  # before the page, so that an event between the two is waited for
-    found = await reading.read(records.load_events, after, run, limit)
+    found = await reading.read(records.load_events, after, run, limit, kind)
     wait_s = _seconds(request)
     if not found and wait_s:
         try:
@@ -46,7 +46,7 @@ async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
                 await _first(reading, seen, run)
         except TimeoutError:
             pass
-        found = await reading.read(records.load_events, after, run, limit)
+        found = await reading.read(records.load_events, after, run, limit, kind)
     last = await reading.read(records.last_seq)
     return answer({"events": [event_json(event) for event in found], "last_seq": last})
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from acceld.events import EventKind
 from acceld.report.scrub import scrubbed
 
 Get = Callable[..., Any]
@@ -25,6 +26,8 @@ class RunFacts:
     """Rows by id, including the baseline."""
     costs: Json
     insights: Sequence[Json]
+    steering: Sequence[Json]
+    """What people did to the run: ``at``, and the ``data`` of the event."""
     best: Json | None
     baseline: Json | None
 
@@ -54,12 +57,16 @@ def gather(get: Get, number: int, *, redact: bool = False) -> RunFacts:
         if len(page) < PAGE:
             break
     insights = [] if redact else get("/v1/insights", run=number, limit=PAGE)["insights"]
+    steered = get(f"/v1/runs/{number}/events", kind=EventKind.STEERED.value, limit=PAGE)["events"]
+    if redact:
+        steered = [{"at": event["at"], "data": {"action": event["data"]["action"]}} for event in steered]
     facts = RunFacts(
         run=_clean(run),
         outcome=_clean(get(f"/v1/runs/{number}/outcome")),
         candidates=[_clean(row if not redact else {**row, "failure_message": None}) for row in rows],
         costs=get("/v1/costs", run=number),
         insights=[_clean(row) for row in insights],
+        steering=[_clean(event) for event in steered],
         best=_clean(get(f"/v1/candidates/{run['best']}")) if run["best"] else None,
         baseline=_clean(get(f"/v1/candidates/{run['baseline']}")) if run["baseline"] else None,
     )

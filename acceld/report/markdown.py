@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Sequence
 
 from acceld import figures
 from acceld.markup import fenced, literal
 from acceld.model import OWN_ORACLE
 from acceld.report.facts import RunFacts
-from acceld.report.page import headline
+from acceld.report.page import headline, steered
 
 
 def markdown(runs: Sequence[RunFacts]) -> str:
@@ -46,6 +47,10 @@ def markdown(runs: Sequence[RunFacts]) -> str:
                 f"{figures.brief_gain(w['speedup'], w['improved'])} over its parent"
                 for w in o["wins"]
             ] + [""]
+        if facts.steering:
+            acts = Counter(steered(event["data"])[1] for event in facts.steering)
+            done = ", ".join(f"{literal(act)}{f' ({times} times)' if times > 1 else ''}" for act, times in acts.items())
+            parts += [f"steered by people: {done}", ""]
         if facts.best and facts.baseline and facts.best["id"] != facts.baseline["id"]:
             lines = difflib.unified_diff(
                 facts.baseline["text"].splitlines(),

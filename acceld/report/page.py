@@ -159,8 +159,23 @@ def _one(facts: RunFacts) -> Iterable[str]:
         yield _section(
             "Insights", _table(("insight", "kind", "gain", "used", "won", "strategy"), rows, numbers={2, 3, 4})
         )
+    yield from _steering(facts)
     yield from _costs(facts)
     yield from _environment(facts)
+
+
+def _steering(facts: RunFacts) -> Iterable[str]:
+    """Yield what people did to the run, because the command alone does not repeat that."""
+    rows = [(figures.moment(event["at"]), *steered(event["data"])) for event in facts.steering]
+    if rows:
+        yield _section("Steering", _table(("when", "by", "action", "result"), rows))
+
+
+def steered(data: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return who steered, the action with its arguments, and its result."""
+    arguments = {key: value for key, value in data.items() if key not in ("action", "by", "result")}
+    told = ", ".join(f"{key} {value}" for key, value in arguments.items())
+    return str(data.get("by") or ""), f"{data['action']}{': ' + told if told else ''}", str(data.get("result") or "")
 
 
 def _progress(facts: RunFacts) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -18,6 +19,12 @@ circle.dead { fill: var(--bad, #b03a3e); opacity: .5; }
 line.twig { stroke: var(--line, #e2ded5); } line.way { stroke: var(--main, #2f6592); stroke-width: 2; }
 """
 """Colors of a figure, in every one, so that a figure in a file of its own is not black."""
+
+
+def standalone(drawing: str, paper: str) -> str:
+    """Return a figure for readers that know no variables of CSS: in the light colors, on ``paper``."""
+    plain = re.sub(r"var\(--\w+, (#\w+)\)", r"\1", drawing)
+    return plain.replace("</style>", f'</style><rect width="100%" height="100%" fill="{paper}"/>', 1)
 
 
 def figure(body: Sequence[str], height: float, label: str) -> str:

@@ -170,11 +170,14 @@ class Tiers:
         for name, other in against.items():
             if other is not None and other.profile is not None:
                 reported.setdefault(deltas(other.profile, timed.profile), []).append(name)
+        shown: dict[str, list[tuple[Delta, str]]] = {}
+        # by figure, so that its changes against both stand together
         for found, names in reported.items():
-            name = " and ".join(names)
             for one in found[:SHOWN_DELTAS]:
-                data = {"name": one.name, "before": one.before, "after": one.after, "exact": one.exact}
-                report("delta", f"{one.text} against {name}", None, against=name, **data)
+                shown.setdefault(one.name, []).append((one, " and ".join(names)))
+        for one, name in (change for changes in shown.values() for change in changes):
+            data = {"name": one.name, "before": one.before, "after": one.after, "exact": one.exact}
+            report("delta", f"{one.text} against {name}", None, against=name, **data)
         known = watched.last or committed
         for note in new_notes(known.profile if known else None, timed.profile):
             report("warning", note, False)

@@ -318,15 +318,15 @@ def load_insights(
 
 
 def load_events(
-    connection: sqlite3.Connection, after: int = 0, run: int | None = None, limit: int = 500
+    connection: sqlite3.Connection, after: int = 0, run: int | None = None, limit: int = 500, kind: str = ""
 ) -> list[Event]:
-    """Return events after number ``after``, in order."""
-    if run is None:
-        found = connection.execute("SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
-    else:
-        found = connection.execute(
-            "SELECT * FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?", (run, after, limit)
-        )
+    """Return events after number ``after``, in order; of one run or one kind if these are given."""
+    wanted = {"run = ?": run, "kind = ?": kind or None}
+    given = {term: value for term, value in wanted.items() if value is not None}
+    terms = " AND ".join((*given, "seq > ?"))
+    found = connection.execute(
+        f"SELECT * FROM events WHERE {terms} ORDER BY seq LIMIT ?", (*given.values(), after, limit)
+    )
     return [rows.event_of(row) for row in found]
 
 

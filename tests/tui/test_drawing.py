@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from rich.style import Style
 from rich.text import Text
 
-from acceld.events import Event, EventData, LlmCallFinished
+from acceld.events import BestChanged, Event, EventData, LlmCallFinished
 from acceld.figures import STATUS_WORDS
 from acceld.model import Status
 from acceld.tui.beam import Folding, tree_lines
 from acceld.tui.estimate import at_most, estimate
+from acceld.tui.palette import Palette
 from acceld.tui.replay import Replay
 from acceld.tui.state import RunView
 from acceld.tui.widgets.bars import bar, fitted, sparkline
@@ -150,6 +151,14 @@ def test_a_replay_plays_to_its_end_and_stops() -> None:
     assert replay.fraction == 1.0 and not replay.playing
     replay.step(-1)
     assert replay.position == len(replay.events) - 1
+
+
+def test_at_80_columns_a_replay_tells_the_whole_of_a_new_best() -> None:
+    best = Event(BestChanged(2051, 365.0, 2.23, source="simulated", improved=True), 1, 9, 1.0)
+    replay = Replay(1, [best] * 1000)
+    replay.position = 1000
+    shown = replay.line(80, Palette(*(Style(),) * 12)).plain
+    assert shown.endswith(" 1000/1000  new best c2051: ≈ 365 µs sim, 2.23x") and len(shown) <= 80 and "●" in shown
 
 
 def test_a_call_that_was_answered_is_no_warning() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -85,6 +86,27 @@ async def test_tab_completes_and_ctrl_r_asks_for_what_stands_there() -> None:
     await asked(press)(client)
     body = {"sql": "SELECT speedup FROM rewrites limit 5", "limit": 1000, "time_limit_s": 30}
     assert client.sent == [("POST", "/v1/query", body)]
+
+
+async def test_who_types_on_while_rows_come_stays_in_the_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    comes = asyncio.Event()
+    send = CannedClient.send
+
+    async def slowly(self: CannedClient, method: str, path: str, body: Any = None) -> Any:
+        await comes.wait()
+        return await send(self, method, path, body)
+
+    async def press(pilot: Pilot[None], screen: QueryScreen) -> None:
+        await pilot.press("ctrl+r", "x")
+        comes.set()
+        await idle(pilot)
+        assert list(screen.query_one("#rows", LineList).keys) == [0, 1]
+        await pilot.press("2")
+        statement = screen.query_one(Statement)
+        assert statement.has_focus and "x2" in statement.text and pilot.app.current_mode == "query"
+
+    monkeypatch.setattr(CannedClient, "send", slowly)
+    await asked(press)(CannedClient())
 
 
 async def test_a_column_of_numbers_is_whole_or_not_there_and_right_goes_to_it() -> None:

@@ -261,7 +261,8 @@ class QueryScreen(ConsoleScreen):
     # -- keys ----------------------------------------------------------------------------------------------------
 
     def action_run(self) -> None:
-        sql = self.query_one(Statement).text.strip().rstrip(";")
+        statement = self.query_one(Statement)
+        asked, sql = (self.focused, statement.text), statement.text.strip().rstrip(";")
         if not sql:
             self._say("Write a statement first.", "")
             return
@@ -275,7 +276,8 @@ class QueryScreen(ConsoleScreen):
                 self._say("\n".join(filter(None, (error.message, error.hint))), "failed")
             else:
                 self._take_rows(answer)
-                self.query_one("#rows").focus()
+                if self._rows and (self.focused, statement.text) == asked:  # else the person has gone on meanwhile
+                    self.query_one("#rows").focus()
 
         self._columns, self._rows = [], []
         self._say(f"asking, for at most {TIME_LIMIT_S} s", "asking")

@@ -12,7 +12,7 @@ from typing import Any
 
 from acceld import config, figures
 from acceld.cli.arguments import add_json
-from acceld.cli.connect import connected, reading
+from acceld.cli.connect import connected, reading, run_named
 from acceld.cli.kernels import evaluated_once, stored_kernel
 from acceld.cli.output import print_json, say, write_file
 from acceld.client import Client
@@ -55,9 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
             number = int(what[1:])
         else:
             listed = history.get("/v1/runs", workload=what, chip=arguments.chip, sort="speedup", limit=1)["runs"]
-            if not listed:
+            number = listed[0]["id"] if listed else run_named(arguments.home, what)
+            if number is None:
                 raise UsageError(f"no run of workload {what!r} yet", hint="acceld runs lists what there is")
-            number = listed[0]["id"]
         found = history.get(f"/v1/runs/{number}")  # a row of the list lacks the workload's folder
         if found["best"] is None:
             raise UsageError(

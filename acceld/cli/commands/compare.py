@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from acceld import config, figures
-from acceld.cli.arguments import add_json, numbers_of
+from acceld.cli.arguments import add_json
 from acceld.cli.commands.costs import usd
-from acceld.cli.connect import history_file
+from acceld.cli.connect import history_file, run_numbers
 from acceld.cli.output import print_json, print_table, say
 from acceld.model import PROPOSERS
 from acceld.roofline import peak_source
@@ -26,7 +26,7 @@ STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("runs", nargs="+", metavar="r12", help="the runs, one column each")
+    parser.add_argument("runs", nargs="+", metavar="r12", help="the runs, by id or name, one column each")
     add_json(parser)
 
 
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the runs and print a column for each."""
     from acceld.search.comparison import comparable, compared
 
-    numbers = numbers_of(arguments.runs)
+    numbers = run_numbers(arguments.home, arguments.runs)
     with history_file(arguments.home) as connection:
         found = [compared(connection, number) for number in numbers]
     same = comparable(found)

@@ -8,8 +8,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from acceld.cli.arguments import add_json, number_of
-from acceld.cli.connect import history_file, reading, records
+from acceld.cli.arguments import add_json
+from acceld.cli.connect import history_file, reading, records, run_number
 from acceld.cli.output import print_json, print_pairs, print_table, say
 from acceld.errors import UsageError
 
@@ -19,14 +19,14 @@ FIGURES = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tok
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("run", nargs="?", metavar="r12", help="one run; default: all of them")
+    parser.add_argument("run", nargs="?", metavar="r12", help="one run, by id or name; default: all of them")
     parser.add_argument("--by", choices=BY, default="role", help="the groups that costs are summed by (default: role)")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the costs."""
-    number = number_of(arguments.run, "r") if arguments.run else None
+    number = run_number(arguments.home, arguments.run) if arguments.run else None
     if arguments.by in ("iteration", "candidate", "failure") and number is None:
         raise UsageError(f"costs by {arguments.by} are those of one run", hint="acceld costs r12 --by " + arguments.by)
     with reading(arguments.home) as history:

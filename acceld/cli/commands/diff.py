@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import sys
 from typing import Any
 
@@ -11,7 +12,7 @@ from msgspec import convert
 
 from acceld import figures
 from acceld.cli.arguments import add_json, number_of
-from acceld.cli.connect import History, reading
+from acceld.cli.connect import History, reading, run_number
 from acceld.cli.output import print_json
 from acceld.errors import UsageError
 from acceld.gains import gain, paired_speedup
@@ -20,7 +21,7 @@ from acceld.model import Profile
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("candidate", metavar="c345|r12", help="a candidate, or a run for its best")
+    parser.add_argument("candidate", metavar="c345|r12", help="a candidate, or a run (its id or name) for its best")
     parser.add_argument(
         "against",
         nargs="?",
@@ -35,11 +36,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Print a unified diff. The exit code is 0 with and without a difference."""
     with reading(arguments.home) as history:
         name, default = arguments.candidate, "parent"
-        if name.startswith("r") and name[1:].isdigit():
-            best = history.get(f"/v1/runs/{name[1:]}")["best"]
+        if re.fullmatch(r"c?[0-9]+", name) is None:
+            number = run_number(arguments.home, name)
+            best = history.get(f"/v1/runs/{number}")["best"]
             if best is None:
                 raise UsageError(
-                    f"{name} has no kernel that passed", hint=f"acceld tree {name} shows the result of each"
+                    f"r{number} has no kernel that passed", hint=f"acceld tree r{number} shows the result of each"
                 )
             name, default = f"c{best}", "baseline"
         new = history.get(f"/v1/candidates/{number_of(name, 'c')}")

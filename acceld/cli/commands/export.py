@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from acceld.cli.arguments import number_of
-from acceld.cli.connect import history_file
+from acceld.cli.connect import history_file, run_numbers
 from acceld.cli.output import print_json, say
 from acceld.errors import UsageError
 from acceld.workloads.discovery import workload_folders
@@ -19,7 +18,7 @@ FORMATS = ("pairs", "roles", "numpy-nki", "trl-sft", "trl-dpo", "verl", "jsonl",
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("runs", nargs="*", metavar="r12", help="default: every run that ended")
+    parser.add_argument("runs", nargs="*", metavar="r12", help="the runs, by id or name; default: every run that ended")
     parser.add_argument("--format", choices=FORMATS, required=True, help="docs/reports.md describes each")
     parser.add_argument("--workload", help="runs of this workload only")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="a new folder")
@@ -126,7 +125,7 @@ def _materials(arguments: argparse.Namespace) -> list[Any]:
     found = []
     with history_file(arguments.home) as connection:
         if arguments.runs:
-            runs = [load_run(connection, number_of(text, "r")) for text in arguments.runs]
+            runs = [load_run(connection, number) for number in run_numbers(arguments.home, arguments.runs)]
         else:
             runs = [one for one in load_runs(connection, limit=100_000) if one.state.ended]
         for one in runs:

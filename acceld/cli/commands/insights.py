@@ -7,7 +7,7 @@ from typing import Any
 
 from acceld import figures
 from acceld.cli.arguments import count, number_of
-from acceld.cli.connect import history_file, reading
+from acceld.cli.connect import history_file, reading, run_number
 from acceld.cli.output import print_json, print_json_lines, print_pairs, print_table, say
 from acceld.client import Client
 from acceld.home import find_home
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             found = history.get(f"/v1/insights/{number_of(arguments.insight, 'i')}")
         else:
             query = {"chip": arguments.chip, "q": arguments.search, "limit": arguments.limit}
-            query["run"] = number_of(arguments.run, "r") if arguments.run else None
+            query["run"] = run_number(arguments.home, arguments.run) if arguments.run else None
             listed = history.get("/v1/insights", **query)["insights"]
     if arguments.insight:
         if arguments.json or arguments.jsonl:

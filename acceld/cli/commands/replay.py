@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from acceld.cli.arguments import add_json, number_of
-from acceld.cli.connect import history_file
+from acceld.cli.arguments import add_json
+from acceld.cli.connect import history_file, run_number
 from acceld.cli.output import print_json, print_pairs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("run", metavar="r12", help="the run")
+    parser.add_argument("run", metavar="r12", help="the run, by id or name")
     add_json(parser)
 
 
@@ -20,7 +20,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the rows, repeat the decisions, and compare."""
     from acceld.search.replay import differences, recording
 
-    number = number_of(arguments.run, "r")
+    number = run_number(arguments.home, arguments.run)
     with history_file(arguments.home) as connection:
         found, checked = differences(recording(connection, number))
     first = found[0] if found else None

@@ -6,15 +6,17 @@ import argparse
 from importlib.metadata import version
 from pathlib import Path
 
-from acceld.cli.arguments import numbers_of
-from acceld.cli.connect import reading
+from acceld.cli.connect import reading, run_numbers
 from acceld.cli.output import print_json, say, write_file
 from acceld.errors import UsageError
+
+PAPER = "#fbfaf7"
+"""Background of a picture."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("runs", nargs="+", metavar="r12", help="one run, or several on one page")
+    parser.add_argument("runs", nargs="+", metavar="r12", help="one run, by id or name, or several on one page")
     parser.add_argument("-o", "--output", metavar="FILE.html", help="default: report-r12.html")
     parser.add_argument("--redact", action="store_true", help="leave out models' texts, and messages")
     form = parser.add_mutually_exclusive_group()
@@ -29,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     from acceld.report.markdown import markdown
     from acceld.report.page import page
 
-    numbers = numbers_of(arguments.runs)
+    numbers = run_numbers(arguments.home, arguments.runs)
     with reading(arguments.home) as history:
         runs = [gather(history.get, number, redact=arguments.redact) for number in numbers]
     if arguments.json:
@@ -46,22 +48,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _pictures(html: str, folder: Path) -> int:
+    """Write each figure of a page as a picture."""
     import re
 
-    from acceld.report.page import STYLE
+    from acceld.report.svg import standalone
 
     try:
         import cairosvg  # type: ignore[import-not-found,import-untyped,unused-ignore]  # optional
-    except ModuleNotFoundError as error:
-        raise UsageError("pictures need cairosvg", hint="pip install cairosvg; or print the page to PDF") from error
+    except ImportError as error:
+        raise UsageError(
+            "pictures need the package cairosvg, because acceld draws figures as SVG and has no renderer of its own",
+            hint="pip install cairosvg; without it: acceld report r12, whose page any browser prints to PDF",
+        ) from error
     folder.mkdir(parents=True, exist_ok=True)
-    light = dict(re.findall(r"--(\w+): (#\w+)", STYLE.split("@media")[0]))
-    style = re.sub(r"var\(--(\w+)\)", lambda match: light[match[1]], STYLE[STYLE.index("text.ink") :])
     for number, drawing in enumerate(re.findall(r"<svg.*?</svg>", html, re.DOTALL), 1):
         place = folder / f"figure-{number}.png"
-        styled = drawing.replace(">", f"><style>{style}</style>", 1)
-        cairosvg.svg2png(
-            bytestring=styled.encode(), write_to=str(place), output_width=1440, background_color=light["paper"]
-        )
+        cairosvg.svg2png(bytestring=standalone(drawing, PAPER).encode(), write_to=str(place), output_width=1440)
         say(f"wrote {place}")
     return 0

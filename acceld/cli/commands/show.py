@@ -8,17 +8,18 @@ from typing import Any
 
 from acceld import figures
 from acceld.cli.arguments import add_json
-from acceld.cli.connect import History, reading
+from acceld.cli.connect import History, reading, run_number
 from acceld.cli.outcome import print_outcome
 from acceld.cli.output import print_json, print_pairs, print_table
-from acceld.errors import UsageError
 from acceld.model import Source
 from acceld.roofline import peak_source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("id", metavar="r12|c345|i38|e901", help="a run, a candidate, an insight or an evaluation")
+    parser.add_argument(
+        "id", metavar="r12|c345|i38|e901", help="a run (by id or name), a candidate, an insight or an evaluation"
+    )
     parser.add_argument("--source", action="store_true", help="of a candidate: print the kernel alone")
     parser.add_argument(
         "--diff", metavar="AGAINST", nargs="?", const="parent", help="parent (default), baseline, best, id"
@@ -29,22 +30,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Fetch the record and print it."""
     match = re.fullmatch(r"([rcie])(\d+)", arguments.id)
-    if match is None:
-        raise UsageError(
-            f"{arguments.id!r} is not an id", hint="r12 is a run, c345 a candidate, i38 an insight, e901 an evaluation"
-        )
-    number = int(match[2])
+    kind, number = (match[1], int(match[2])) if match else ("r", run_number(arguments.home, arguments.id))
     with reading(arguments.home) as history:
-        if match[1] == "c":
+        if kind == "c":
             return _candidate(history, number, arguments)
         path = {"r": f"/v1/runs/{number}/outcome", "i": f"/v1/insights/{number}", "e": f"/v1/evaluations/{number}"}
-        found = history.get(path[match[1]])
+        found = history.get(path[kind])
         if arguments.json:
             print_json(found)
-        elif match[1] == "r":
+        elif kind == "r":
             print_outcome(found, None, str(history.database))
             _candidates(history, number)
-        elif match[1] == "i":
+        elif kind == "i":
             _insight(found)
         else:
             _evaluation(found)

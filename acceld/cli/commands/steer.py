@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from acceld.cli.arguments import add_json, number_of
+from acceld.cli.connect import run_number
 from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.home import find_home
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("candidate", metavar="c345", help="the candidate")
         parser.add_argument("--off", action="store_true", help=f"take an earlier {name} back")
     else:
-        parser.add_argument("run", metavar="r12", help="the run")
+        parser.add_argument("run", metavar="r12", help="the run, by id or name")
     if name == "hint":
         parser.add_argument("text", help="such as: 'try keeping the weights in SBUF across row tiles'")
     if name == "budget":
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
             body["action"] = f"un{arguments.action}"
         run_id = client.get(f"/v1/candidates/{candidate}")["run"]
     else:
-        run_id = number_of(arguments.run, "r")
+        run_id = run_number(arguments.home, arguments.run)
     if arguments.action == "hint":
         body["text"] = arguments.text
     if arguments.action == "budget":

@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any
 
 from acceld import figures
-from acceld.cli.arguments import add_forms, number_of
-from acceld.cli.connect import reading
+from acceld.cli.arguments import add_forms
+from acceld.cli.connect import reading, run_number
 from acceld.cli.output import print_csv, print_json, print_json_lines, say
 
 COLUMNS = (
@@ -30,7 +30,7 @@ SHOWN = 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("run", metavar="r12", help="the run")
+    parser.add_argument("run", metavar="r12", help="the run, by id or name")
     parser.add_argument("--all", action="store_true", help=f"every candidate, not the {SHOWN} best of each parent")
     form = add_forms(parser)
     form.add_argument("--dot", action="store_true", help="for Graphviz")
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the tree."""
-    number = number_of(arguments.run, "r")
+    number = run_number(arguments.home, arguments.run)
     with reading(arguments.home) as history:
         found: dict[str, Any] = history.get(f"/v1/runs/{number}/tree")
     nodes = [dict(zip(COLUMNS, row, strict=True)) for row in found["nodes"]]

@@ -143,11 +143,11 @@ async def _until_left(watcher: Watcher, files: Sequence[Watched], console: Watch
                 console.undo(watcher)
             case "p":
                 watcher.paused = not watcher.paused
-                say("paused" if watcher.paused else "going on")
+                console.say("paused" if watcher.paused else "going on")
             case "q" | "\x03":
                 left.set()
             case "?" | "h":
-                say(HELP)
+                console.say(HELP)
             case _:
                 pass
 

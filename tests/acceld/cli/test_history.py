@@ -10,6 +10,7 @@ import re
 import shutil
 import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,29 @@ def test_a_diff_of_a_run_is_its_best_against_its_baseline(home: Path, capsys: py
     assert text.startswith("# ≈ 100 µs sim -> ≈ 80.0 µs sim, 1.25x tie\n--- c1\n+++ c2\n")
     assert json.loads(printed(capsys, "diff", "c2", "c2", "--home", str(home), "--json"))["diff"] == []
     assert main(["diff", "c1", "--home", str(home)]) == 2
+
+
+def test_a_runs_name_is_an_id_of_the_newest_run_that_has_it(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(home, tmp_path / "home")
+    with closing(sqlite3.connect(tmp_path / "home" / "acceld.db", isolation_level=None)) as history:
+        history.execute("UPDATE runs SET name = 'night'")
+        newest = history.execute("SELECT max(id) FROM runs").fetchone()[0]
+    at = ("--home", str(tmp_path / "home"))
+    for words in (
+        ["best", "--json"],
+        ["tree", "--json"],
+        ["costs", "--json"],
+        ["show", "--json"],
+        ["diff", "--json"],
+        ["report", "--md"],
+    ):
+        assert printed(capsys, words[0], "night", *words[1:], *at) == printed(
+            capsys, words[0], f"r{newest}", *words[1:], *at
+        )
+    assert main(["tree", "nigth", *at]) == 2
+    assert "'nigth' is not a run\n  one is written r12; acceld runs lists them" in capsys.readouterr().err
 
 
 def test_insights_are_listed_and_one_is_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,8 @@ import io
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from acceld.cli.watch_console import WatchConsole, short_names
 from acceld.model import Kernel
 from acceld.watch.tiers import Step, Watched
@@ -39,6 +41,34 @@ def test_a_save_is_one_block_with_aligned_figures(tmp_path: Path) -> None:
     assert legal.startswith("  · parses and is legal")
     assert read.index("->") == count.index("->") and "-50 %" in read and "against git HEAD" in read
     assert predicted.startswith("  ✓ 1.02 ms   SBUF 41 %, PSUM 25 %")
+
+
+def test_both_changes_of_one_figure_stand_under_its_one_title(tmp_path: Path) -> None:
+    path, shown = tmp_path / "kernel.py", io.StringIO()
+    console = WatchConsole(shown, [path], as_json=False, notify="off", kept=tmp_path)
+    for before, against in ((8.0, "the last save"), (2.0, "git HEAD")):
+        data = {"name": "instruction_count", "before": before, "after": 4.0, "exact": True, "against": against}
+        console.step(Step(path, "delta", "", generation=2, data=data))
+    _, first, second = shown.getvalue().splitlines()
+    assert first.split()[0] == "instructions" and "-50 %  against the last save" in first
+    assert second.split()[0] == "2" and "+100 %  against git HEAD" in second
+    assert first.index("->") == second.index("->")
+
+
+def test_a_message_never_shares_a_row_with_the_check_that_is_under_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    path, shown = tmp_path / "kernel.py", Terminal()
+    console = WatchConsole(shown, [path], as_json=False, notify="off", kept=tmp_path)
+    console.step(Step(path, "predicted", "1.02 ms", generation=2))
+    assert shown.getvalue().endswith("  … checking on data")
+    console.say("paused")
+    assert "paused" in capsys.readouterr().err
+    assert shown.getvalue().endswith("  … checking on data\r\x1b[2K  … checking on data")
 
 
 class Wrote:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sqlite3
+import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +47,34 @@ def test_a_page_is_complete_and_states_the_result(home: Path, tmp_path: Path) ->
     assert "<script" not in html and len(html) < 1_000_000
     assert html.count("<svg") >= 3 and html.count("<svg") == html.count("</svg>") == html.count("aria-label")
     assert "@media print" in html and "prefers-color-scheme: dark" in html
+
+
+def test_a_report_names_what_people_steered_and_a_redacted_one_no_words_of_theirs(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steered_home = shutil.copytree(home, tmp_path / "home")
+    data = {"action": "hint", "by": "ada", "text": "keep <w> in SBUF", "result": "stored"}
+    with closing(sqlite3.connect(steered_home / "acceld.db", isolation_level=None)) as history:
+        history.execute("INSERT INTO events (run, kind, at, data) VALUES (1, 'steered', 1.5e9, ?)", (json.dumps(data),))
+    pages = []
+    for more in ([], ["--redact"]):
+        place = tmp_path / "r.html"
+        assert main(["report", "r1", *more, "-o", str(place), "--home", str(steered_home)]) == 0
+        pages.append(place.read_text())
+    assert "<td>ada</td><td>hint: text keep &lt;w&gt; in SBUF</td><td>stored</td>" in pages[0]
+    assert "<td>hint</td>" in pages[1] and "SBUF</td>" not in pages[1] and "ada" not in pages[1]
+    capsys.readouterr()
+    assert main(["report", "r1", "--md", "--home", str(steered_home)]) == 0
+    assert "steered by people: `hint: text keep <w> in SBUF`" in capsys.readouterr().out
+
+
+def test_pictures_without_their_package_say_why_it_is_needed(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "cairosvg", None)
+    assert main(["report", "r1", "--png", str(tmp_path / "png"), "--home", str(home)]) == 2
+    told = capsys.readouterr().err
+    assert "acceld draws figures as SVG and has no renderer of its own" in told and "prints to PDF" in told
 
 
 def test_markdown_for_a_pull_request(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

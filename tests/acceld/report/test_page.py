@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from acceld.report import svg
-from acceld.report.page import command
+from acceld.report.page import command, steered
 
 RUN: dict[str, Any] = {
     "workload": "silu",
@@ -40,6 +40,17 @@ def test_a_figure_has_its_colors_and_its_legend_by_itself() -> None:
     used = set(re.findall(r'class="(\w+)"', drawn))
     assert all(re.search(rf"\.{name} {{[^}}]*#[0-9a-f]{{6}}", drawn) for name in used) and {"before", "after"} <= used
     assert "% of peak before" in drawn and "% of peak after" in drawn
+
+
+def test_a_figure_by_itself_needs_no_variables_of_its_page() -> None:
+    drawn = svg.standalone(svg.peak_bars([("silu", 20.0, 55.0)]), "#ffffff")
+    assert "var(" not in drawn and "rect.after { fill: #2f6592; }" in drawn and 'fill="#ffffff"' in drawn
+
+
+def test_what_people_steered_is_told_with_its_text_and_its_result() -> None:
+    told = steered({"action": "hint", "by": "ada", "text": "keep w in SBUF", "result": "stored"})
+    assert told == ("ada", "hint: text keep w in SBUF", "stored")
+    assert steered({"action": "pause"}) == ("", "pause", "")
 
 
 def test_iterations_have_whole_numbers_on_their_axis() -> None:
