@@ -278,6 +278,9 @@ class TuiConfig:
         "bell",
         "how alerts are shown (a win, a budget level, a sick device, a suspect kernel, an end); osc: on the desktop too",
     )
+    columns: tuple[str, ...] = _key(
+        (), "columns of the Runs screen in their order, by their titles, such as 'workload'; default: all that fit"
+    )
     keys: tuple[str, ...] = _key((), "other keys, such as 'run.pause=f9'; ? on a screen lists the names")
 
 

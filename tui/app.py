@@ -36,7 +36,7 @@ from acceld.tui.screens.memory import MemoryScreen
 from acceld.tui.screens.profile import ProfileScreen
 from acceld.tui.screens.query import QueryScreen
 from acceld.tui.screens.queue import QueueScreen
-from acceld.tui.screens.runs import RunsScreen
+from acceld.tui.screens.runs import RunsScreen, chosen
 from acceld.tui.session import Session
 from acceld.tui.steering import ACTIONS, Steering
 from acceld.tui.terminal import complain
@@ -109,14 +109,17 @@ class ConsoleApp(App[None]):
         refresh_hz: float = 8.0,
         theme: str = "acceld",
         keymap: Mapping[str, str] | None = None,
+        columns: Sequence[str] = (),
         notify: Manner = "bell",
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
         self.session = Session(client, run=run, replay=replay, clock=clock)
         self.session.candidate = candidate
+        chosen(columns)  # an unknown column is an error before anything is drawn
         for screen in SCREENS:
-            self.add_mode(screen.NAME, partial(screen, self.session))
+            more = {"columns": columns} if screen is RunsScreen else {}
+            self.add_mode(screen.NAME, partial(screen, self.session, **more))
         self.steering = Steering(self.session, self)
         self._manner = notify
         self._refresh_s = 1.0 / max(0.5, refresh_hz)

@@ -68,7 +68,11 @@ class Session:
 
     @property
     def uses_models(self) -> bool:
-        """False if rewrite rules made everything so far, so that there are no costs and no insights to show."""
+        """False if the daemon has no model configured and rewrite rules made everything so far, so that there are no
+        costs and no insights to show.
+        """
+        if self.hello.get("models"):
+            return True
         runs = self.state.runs.values()
         return any(row.proposer not in PROPOSERS or PROPOSERS[row.proposer].uses_models for row in runs)
 

@@ -282,12 +282,13 @@ class Daemon:
     # Requests of the routes.
 
     def hello(self) -> dict[str, Any]:
-        """Return the daemon's identity: version, protocol, process."""
+        """Return the daemon's identity: version, process, the models that it has."""
         return {
             "version": VERSION,
             "pid": os.getpid(),
             "started_at": self._started_at,
             "home": str(self.home.path),
+            "models": sorted(self._config.models),
         }
 
     def hindrances(self) -> list[str]:

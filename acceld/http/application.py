@@ -37,7 +37,8 @@ def application(
     app[LOG_FILE] = log_file
 
     async def hello() -> dict[str, Any]:
-        reported = control.hello() if control else {"version": VERSION, "pid": None, "started_at": None, "home": None}
+        nobody: dict[str, Any] = {"version": VERSION, "pid": None, "started_at": None, "home": None, "models": []}
+        reported = control.hello() if control else nobody
         return reported | {
             "name": "acceld",
             "api": API_VERSION,

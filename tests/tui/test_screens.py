@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import Footer, Input, Static
 from textual.widgets._footer import FooterKey
 
-from acceld.errors import DaemonError, UsageError
+from acceld.errors import ConfigError, DaemonError, UsageError
 from acceld.events import BestChanged, CandidateEvaluated, Event
 from acceld.targets import Choice, choose
 from acceld.tui.app import ConsoleApp
@@ -21,10 +21,12 @@ from acceld.tui.modals import Confirm
 from acceld.tui.new_run import NewRun, offers
 from acceld.tui.replay import Replay
 from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.screens.beam import changes
 from acceld.tui.state import Roof
 from acceld.tui.widgets.frame import Line, Tab
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.widgets.plot import PlotPane
+from acceld.tui.words import sentence
 from acceld.watch.apply import apply
 from acceld.workloads import workload
 from tests.tui.canned import CannedClient, history, now
@@ -730,4 +732,48 @@ async def test_rules_alone_have_no_tabs_for_memory_and_costs() -> None:
         await pressing("1")(pilot)
         assert "memory" not in tabs() and "costs" not in tabs() and "query" in tabs()
         await pressing("6")(pilot)
-        assert "costs" in tabs(), "the key works, and the screen in view has its tab"
+        assert "costs" in tabs() and "memory" not in tabs(), "the key works, and the screen in view has its tab"
+
+
+async def test_a_configured_model_brings_the_tabs_of_memory_and_costs_before_its_first_run() -> None:
+    client = CannedClient([event for event in history() if event.run == 1])
+    client.extra["/v1/hello"] = {**await client.get("/v1/hello"), "models": ["local"]}
+    app = console(client=client)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("1")(pilot)
+        assert {"memory", "costs"} <= {tab.screen_name for tab in app.screen.query(Tab) if tab.display}
+
+
+async def test_the_now_pane_tells_what_comes_next_and_the_pace_which_no_event_tells() -> None:
+    client = CannedClient()
+    waiting = [{"candidate": number, "run": 3, "created_at": now()} for number in (2061, 2062)]
+    client.extra["/v1/queue"] = {"queue": {"slots": 2}, "running": [], "waiting": waiting}
+    app = console(client=client, run=3)
+    async with app.run_test(size=(200, 50)) as pilot:
+        await pressing("2")(pilot)
+        told = str(app.screen.query_one("#now").render()).splitlines()
+        assert [line.split("  ")[0] for line in told[:3]] == ["2 waiting", "next c2061", "next c2062"]
+        assert any(line.startswith("61 evaluated in ") and line.endswith(" a minute") for line in told)
+        assert any(line.startswith("best c2051") and line.endswith(", 11 written since") for line in told)
+        view = app.session.run_view
+        assert view is not None and sum(tried for tried, _, _ in changes(view).values()) == 61
+        one = view.candidates[2051]
+        one.parent_improved = True
+        title, tried = next(iter(changes(view).items()))
+        assert (title, tried[1]) == (view.title(one), 1) and round(tried[2], 3) == 1.188
+        assert any(line.split()[:2] == [title.split()[0], title.split()[1]] for line in told)
+        happened = {sentence(event) for event in app.session.state.log}
+        assert not any(line in happened for line in told)
+
+
+async def test_chosen_columns_are_drawn_in_their_order_and_their_headers_sort() -> None:
+    with pytest.raises(ConfigError, match="'speed' is no column of Runs"):
+        console(columns=("speed",))
+    async with console(columns=("x", "state", "run")).run_test(size=(120, 40)) as pilot:
+        await pressing("1")(pilot)
+        runs = pilot.app.screen.query_one("#runs", LineList)
+        head, first = (runs.render_line(place).text.split() for place in (0, 1))
+        assert head == ["x", "state", "run"] and first[-4:] == ["2.23x", "▶", "running", "r3"]
+        await pilot.click("#runs", offset=(1 + runs.render_line(0).text.index("state"), 1))
+        await pilot.pause()
+        assert runs.border_subtitle == "by state"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
+from itertools import islice, takewhile
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -17,7 +19,6 @@ from acceld.tui.palette import styled
 from acceld.tui.plots import PLOTS
 from acceld.tui.screens.base import ConsoleScreen, best_line
 from acceld.tui.screens.candidate import CandidateScreen
-from acceld.tui.screens.runs import QUIET
 from acceld.tui.session import Session
 from acceld.tui.state import CandidateView, RunView
 from acceld.tui.terminal import copy
@@ -25,13 +26,15 @@ from acceld.tui.widgets.bars import bar, fitted
 from acceld.tui.widgets.code import colored, diff_lines
 from acceld.tui.widgets.frame import Line, Panel
 from acceld.tui.widgets.lines import LineList
-from acceld.tui.words import age, clock, level_of, sentence, state_word, status_word
+from acceld.tui.words import age, state_word, status_word
 
 PEAK = 7
 """Width of the column for percent of peak, the first column that a narrow list leaves out."""
 FIGURES = 9 + 1 + 6 + 1 + PEAK + 1 + 13
 """Widths of the columns latency, speed-up, percent of peak and status."""
 NARROW = 66
+NEWEST = 2000
+"""Candidates that the account of changes is made from."""
 RESTS_S = 0.15
 """Seconds that the cursor must rest before a candidate's text is loaded."""
 
@@ -39,6 +42,22 @@ RESTS_S = 0.15
 def figures_width(width: int) -> int:
     """Return the cells of the figures in a line of ``width``."""
     return FIGURES if width >= NARROW else FIGURES - PEAK
+
+
+def changes(run: RunView) -> dict[str, tuple[int, int, float]]:
+    """Return by change how many of the newest ``NEWEST`` candidates tried it, how many gained over their parents beyond a
+    tie, and the greatest such gain; the best change first.
+    """
+    found: dict[str, tuple[int, int, float]] = {}
+    for node in islice(reversed(run.candidates.values()), NEWEST):
+        plan, parent = run.plans.get(node.plan or 0), run.candidates.get(node.parent or 0)
+        if plan is None or parent is None or node.status is None:
+            continue
+        title = plan.rule or plan.title
+        tried, gains, best = found.get(title, (0, 0, 0.0))
+        step = parent.latency_us / node.latency_us if run.gained(node) and parent.latency_us and node.latency_us else 0.0
+        found[title] = (tried + 1, gains + bool(step), max(best, step))
+    return dict(sorted(found.items(), key=lambda one: (-one[1][2], -one[1][0])))
 
 
 class BeamScreen(ConsoleScreen):
@@ -300,23 +319,43 @@ class BeamScreen(ConsoleScreen):
         pane.scroll_home(animate=False)
 
     def _now(self, width: int, height: int) -> Text:
-        """Return lines on the devices, the waiting candidates, and the run's latest events."""
-        palette, app, run = self.palette, self.session, self.run_view
-        state, text = app.state, Text()
-        for name in sorted(state.devices)[: height // 4]:
+        """Return what the devices do, what comes next, and the run's pace. What has happened is in the events."""
+        palette, session, run = self.palette, self.session, self.run_view
+        state, text = session.state, Text()
+        for name in sorted(state.devices)[: height // 3]:
             device = state.devices[name]
             text.append(fitted(state_word(device.state), 8).ljust(9), palette.state(device.state))
-            doing = f"c{device.candidate} {age(app.now - device.since)}" if device.candidate else ""
+            doing = f"c{device.candidate} {age(session.now - device.since)}" if device.candidate else ""
             text.append(fitted(f"{name}  {doing}", width - 9) + "\n")
         if run is None:
             return text
-        calls = f", {len(run.running_calls)} model calls" if run.running_calls else ""
-        text.append(f"{len(state.queue)} waiting{calls}\n\n", palette.muted)
-        room = max(1, height - len(text.plain.splitlines()) - 1)
-        happened = [event for event in state.log if event.run == run.id and event.kind not in QUIET][-room:]
-        for event in happened:
-            text.append(f"{clock(event.at)} ", palette.muted)
-            text.append(fitted(sentence(event), width - 9) + "\n", palette.level(level_of(event)))
+        text.append(f"{len(state.queue)} waiting\n", palette.muted)
+        waiting = [number for number, (of, _) in state.queue.items() if of == run.id and number in run.candidates]
+        for number in waiting[: height // 3]:
+            text.append(f"next c{number}  ", palette.text)
+            text.append(fitted(run.title(run.candidates[number]), width - len(f"next c{number}  ")) + "\n", palette.muted)
+        for (role, model), calls in Counter(run.running_calls.values()).items():
+            text.append(fitted(f"{role} asks {model}{f' {calls} times' if calls > 1 else ''}", width) + "\n")
+        evaluated = run.evaluated.total()
+        spent_s = (run.changed_at if run.ended else session.now) - run.started_at
+        if evaluated and run.started_at and spent_s > 0:
+            pace = f"{evaluated} evaluated in {age(spent_s)}, {60 * evaluated / spent_s:.1f} a minute"
+            text.append("\n").append(fitted(pace, width), palette.muted)
+        if run.best:
+            best = run.best.candidate
+            since = sum(1 for _ in takewhile(lambda number: number > best, reversed(run.candidates)))
+            ago = f" {age(session.now - run.best.at)} ago" if run.best.at and not run.ended else ""
+            text.append(f"\nbest c{run.best.candidate}", palette.accent)
+            text.append(fitted(f"{ago}, {since} written since", width - len(f"best c{run.best.candidate}")), palette.muted)
+            text.append("\n")
+        room = height - len(text.plain.splitlines()) - 2
+        tried = changes(run)
+        if tried and room > 0:
+            text.append(f"\n{'change':<{width - 16}} {'gains':>8} {'best':>6}\n", palette.muted)
+            for title, (number, gains, step) in list(tried.items())[:room]:
+                text.append(fitted(title, width - 16).ljust(width - 16))
+                text.append(f" {f'{gains} of {number}':>8} ", palette.muted)
+                text.append(f"{figures.speedup(step if gains else None):>6}\n", palette.good if gains else palette.muted)
         return text
 
     def filtered(self, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -11,9 +11,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
 from acceld import figures
+from acceld.errors import ConfigError
 from acceld.tui.console import RunRow
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
+from acceld.tui.session import Session
 from acceld.tui.state import RunView
 from acceld.tui.terminal import copy
 from acceld.tui.widgets.columns import Column, cell, column_at, header, line
@@ -35,6 +37,17 @@ COLUMNS = (
     Column("$", 7, keep=2, right=True),
     Column("age", 4, keep=1, right=True),
 )
+
+
+def chosen(titles: Sequence[str]) -> tuple[int, ...]:
+    """Return the places of the columns with these titles; of all columns if there are no titles. ConfigError for a
+    title that no column has.
+    """
+    places = {column.title: place for place, column in enumerate(COLUMNS)}
+    for title in titles:
+        if title not in places:
+            raise ConfigError(f"tui.columns: {title!r} is no column of Runs", hint=f"there are: {', '.join(places)}")
+    return tuple(places[title] for title in dict.fromkeys(titles or places))
 
 
 class RunsScreen(ConsoleScreen):
@@ -64,6 +77,11 @@ class RunsScreen(ConsoleScreen):
         "% peak": "percent of peak",
     }
 
+    def __init__(self, session: Session, columns: Sequence[str] = ()) -> None:
+        super().__init__(session)
+        self._places = chosen(columns)
+        self._columns = tuple(COLUMNS[place] for place in self._places)
+
     def body(self) -> Iterable[Any]:
         with Horizontal():
             with Vertical():
@@ -82,7 +100,7 @@ class RunsScreen(ConsoleScreen):
         palette = self.palette
         none_yet = "No run matches." if self.query_text else "No run yet. Press +, or: acceld optimize WORKLOAD"
         runs.empty = self.nothing(none_yet)
-        runs.show([row.id for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))
+        runs.show([row.id for row in rows], self._row, header=lambda w: header(self._columns, w, palette.muted))
         self.point(runs, self.session.run)
         total = len(self.session.state.runs)
         runs.border_title = f"Runs {len(rows)} of {total}" if len(rows) < total else f"Runs {total}"
@@ -132,7 +150,7 @@ class RunsScreen(ConsoleScreen):
             (figures.usd(row.cost_usd) if row.cost_usd else "—", palette.muted),
             (age(self.session.now - row.created_at), palette.muted),
         ]
-        return line(COLUMNS, cells, width)
+        return line(self._columns, [cells[place] for place in self._places], width)
 
     def _event(self, key: Hashable, width: int) -> Text:
         event = self.session.state.log.find(key)
@@ -184,7 +202,7 @@ class RunsScreen(ConsoleScreen):
 
     @on(LineList.HeaderPressed, "#runs")
     def _header_pressed(self, message: LineList.HeaderPressed) -> None:
-        self.sort_by(column_at(COLUMNS, message.width, message.cell))
+        self.sort_by(column_at(self._columns, message.width, message.cell))
 
     @on(LineList.Chosen, "#events")
     def _event_chosen(self, message: LineList.Chosen) -> None:

@@ -92,6 +92,7 @@ def show(
         refresh_hz=min(settings.refresh_hz, 4.0) if os.environ.get("SSH_CONNECTION") else settings.refresh_hz,
         theme=theme or settings.theme,
         keymap=keymap(settings.keys),
+        columns=settings.columns,
         notify=settings.notify,
     )
     app.run()

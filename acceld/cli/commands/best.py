@@ -55,9 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
             number = int(what[1:])
         else:
             listed = history.get("/v1/runs", workload=what, chip=arguments.chip, sort="speedup", limit=1)["runs"]
-            number = listed[0]["id"] if listed else run_named(arguments.home, what)
-            if number is None:
+            named: int | None = listed[0]["id"] if listed else run_named(arguments.home, what)
+            if named is None:
                 raise UsageError(f"no run of workload {what!r} yet", hint="acceld runs lists what there is")
+            number = named
         found = history.get(f"/v1/runs/{number}")  # a row of the list lacks the workload's folder
         if found["best"] is None:
             raise UsageError(

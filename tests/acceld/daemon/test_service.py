@@ -217,7 +217,8 @@ async def test_a_daemon_that_lives_is_ready_only_while_it_takes_runs(
             with monkeypatch.context() as patch, pytest.raises(DaemonError, match=said):
                 patch.setattr(target, name, value)
                 await client.get("/v1/ready")
-            assert (await client.get("/v1/hello"))["name"] == "acceld"
+            said_hello = await client.get("/v1/hello")
+            assert (said_hello["name"], said_hello["models"]) == ("acceld", [])
 
 
 async def test_an_idle_daemon_ends_itself(home: Home) -> None:
