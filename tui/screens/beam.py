@@ -55,7 +55,9 @@ def changes(run: RunView) -> dict[str, tuple[int, int, float]]:
             continue
         title = plan.rule or plan.title
         tried, gains, best = found.get(title, (0, 0, 0.0))
-        step = parent.latency_us / node.latency_us if run.gained(node) and parent.latency_us and node.latency_us else 0.0
+        step = (
+            parent.latency_us / node.latency_us if run.gained(node) and parent.latency_us and node.latency_us else 0.0
+        )
         found[title] = (tried + 1, gains + bool(step), max(best, step))
     return dict(sorted(found.items(), key=lambda one: (-one[1][2], -one[1][0])))
 
@@ -333,7 +335,9 @@ class BeamScreen(ConsoleScreen):
         waiting = [number for number, (of, _) in state.queue.items() if of == run.id and number in run.candidates]
         for number in waiting[: height // 3]:
             text.append(f"next c{number}  ", palette.text)
-            text.append(fitted(run.title(run.candidates[number]), width - len(f"next c{number}  ")) + "\n", palette.muted)
+            text.append(
+                fitted(run.title(run.candidates[number]), width - len(f"next c{number}  ")) + "\n", palette.muted
+            )
         for (role, model), calls in Counter(run.running_calls.values()).items():
             text.append(fitted(f"{role} asks {model}{f' {calls} times' if calls > 1 else ''}", width) + "\n")
         evaluated = run.evaluated.total()
@@ -346,7 +350,9 @@ class BeamScreen(ConsoleScreen):
             since = sum(1 for _ in takewhile(lambda number: number > best, reversed(run.candidates)))
             ago = f" {age(session.now - run.best.at)} ago" if run.best.at and not run.ended else ""
             text.append(f"\nbest c{run.best.candidate}", palette.accent)
-            text.append(fitted(f"{ago}, {since} written since", width - len(f"best c{run.best.candidate}")), palette.muted)
+            text.append(
+                fitted(f"{ago}, {since} written since", width - len(f"best c{run.best.candidate}")), palette.muted
+            )
             text.append("\n")
         room = height - len(text.plain.splitlines()) - 2
         tried = changes(run)
@@ -355,7 +361,9 @@ class BeamScreen(ConsoleScreen):
             for title, (number, gains, step) in list(tried.items())[:room]:
                 text.append(fitted(title, width - 16).ljust(width - 16))
                 text.append(f" {f'{gains} of {number}':>8} ", palette.muted)
-                text.append(f"{figures.speedup(step if gains else None):>6}\n", palette.good if gains else palette.muted)
+                text.append(
+                    f"{figures.speedup(step if gains else None):>6}\n", palette.good if gains else palette.muted
+                )
         return text
 
     def filtered(self, text: str) -> None:
