@@ -48,6 +48,8 @@ workloads = [{json.dumps(str(ROOT / "tests" / "adversarial" / "workloads"))}]
 [evaluate]
 slots = 1
 """
+_MODEL = re.compile(r"\b\d+\.[0-9a-f]{8}\b")
+"""Version of the performance model: it has a digest of the simulator's source, which any edit changes."""
 _TABLES = (
     "runs iterations beams plans attempts candidates evaluations checks profiles profile_details samples events texts sources "
     "workloads insights journal llm_calls run_totals run_statuses failure_totals rule_totals evaluation_keys history "
@@ -281,8 +283,8 @@ def _listed(name: str, values: Sequence[Any]) -> Entries:
 
 
 def _settled(value: Any, here: Place, name: str = "") -> Any:
-    """Return a value that can be compared with the value of another run: without clocks, folders and secrets, and with
-    long parts as hashes.
+    """Return a value that can be compared with the value of another run: without clocks, folders, secrets and the version
+    of the performance model, and with long parts as hashes.
     """
     if name in _VOLATILE and value is not None:
         return ANY
@@ -293,6 +295,7 @@ def _settled(value: Any, here: Place, name: str = "") -> Any:
         return whole if len(_line(whole)) <= _LONG else [f"{len(whole)} items, {_hash(_line(rounded(whole)))}"]
     if isinstance(value, str):
         text = value.replace(str(here.folder), "HERE").replace(str(ROOT), "ROOT")
+        text = _MODEL.sub("MODEL", text)
         return text if len(text) <= _LONG else f"{len(text)} characters, {_hash(text)}"
     return value
 
