@@ -198,7 +198,7 @@ async def spending(store: Store, evaluator: SimulatedEvaluator, search: SearchPa
     ("share", "order"),
     [
         (0, ["tools=on", "fixer=2"]),
-        (3, ["base: tools=off fixer=0", "tools=on", "fixer=2"]),
+        (3, ["base: tools=off fixer=0", "fixer=2", "tools=on"]),
         (1, ["base: tools=off fixer=0", "tools=on"]),
     ],
     ids=["never", "a third", "always"],
