@@ -27,7 +27,7 @@ class RunFacts:
     costs: Json
     insights: Sequence[Json]
     steering: Sequence[Json]
-    """What people did to the run: ``at``, and the ``data`` of the event."""
+    """Actions of people on the run: ``at``, and the ``data`` of the event."""
     best: Json | None
     baseline: Json | None
 
