@@ -46,16 +46,22 @@ def calls_of(api: str, chip: str, source: str, level: KnowledgeLevel) -> str:
 
 
 def _calls(calls: Iterable[str], api: str, chip: str) -> list[str]:
-    lines = ["Calls with their arguments [engines; where tiles may lie]:"]
-    for line in (*nki.call_lines(calls, api), *nki.value_lines(calls, api), *nki.name_lines(api, chip)):
-        lines += wrap(line, LINE, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-    return lines
+    facts = (*nki.call_lines(calls, api), *nki.value_lines(calls, api), *nki.name_lines(api, chip))
+    return ["Calls with their arguments [engines; where tiles may lie]:", *_wrapped(facts)]
 
 
 def _figures(api: str, chip: str) -> list[str]:
     if api in API_CHIPS:
-        return [*nki.chip_lines(api, chip), *nki.time_lines(api, chip)]
+        return _wrapped((*nki.chip_lines(api, chip), *nki.time_lines(api, chip)))
     return _device_lines("figures", api, chip, chip)
+
+
+def _wrapped(facts: Iterable[str]) -> list[str]:
+    """Return facts as lines of at most ``LINE`` characters; further lines of a fact are indented."""
+    lines: list[str] = []
+    for fact in facts:
+        lines += wrap(fact, LINE, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return lines
 
 
 def _device_lines(what: str, api: str, chip: str, argument: str) -> list[str]:

@@ -63,15 +63,16 @@ BUSY_SHARE = 0.8
 
 
 def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
-    """Return sentences on the arithmetic that the gate allows on float32 values, with what it can gain on the chip."""
+    """Return sentences, one a line, on the arithmetic that the gate allows on float32 values, and on its gain on the chip."""
     if precision is Precision.FP32_STRICT:
         return "Every product and sum of float32 values must stay in float32."
     if precision is Precision.ANY_WITHIN_TOLERANCE:
         return "Within these errors float32 values may be computed in a narrower type, such as products in bfloat16."
     allowed = (
-        "A matrix product of float32 values may be made of bfloat16 parts that together carry float32 accuracy. The parts "
-        "of an operand x are hi = bfloat16(x) and lo = bfloat16(x - hi). Three products, hi*hi, hi*lo and lo*hi, are added "
-        "up in float32. One plain bfloat16 product in place of a float32 product is not accurate enough."
+        "A matrix product of float32 values may be made of bfloat16 parts that together carry float32 accuracy.\n"
+        "The parts of an operand x are hi = bfloat16(x) and lo = bfloat16(x - hi).\n"
+        "Three products, hi*hi, hi*lo and lo*hi, are added up in float32.\n"
+        "One plain bfloat16 product in place of a float32 product is not accurate enough."
     )
     chip = CHIPS.get(chip_name)
     rates = {} if chip is None else chip.matmul_tflops
@@ -79,7 +80,7 @@ def arithmetic_allowed(precision: Precision, chip_name: str) -> str:
         return allowed
     passes = rates["bfloat16"] / rates["float32"]
     gain = f"one float32 product takes as long as {passes:.3g} bfloat16 products, so three save {1 - SPLIT_PASSES / passes:.0%}"
-    return f"{allowed} On {chip_name} {gain} of the product's time." if passes > SPLIT_PASSES else allowed
+    return f"{allowed}\nOn {chip_name} {gain} of the product's time." if passes > SPLIT_PASSES else allowed
 
 
 def profile_lines(profile: Profile | None, seed: int | None = None, source: str = "") -> str:

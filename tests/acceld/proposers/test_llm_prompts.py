@@ -57,7 +57,7 @@ def test_only_a_few_lines_differ_between_languages(library: PromptLibrary) -> No
         assert library.get("nki", name).path == library.get("triton", name).path
     nki, triton = (library.language(api).system.splitlines() for api in ("nki", "triton"))
     changed = [line for line in difflib.unified_diff(nki, triton, lineterm="", n=0) if line[:1] in "+-"][2:]
-    assert 0 < len(changed) <= 8
+    assert 0 < len(changed) <= 10
 
 
 def test_the_prompts_hold_no_recipes_and_no_manual(library: PromptLibrary) -> None:
