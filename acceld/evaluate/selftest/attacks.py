@@ -154,7 +154,7 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
 
 
 def _launched(kernel: Kernel, loaded: Workload) -> Kernel:
-    """Return the kernel with the grid and the cores of its workload's launch, unless its file gives the cores."""
+    """Return the kernel with the grid and the cores of its workload's launch, unless its file asks for two cores."""
     return kernel if kernel.lnc > 1 else replace(kernel, grid=loaded.grid, lnc=loaded.lnc)
 
 

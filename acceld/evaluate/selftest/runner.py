@@ -39,10 +39,11 @@ _BUILD_S, _COMPILE_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 60.0, 60.0, 3.0, 2.0
 """Low limits: the suite's workloads are small, and some attacks run until their deadline."""
 _QUEUE = 10_000
 
+NkiVersion = Literal["auto", "0.3", "0.4", "0.5", "0.6", "0.7"]
+"""Values of the setting ``nki``."""
+
 OTHER_RULE = "other_rule"
 """Outcome of an attack that is refused, but not by a rule that its file names."""
-NkiVersion = Literal["auto", "0.3", "0.4", "0.5", "0.6", "0.7"]
-
 FAILURES = ("fooled", OTHER_RULE, "false_reject", "death")
 """Outcomes that fail the self-test."""
 

@@ -188,8 +188,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "rsqrt": (2.0**-87, 2.0**97),
     "reciprocal": (2.0**-42, 2.0**42),
 }
-"""Least and greatest magnitude for which AWS documents a function of the scalar engine (valid input ranges of the functions
-of nki.isa.activation, Neuron SDK 2.21 to 2.33). Zero is left out here: its results are those of the limit.
+"""Least and greatest magnitude for which AWS documents a function of the scalar engine, as recorded from its page of supported
+activation functions. Zero is in range for all of them here: its results are those of the limit.
 """
 _SLACK = 1 + 1e-6
 """Room for a bound that is rounded to float32."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.execute.activations import ACTIVATIONS, as_on_chip, within_range
+from acceld.nki.execute.activations import ACTIVATIONS, Activation, as_on_chip, within_range
 from acceld.nki.execute.context import Context, Reader, Step, write_result
 from acceld.nki.execute.machine import Env, crash, pattern_values
 from acceld.nki.execute.reductions import fold_sink, folding_registers
@@ -214,13 +214,8 @@ def tensor_scalar_cumulative(context: Context) -> Step:
     return run
 
 
-def activation(context: Context) -> Step:
-    """dst = func(data * scale + bias), with an optional fold into reduce_res."""
-    name = context.text("func", "copy")
-    dst = context.dst()
-    if name == "invert":
-        source = integer_reader(context, 0)
-        return lambda env, window: dst.put(env, window, np.invert(np.asarray(source(env, window))))
+def _scalar_engine_function(context: Context, name: str) -> Activation:
+    """Return a function of the scalar engine, with the error or the check that the execution asks for."""
     function = ACTIVATIONS.get(name)
     if function is None:
         crash(f"{name!r} is not an activation function", "operation", context.instruction.line)
@@ -228,6 +223,17 @@ def activation(context: Context) -> Step:
         function = as_on_chip(name, function)
     if context.machine.checks_ranges:
         function = within_range(name, function, context.instruction.line)
+    return function
+
+
+def activation(context: Context) -> Step:
+    """dst = func(data * scale + bias), with an optional fold into reduce_res."""
+    name = context.text("func", "copy")
+    dst = context.dst()
+    if name == "invert":
+        source = integer_reader(context, 0)
+        return lambda env, window: dst.put(env, window, np.invert(np.asarray(source(env, window))))
+    function = _scalar_engine_function(context, name)
     data = context.reader(0)
     bias, scale = context.reader(1), context.reader(2)
     scaled = not _is_number(context, 2, 1.0)
@@ -259,13 +265,7 @@ def activate2(context: Context) -> Step:
     """dst = func((data op0 operand0) op1 operand1)."""
     dst = context.dst()
     name = context.text("func", "copy")
-    function = ACTIVATIONS.get(name)
-    if function is None:
-        crash(f"{name!r} is not an activation function", "operation", context.instruction.line)
-    if context.machine.chip_functions:
-        function = as_on_chip(name, function)
-    if context.machine.checks_ranges:
-        function = within_range(name, function, context.instruction.line)
+    function = _scalar_engine_function(context, name)
     slope = context.reader(3) if name == "prelu" and context.has_src(3) else None
     data = context.reader(0)
     stages = [

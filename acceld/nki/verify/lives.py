@@ -16,7 +16,7 @@ from acceld.nki.ir.def_use import Use, uses_of
 from acceld.nki.ir.numerics import Array
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.places import rectangles, sharing
-from acceld.nki.ir.program import Access, Affine, Instruction, Loop, LoopKind, Node, Pattern
+from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Pattern
 from acceld.nki.ir.spaces import iteration_space
 from acceld.nki.verify.findings import Report
 
@@ -184,7 +184,7 @@ class Lives:
         access = touch.use.access
         buffer = self.program.buffers[access.buffer]
         axis, strides = buffer.partition_axis, buffer.strides
-        at = [_value(start, env) for start in access.start]
+        at = [start.at(env) for start in access.start]
         unknown = {item.dim for item in access.indirect}
         first = _moved(at[:axis], strides[:axis]) // max(1, prod(buffer.shape[axis:]))
         shift = _moved(at[axis + 1 :], strides[axis + 1 :]) * DTYPE_BYTES[buffer.dtype]
@@ -279,10 +279,6 @@ def _moved(steps: Sequence[int], strides: tuple[int, ...]) -> int:
     return sum(step * stride for step, stride in zip(steps, strides, strict=True))
 
 
-def _value(start: Affine, env: Env) -> int:
-    return start.const + sum(coef * env.get(loop, 0) for loop, coef in start.terms)
-
-
 def _reached(moves: Sequence[tuple[int, int]], start: Array | None = None) -> Array:
     """Return the sums of one step of each move, (count, step), sorted; all numbers between them if they are too many."""
     found = np.zeros(1, np.int64) if start is None else start
@@ -318,7 +314,7 @@ def _inside(node: Instruction, shape: tuple[int, ...], env: Env) -> Array:
 
 
 def _pattern(pattern: Pattern, shape: tuple[int, ...], env: Env) -> Array:
-    values = np.full((1,) * len(shape), _value(pattern.base, env), np.int64)
+    values = np.full((1,) * len(shape), pattern.base.at(env), np.int64)
     for axis, coef in enumerate(pattern.coefs[: len(shape)]):
         values = values + (np.arange(shape[axis]) * coef).reshape([-1 if k == axis else 1 for k in range(len(shape))])
     return np.broadcast_to(values, shape)
