@@ -25,7 +25,7 @@ from acceld.nki.port.calls import (
 )
 from acceld.nki.port.facts import Fact
 from acceld.nki.port.forms import Atom, Grid, Linear
-from acceld.nki.port.values import Clip, Op, Unportable, Values, call, dtype_word, known, name
+from acceld.nki.port.values import Clip, Op, Unportable, Values, call, dtype_word, name, shape_node
 from acceld.nki.source.signatures import of_call, positional
 from acceld.parsing import parse_expression
 
@@ -298,7 +298,7 @@ class Function(Values):
             if sizes is not None and len(sizes) >= 2 and (not fact.shape or len(sizes) == len(fact.shape)):
                 return ast.Tuple(sizes, ast.Load())
         if fact.shape:
-            return known(fact.shape)
+            return shape_node(fact.shape)
         if like is not None and self._same_shapes(like, op.node):
             return ast.Attribute(self.value(like), "shape", ast.Load())
         raise Unportable(
@@ -381,7 +381,7 @@ class Function(Values):
             shape = self._tile_fact(target)
             if shape is None or not shape.shape:
                 raise Unportable(node.lineno, "a number is stored to HBM", "fill a tile with nisa.memset and copy it")
-            made = self._new("tile", known(shape.shape), dtype_word(shape.dtype))
+            made = self._new("tile", shape_node(shape.shape), dtype_word(shape.dtype))
             self._line("nisa.memset", dst=made, value=source)
             source = self.part(made, shape, clip)
         if fact is not None and fact.space == "psum":
@@ -591,7 +591,7 @@ class Function(Values):
                     found = self.value(side, clip)
                     shape = result.shape if result is not None else ()
                     if shape and fact.shape and len(shape) == len(fact.shape) and fact.shape[0] == 1 < shape[0]:
-                        wide = known((shape[0], *fact.shape[1:]))
+                        wide = shape_node((shape[0], *fact.shape[1:]))
                         found = self._hoisted(call("nl.broadcast_to", found, shape=wide))
                     found = self._repeated(found, fact.shape, shape)
                     if word == "power" and fact.space == "psum":
@@ -767,7 +767,7 @@ class Function(Values):
                     raise Unportable(
                         node.lineno, "a product of an x that is not known to be a matrix", "use nisa.nc_matmul"
                     )
-                made = self._new("tile", known(reversed(fact.shape)), dtype_word(fact.dtype), "nl.psum")
+                made = self._new("tile", shape_node(reversed(fact.shape)), dtype_word(fact.dtype), "nl.psum")
                 self._line("nisa.nc_transpose", dst=made, data=left)
                 left = self._in_sbuf(made, fact)
             self._line("nisa.nc_matmul", dst=dst, stationary=left, moving=right)

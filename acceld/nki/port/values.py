@@ -51,8 +51,8 @@ def name(text: str) -> ast.Name:
     return ast.Name(text, ast.Load())
 
 
-def known(shape: Iterable[int]) -> ast.Tuple:
-    """Return a shape of known sizes."""
+def shape_node(shape: Iterable[int]) -> ast.Tuple:
+    """Return a shape of known sizes as an expression."""
     return ast.Tuple([ast.Constant(size) for size in shape], ast.Load())
 
 
@@ -238,14 +238,14 @@ class Values(ABC):
             kept_keywords = [k for k in node.keywords if k.arg != "mask" or ast.unparse(k.value) != "None"]
             if len(kept_keywords) < len(node.keywords):
                 node = ast.Call(node.func, node.args, kept_keywords)
-            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            of_tile = method in ("expand_dims", "broadcast_to") and self._is_tile(node.func.value)  # type: ignore[attr-defined]
-            if of_tile and isinstance(node.func, ast.Attribute):
+            if isinstance(node.func, ast.Attribute) and self._is_tile(node.func.value):
+                tile, method = node.func.value, node.func.attr
                 if method == "expand_dims":
-                    return call(f"{ast.unparse(self.value(node.func.value))}.expand_dim", *map(self.value, node.args))
-                shape = node.args[0] if len(node.args) == 1 else ast.Tuple(list(node.args), ast.Load())
-                shape = next((k.value for k in node.keywords if k.arg == "shape"), shape)
-                return call("nl.broadcast_to", self.value(node.func.value), shape=self.value(shape))
+                    return call(f"{ast.unparse(self.value(tile))}.expand_dim", *map(self.value, node.args))
+                if method == "broadcast_to":
+                    shape = node.args[0] if len(node.args) == 1 else ast.Tuple(list(node.args), ast.Load())
+                    shape = next((k.value for k in node.keywords if k.arg == "shape"), shape)
+                    return call("nl.broadcast_to", self.value(tile), shape=self.value(shape))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr == "shape":
             block = self.blocks.get(node.value.id)
             if block is not None and (block.psum or block.dropped):

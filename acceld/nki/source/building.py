@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from acceld.editing import Edits
@@ -74,7 +75,7 @@ def emitted(
     are written, with their loops. Loops over the variables in ``flat`` disappear.
     """
     pieces: list[str] = []
-    given = {"keep": keep, "flat": flat, "texts": texts}
+    nested = partial(emitted, keep=keep, flat=flat, texts=texts)
     for item in items:
         if keep is not None and not any(
             one in keep and (one is item or one.kind != "marker") for one in flatten([item])
@@ -82,11 +83,11 @@ def emitted(
             continue
         pieces.append(comments(kernel, item, indent))
         if isinstance(item, Loop) and item.variable in flat:
-            pieces.append(emitted(kernel, item.items, indent, renames, around, **given))  # type: ignore[arg-type]
+            pieces.append(nested(kernel, item.items, indent, renames, around))
             continue
         if isinstance(item, Loop):
-            body = emitted(kernel, item.items, indent + STEP, renames, item.variable, **given)  # type: ignore[arg-type]
-            pieces.append(f"{indent}{header(kernel, item, renames)}\n{body or f'{indent}{STEP}pass' + chr(10)}")
+            pieces.append(f"{indent}{header(kernel, item, renames)}\n")
+            pieces.append(nested(kernel, item.items, indent + STEP, renames, item.variable) or f"{indent}{STEP}pass\n")
             continue
         if ends_other_loop(kernel, item, around):
             continue

@@ -69,10 +69,16 @@ def keeps_float32(kernel: KernelModule, made: Statement) -> str:
     """The statement does not round its result to a narrower type, nor does the tile that it writes."""
     buffer = kernel.buffers.get(made.made.name)
     for dtype in (kernel.text_of(made, "dtype"), "" if buffer is None else kernel.text_of(buffer.declaration, "dtype")):
-        known = kernel.dtypes.get(dtype.removesuffix(".dtype"), "float32") if dtype.endswith(".dtype") else dtype
-        if known and not known.endswith("float32"):
+        if dtype and not _dtype(kernel, dtype).endswith("float32"):
             return f"line {made.line} rounds to {dtype}: a tile of float32 would keep what it makes"
     return ""
+
+
+def _dtype(kernel: KernelModule, text: str) -> str:
+    """Return the dtype that a text such as ``x.dtype`` names; the text itself if that of ``x`` is not known."""
+    if text.endswith(".dtype") and (buffer := kernel.buffers.get(text.removesuffix(".dtype"))) is not None:
+        text = kernel.text_of(buffer.declaration, "dtype")
+    return kernel.dtypes.get(text.removesuffix(".dtype"), text)
 
 
 def unchanged(kernel: KernelModule, names: Iterable[str], first: Statement, last: Statement) -> str:

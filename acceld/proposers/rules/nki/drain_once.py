@@ -153,9 +153,12 @@ def _drain(kernel: KernelModule, loop: Loop) -> _Drain | str | None:
         problem = _problem(kernel, loop, one, banks, own, tiles)
         if problem:
             return f"line {one.line}: {problem}"
+    problem = understood([*before, *after])
+    if problem:
+        return problem
     problem = _dependence(kernel, loop, before, work, after, banks, own)
     if problem:
-        return problem if problem.startswith("line") else f"line {loop.line}: {problem}"
+        return f"line {loop.line}: {problem}"
     found = _Drain(loop, before, tuple(work), after, banks, tiles, columns.pop())
     mixed = any(tile.axes == 2 for tile in tiles.values()) or any(bank.declaration is None for bank in banks.values())
     if kernel.api == "nki" and found.parts is not None and mixed:
@@ -332,9 +335,6 @@ def _dependence(
     own: set[str],
 ) -> str:
     """Return the reason why the loop can not be cut before and after the work; empty if it can."""
-    problem = understood([*before, *after])
-    if problem:
-        return problem
     if any("loop_indices" in one.args for one in flatten([*before, *after])):
         return "it joins results of its iterations by loop_reduce: join them in a loop of its own"
     made = written(work)

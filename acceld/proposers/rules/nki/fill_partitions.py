@@ -348,8 +348,10 @@ class _Stacking:
                 raise _refused(one.line, "it works on more rows than an iteration's")
             if not current:
                 name = self._place(one, part, 0, writes=access is one.target)
-                whole = prefix(kernel, "language")
-                texts[access.node] = f"{name}[{whole}.arange({_PARTITIONS})[:, None], {self._columns(part, access)[0]}]"
+                language = prefix(kernel, "language")
+                texts[access.node] = (
+                    f"{name}[{language}.arange({self._height})[:, None], {self._columns(part, access)[0]}]"
+                )
             elif access.dims is not None and not access.dims[0].full:
                 texts[elements(access.node)[0]] = f"0:{self._height}"
         if made:
@@ -371,7 +373,7 @@ class _Stacking:
 
     def _declaration(self, one: Statement, name: str, tile: _Tile) -> str:
         language = prefix(self.kernel, "language")
-        shape = f"({language}.par_dim({_PARTITIONS}), {tile.columns})"
+        shape = f"({language}.par_dim({self._height}), {tile.columns})"
         return f"{one.indent}{name} = {language}.ndarray({shape}, dtype={tile.dtype}, buffer={language}.sbuf)\n"
 
     def _rows(self, first: int) -> str:

@@ -262,8 +262,8 @@ def _at_once(kernel: KernelModule, parts: _Parts, _: Variant) -> str:
         result = _first_place(kernel, part.target, one.loops)
     lines = [_reduction(kernel, part, one, result)]
     if parts.left:
-        loops: dict[ast.AST, str] = {whole.args["loop_indices"]: f"[{', '.join(parts.left)}]"}
-        lines.append(changed(kernel, whole.node, {whole.args["x"]: result, **loops}))
+        left = f"[{', '.join(parts.left)}]"
+        lines.append(changed(kernel, whole.node, {whole.args["x"]: result, whole.args["loop_indices"]: left}))
     text = "".join(f"{outermost.indent}{line}\n" for line in lines)
     edits.insert(kernel.after_line(outermost.end), text)
     return without_unused_buffers(edits.apply(), kernel)

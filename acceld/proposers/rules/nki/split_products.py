@@ -330,7 +330,7 @@ def _product(
     if kernel.api != "nki" and not product.augmented:
         assert isinstance(product.node, ast.Assign)
         target = kernel.text(product.made.node)
-        text = text.replace(f"{target} =", f"{target} +=", 1)
+        text = target + text.removeprefix(target).replace("=", "+=", 1)
     return text
 
 

@@ -61,15 +61,14 @@ class TransposeOnce(Rule):
     relieves = ("tensor", "vector", "scalar")
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every such product; in the current API every transpose of loaded blocks. It is refused with the reason."""
+        """Yield every such product; in the current API every transpose of loaded blocks, refused where it has to stay."""
         for turn in kernel.statements if kernel.api == "nki" else ():
             found = _turned(kernel, turn)
             if found is None:
                 continue
-            name, obstacle = kernel.text(turn.reads["data"].node), found if isinstance(found, str) else ""
-            wish = f"Turn {name} once, before the loop that repeats it"
+            name = kernel.text(turn.reads["data"].node)
             if isinstance(found, str):
-                yield self.refused(turn.line, obstacle, wish)
+                yield self.refused(turn.line, found, f"Turn {name} once, before the loop that repeats it")
                 continue
             repeats = found.outermost.variable
             yield self.found(
