@@ -22,17 +22,24 @@ class Place:
     scale: float = 1.0
     """Factor on the inputs, so that results are neither all equal nor infinite."""
     positive: bool = False
+    """True if the kernel takes roots of its inputs."""
     runs: bool = True
     """False if the kernel leaves elements undefined, or is another place's."""
 
 
+def tiled(parameters: str, shape: tuple[int, ...], *, body: str, **columns: int) -> str:
+    """Return a legacy kernel that returns ``out``. Its indices are ``p`` over 128 partitions, and those in ``columns``."""
+    head = [f"out = nl.ndarray({shape}, dtype=nl.float32, buffer=nl.shared_hbm)", "p = nl.arange(128)[:, None]"]
+    head += [f"{name} = nl.arange({count})[None, :]" for name, count in columns.items()]
+    return legacy(parameters, "".join(f"    {line}\n" for line in head) + body.removeprefix("\n") + "    return out\n")
+
+
 TILE = (128, 1024)
-SILU = legacy(
+SILU = tiled(
     "x",
-    """
-    out = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(1024)[None, :]
+    (128, 1024),
+    f=1024,
+    body="""
     x_tile = nl.load(x[p, f])
     # SiLU from its formula.
     decay = nisa.activation(op=nl.exp, data=x_tile, scale=-1.0)
@@ -40,17 +47,15 @@ SILU = legacy(
     sigmoid = nisa.reciprocal(data=total)
     y_tile = nl.multiply(x_tile, sigmoid)
     nl.store(out[p, f], value=y_tile)
-    return out
 """,
 )
 SQUARE = SILU.replace("nl.multiply(x_tile, sigmoid)", "nl.multiply(small, x_tile)").replace(
     "    y_tile =", "    small = nisa.tensor_scalar(data=x_tile, op0=nl.multiply, operand0=0.25)\n    y_tile ="
 )
-CHUNKS = legacy(
+CHUNKS = tiled(
     "x",
-    """
-    out = nl.ndarray((4, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
+    (4, 128, 1024),
+    body="""
     wide = nl.arange(1024)[None, :]
     f = nl.arange(512)[None, :]
     half = nl.ndarray((4, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
@@ -63,16 +68,14 @@ CHUNKS = legacy(
             half[i, c, p, f] = nisa.tensor_scalar(data=x_tile[i, p, 512 * c + f], op0=nl.multiply, operand0=2.0, mask=128 * i + p < 500)
             y_tile[i, p, 512 * c + f] = nl.multiply(half[i, c, p, f], half[i, c, p, f], mask=128 * i + p < 500)
         nl.store(out[i, p, wide], value=y_tile[i, p, wide], mask=128 * i + p < 500)
-    return out
 """,
 )
-PRODUCT = legacy(
+PRODUCT = tiled(
     "x, w",
-    """
-    out = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
+    (128, 1024),
+    c=128,
+    f=512,
+    body="""
     x_tile = nl.load(x[p, nl.arange(256)[None, :]])
     for column in nl.affine_range(2):
         total = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
@@ -80,31 +83,27 @@ PRODUCT = legacy(
             w_tile = nl.load(w[128 * k + p, 512 * column + f])
             total += nl.matmul(x_tile[p, 128 * k + c], w_tile)
         nl.store(out[p, 512 * column + f], value=nl.copy(total))
-    return out
 """,
 )
 PRODUCT_SHAPES = [(128, 256), (256, 1024)]
-SUM = legacy(
+SUM = tiled(
     "x",
-    """
-    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(1024)[None, :]
+    (128, 1),
+    f=1024,
+    body="""
     one = nl.arange(1)[None, :]
     x_tile = nl.load(x[p, f])
     power = nisa.activation(op=nl.exp, data=x_tile, scale=0.5)
     total = nisa.tensor_reduce(nl.add, data=power, axis=[1])
     nl.store(out[p, one], value=total)
-    return out
 """,
 )
-FROM_PSUM = legacy(
+FROM_PSUM = tiled(
     "x, w, y",
-    """
-    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
+    (128, 512),
+    c=128,
+    f=512,
+    body="""
     x_tile = nl.load(x[p, c])
     w_tile = nl.load(w[p, f])
     y_tile = nl.load(y[p, f])
@@ -112,16 +111,14 @@ FROM_PSUM = legacy(
     copied = nl.copy(product)
     result = nl.multiply(copied, y_tile)
     nl.store(out[p, f], value=result)
-    return out
 """,
 )
 FROM_PSUM_SHAPES = [(128, 128), (128, 512), (128, 512)]
-FOLDS = legacy(
+FOLDS = tiled(
     "x, y",
-    """
-    out = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(1024)[None, :]
+    (128, 1024),
+    f=1024,
+    body="""
     x_tile = nl.load(x[p, f])
     y_tile = nl.load(y[p, f])
     twice = nisa.tensor_scalar(data=x_tile, op0=nl.multiply, operand0=2.0)
@@ -131,36 +128,30 @@ FOLDS = legacy(
     small = nisa.tensor_scalar(data=power, op0=nl.multiply, operand0=0.25)
     result = nl.subtract(more, small)
     nl.store(out[p, f], value=result)
-    return out
 """,
 )
 QUOTIENT = FOLDS.replace("nl.subtract(more, small)", "nl.multiply(x_tile, inverse)").replace(
     "    result =", "    inverse = nisa.reciprocal(data=power)\n    result ="
 )
-REPEATED = legacy(
+REPEATED = tiled(
     "x, w",
-    """
-    out = nl.ndarray((4, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
+    (4, 128, 1024),
+    f=512,
+    body="""
     for row in nl.affine_range(4):
         for k in nl.affine_range(2):
             x_tile = nl.load(x[row, p, 512 * k + f])
             w_tile = nl.load(w[p, 512 * k + f])
-            nl.store(out[row, p, 512 * k + f], value=nl.multiply(x_tile, w_tile))
-    return out
+            y_tile = nl.multiply(x_tile, w_tile)
+            nl.store(out[row, p, 512 * k + f], value=y_tile)
 """,
 )
-REPEATED = REPEATED.replace("value=nl.multiply(x_tile, w_tile)", "value=y_tile").replace(
-    "            nl.store", "            y_tile = nl.multiply(x_tile, w_tile)\n            nl.store"
-)
 REPEATED_SHAPES = [(4, 128, 1024), (128, 1024)]
-NEST = legacy(
+NEST = tiled(
     "x, y",
-    """
-    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
+    (2, 128, 512),
+    f=512,
+    body="""
     total = nl.zeros((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     for step in nl.affine_range(3):
         for tile in nl.affine_range(2):
@@ -169,16 +160,14 @@ NEST = legacy(
             total[tile, p, f] += nl.multiply(x_tile, y_tile)
     for tile in nl.affine_range(2):
         nl.store(out[tile, p, f], value=total[tile, p, f])
-    return out
 """,
 )
 NEST_SHAPES = [(2, 128, 512), (3, 128, 512)]
-HANDOVER = legacy(
+HANDOVER = tiled(
     "x, w",
-    """
-    out = nl.ndarray((4, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
+    (4, 128, 1024),
+    f=512,
+    body="""
     w_tile = nl.ndarray((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     made = nl.ndarray((4, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     part = nl.ndarray((2, 4, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
@@ -195,16 +184,14 @@ HANDOVER = legacy(
         for block in nl.affine_range(2):
             shifted = nl.subtract(made[line, block, p, f], most[line, p, 0])
             nl.store(out[line, p, 512 * block + f], value=shifted)
-    return out
 """,
 )
 HANDOVER_SHAPES = [(4, 128, 1024), (128, 1024)]
-BLOCKS = legacy(
+BLOCKS = tiled(
     "x",
-    """
-    out = nl.ndarray((8, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
+    (8, 128, 512),
+    f=512,
+    body="""
     made = nl.ndarray((8, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     for block in nl.affine_range(2):
         for row in nl.affine_range(4):
@@ -215,16 +202,14 @@ BLOCKS = legacy(
         for row in nl.affine_range(2):
             y_tile = nl.exp(made[2 * half + row, p, f])
             nl.store(out[2 * half + row, p, f], value=y_tile)
-    return out
 """,
 )
 BLOCKS_SHAPES = [(8, 128, 512)]
-SCRATCH = legacy(
+SCRATCH = tiled(
     "x, y",
-    """
-    out = nl.ndarray((4, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
+    (4, 128, 1024),
+    f=512,
+    body="""
     wide = nl.arange(1024)[None, :]
     kept = nl.ndarray((4, 128, 1024), dtype=nl.float32, buffer=nl.private_hbm)
     for row in nl.affine_range(4):
@@ -237,16 +222,14 @@ SCRATCH = legacy(
         for half in nl.affine_range(2):
             result = nl.add(again[p, 512 * half + f], y_tile[p, 512 * half + f])
             nl.store(out[row, p, 512 * half + f], value=result)
-    return out
 """,
 )
 SCRATCH_SHAPES = [(4, 128, 1024), (4, 128, 1024)]
-REPEATED_WORK = legacy(
+REPEATED_WORK = tiled(
     "x, w",
-    """
-    out = nl.ndarray((3, 16, 128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(4096)[None, :]
+    (3, 16, 128, 1),
+    f=4096,
+    body="""
     w_tile = nl.ndarray((3, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)
     x_tile = nl.ndarray((3, 16, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)
     twice = nl.ndarray((3, 16, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)
@@ -261,7 +244,6 @@ REPEATED_WORK = legacy(
             product[block, row, p, f] = nl.multiply(twice[block, row, p, f], w_tile[block, p, f])
             total[block, row, p, 0] = nisa.tensor_reduce(nl.add, data=product[block, row, p, f], axis=[1])
             nl.store(out[block, row, p, 0], value=total[block, row, p, 0])
-    return out
 """,
 )
 REPEATED_WORK_SHAPES = [(4, 4, 128, 4096), (3, 128, 4096)]
@@ -309,13 +291,12 @@ FILL_HALVES = legacy(
 """,
 )
 FILL_HALVED = [(128, 2048), (64, 2048)]
-SINK_HEADS = legacy(
+SINK_HEADS = tiled(
     "q, k",
-    """
-    out = nl.ndarray((4, 2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
+    (4, 2, 128, 512),
+    c=128,
+    f=512,
+    body="""
     wide = nl.ndarray((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     q_tile = nl.ndarray((2, nl.par_dim(128), 4, 128), dtype=nl.float32, buffer=nl.sbuf)
     k_tile = nl.ndarray((4, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
@@ -331,17 +312,15 @@ SINK_HEADS = legacy(
             for row in nl.affine_range(2):
                 scores = nisa.nc_matmul(q_tile[row, p, 2 * pair + head, c], k_tile[2 * pair + head, p, f])
                 nl.store(out[2 * pair + head, row, p, f], value=nl.copy(scores))
-    return out
 """,
 )
 SINK_SHAPES = [(2, 128, 512), (4, 128, 512)]
-SCALE_SOFTMAX = legacy(
+SCALE_SOFTMAX = tiled(
     "x, w",
-    """
-    out = nl.ndarray((2, 3, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
+    (2, 3, 128, 512),
+    c=128,
+    f=512,
+    body="""
     identity = nl.shared_constant(np.identity(128, dtype=np.float32))
     unit = nl.ndarray((nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     unit[p, c] = nl.load(identity[p, c])
@@ -369,22 +348,17 @@ SCALE_SOFTMAX = legacy(
         for row in nl.affine_range(3):
             for k in nl.affine_range(4):
                 sums[a, row, p, f] += nisa.nc_matmul(scaled_t[k, a, p, 128 * row + c], w_tile[k, p, f])
-            nl.store(out[a, row, p, f], value=nl.copy(sums[a, row, p, f]))
-    return out
+            result = nl.copy(sums[a, row, p, f], dtype=nl.float32)
+            nl.store(out[a, row, p, f], value=result)
 """,
 )
-SCALE_SOFTMAX = SCALE_SOFTMAX.replace(
-    "            nl.store(out[a, row, p, f], value=nl.copy(sums[a, row, p, f]))\n",
-    "            result = nl.copy(sums[a, row, p, f], dtype=nl.float32)\n            nl.store(out[a, row, p, f], value=result)\n",
-)
 SCALE_SHAPES = [(2, 3, 128, 512), (4, 128, 512)]
-SUM_BLOCKED = legacy(
+SUM_BLOCKED = tiled(
     "x, w",
-    """
-    out = nl.ndarray((2, 3, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
+    (2, 3, 128, 512),
+    c=128,
+    f=512,
+    body="""
     right = nl.ndarray((2, 4, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     left = nl.ndarray((4, 2, 3, 2, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     part = nl.zeros((2, 4, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
@@ -405,7 +379,6 @@ SUM_BLOCKED = legacy(
             ' end loop s '
         for m in nl.affine_range(3):
             nl.store(out[n, m, p, f], value=total[n, m, p, f])
-    return out
 """,
 )
 SUM_SHAPES = [(1024, 384), (1024, 1024)]
@@ -414,13 +387,12 @@ SUM_ADDED = SUM_BLOCKED.replace(
     "nl.add(total[n, m, p, f], part[n, s, m, p, f])",
 )
 SWAP_SHAPES = [(4, 128, 128), (128, 256), (2, 128, 256)]
-SWAP_GATED = legacy(
+SWAP_GATED = tiled(
     "x, w, v",
-    """
-    out = nl.ndarray((4, 128, 256), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(256)[None, :]
+    (4, 128, 256),
+    c=128,
+    f=256,
+    body="""
     identity_hbm = nl.shared_constant(np.identity(128, dtype=np.float32))
     identity = nl.ndarray((nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     x_t = nl.ndarray((4, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
@@ -450,7 +422,6 @@ SWAP_GATED = legacy(
             for n in nl.affine_range(2):
                 total += nisa.nc_matmul(wide_t[row, n, p, c], v_tile[n, p, f])
             nl.store(out[2 * block + row, p, f], value=nl.copy(total))
-    return out
 """,
 )
 SWAP_BY_COLUMNS = (
@@ -460,12 +431,11 @@ SWAP_BY_COLUMNS = (
     .replace("x_t[row, p, c], w_tile", "x_t[pair, p, 128 * row + c], w_tile")
     .replace("wide[row, p, f]", "wide[2 * pair + row, p, f]")
 )  # fmt: skip
-REDUCE_BLOCKS = legacy(
+REDUCE_BLOCKS = tiled(
     "x",
-    """
-    out = nl.ndarray((3, 128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
+    (3, 128, 2048),
+    f=512,
+    body="""
     power = nl.ndarray((3, 2, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     part = nl.ndarray((3, 2, 2, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
     total = nl.ndarray((3, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
@@ -481,16 +451,14 @@ REDUCE_BLOCKS = legacy(
             for b in nl.affine_range(2):
                 scaled = nisa.tensor_scalar(data=power[row, a, b, p, f], op0=nl.multiply, operand0=inverse)
                 nl.store(out[row, p, 1024 * a + 512 * b + f], value=scaled)
-    return out
 """,
 )
 REDUCE_SHAPES = [(3, 128, 2048)]
-REDUCE_COLUMNS = legacy(
+REDUCE_COLUMNS = tiled(
     "x",
-    """
-    out = nl.ndarray((256, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
+    (256, 1),
+    f=512,
+    body="""
     for row in nl.affine_range(2):
         tile = nl.ndarray((nl.par_dim(128), 2, 1024), dtype=nl.float32, buffer=nl.sbuf)
         part = nl.ndarray((nl.par_dim(128), 4), dtype=nl.float32, buffer=nl.sbuf)
@@ -500,7 +468,6 @@ REDUCE_COLUMNS = legacy(
                 part[p, 2 * a + b] = nisa.tensor_reduce(nl.max, data=tile[p, a, 512 * b + f], axis=[1])
         largest = nisa.tensor_reduce(nl.max, data=part[p, nl.arange(4)[None, :]], axis=[1], negate=True)
         nl.store(out[128 * row + p, 0], value=largest)
-    return out
 """,
 )
 REDUCE_SLICES = current(
@@ -518,12 +485,11 @@ REDUCE_SLICES = current(
     return out
 """,
 )
-DRAIN_TURNED = legacy(
+DRAIN_TURNED = tiled(
     "x",
-    """
-    out = nl.ndarray((2, 8, 128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
+    (2, 8, 128, 128),
+    c=128,
+    body="""
     eye = nl.shared_constant(np.identity(128, dtype=np.float32))
     identity = nl.load(eye[p, c])
     flipped = nl.zeros((2, 8, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum)
@@ -536,16 +502,14 @@ DRAIN_TURNED = legacy(
             ' end loop i '
         for i in nl.affine_range(8):
             nl.store(out[row, i, p, c], value=kept[row, i, p, c])
-    return out
 """,
 )
 DRAIN_SHAPES = [(2, 128, 1024)]
-DRAIN_PARTS = legacy(
+DRAIN_PARTS = tiled(
     "x",
-    """
-    out = nl.ndarray((4, 128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
+    (4, 128, 128),
+    c=128,
+    body="""
     eye = nl.shared_constant(np.identity(128, dtype=np.float32))
     identity = nl.load(eye[p, c])
     left = nl.ndarray((nl.par_dim(128), 4, 256), dtype=nl.float32, buffer=nl.sbuf)
@@ -560,15 +524,13 @@ DRAIN_PARTS = legacy(
             left[p, i, 128 * row + c] = nl.add(scaled, 1.0)
     for i in nl.affine_range(4):
         nl.store(out[i, p, c], value=nl.add(left[p, i, c], left[p, i, 128 + c]))
-    return out
 """,
 )
-DRAIN_SUMS = legacy(
+DRAIN_SUMS = tiled(
     "x, w",
-    """
-    out = nl.ndarray((4, 128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
+    (4, 128, 128),
+    c=128,
+    body="""
     both = nl.ndarray((4, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     for i in nl.affine_range(4):
         total = nl.zeros((nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum)
@@ -576,16 +538,14 @@ DRAIN_SUMS = legacy(
             total[p, c] += nisa.nc_matmul(nl.load(x[k, p, c]), nl.load(w[i, k, p, c]))
         both[i, p, c] = nl.copy(total[p, c])
         nl.store(out[i, p, c], value=both[i, p, c])
-    return out
 """,
 )
-COLUMNS_BLOCKS = legacy(
+COLUMNS_BLOCKS = tiled(
     "x, w",
-    """
-    out = nl.ndarray((2, 3, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
+    (2, 3, 128, 1024),
+    c=128,
+    f=512,
+    body="""
     wide = nl.arange(1024)[None, :]
     left = nl.ndarray((3, 2, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     right = nl.ndarray((2, 2, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
@@ -610,17 +570,15 @@ COLUMNS_BLOCKS = legacy(
                 ' end loop h '
             nl.store(out[n, m, p, wide], value=made[n, m, p, wide])
             ' end loop m '
-    return out
 """,
 )
 COLUMNS_SHAPES = [(256, 384), (256, 2048)]
-STAGES_CHAIN = legacy(
+STAGES_CHAIN = tiled(
     "x, w",
-    """
-    out = nl.ndarray((4, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
+    (4, 128, 512),
+    c=128,
+    f=512,
+    body="""
     w_tile = nl.load(w[p, f])
     product = nl.zeros((4, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
     power = nl.ndarray((4, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
@@ -631,17 +589,15 @@ STAGES_CHAIN = legacy(
         # what other engines do
         power[row, p, f] = nisa.activation(op=nl.tanh, data=product[row, p, f])
         nl.store(out[row, p, f], value=power[row, p, f])
-    return out
 """,
 )
 STAGES_SHAPES = [(4, 2, 128, 128), (128, 512)]
-STAGES_FED = legacy(
+STAGES_FED = tiled(
     "x, w",
-    """
-    out = nl.ndarray((4, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
+    (4, 128, 512),
+    c=128,
+    f=512,
+    body="""
     w_tile = nl.load(w[p, f])
     x_tile = nl.ndarray((4, 2, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     product = nl.zeros((4, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
@@ -651,15 +607,13 @@ STAGES_FED = legacy(
         for part in nl.affine_range(2):
             product[row, p, f] += nisa.nc_matmul(x_tile[row, part, p, c], w_tile)
         nl.store(out[row, p, f], value=nl.copy(product[row, p, f]))
-    return out
 """,
 )
-SPLIT_PRODUCT = legacy(
+SPLIT_PRODUCT = tiled(
     "x, w",
-    """
-    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
+    (2, 128, 512),
+    f=512,
+    body="""
     total = nl.zeros((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
     turned = nl.zeros((2, 2, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum)
     x_t = nl.ndarray((2, 2, nl.par_dim(128), 128), dtype=nl.float32, name="x_t", buffer=nl.sbuf)
@@ -673,16 +627,14 @@ SPLIT_PRODUCT = legacy(
             x_t[row, k, p, nl.arange(128)[None, :]] = nl.copy(turned[row, k, p, nl.arange(128)[None, :]])
             total[row, p, f] += nisa.nc_matmul(x_t[row, k, p, nl.arange(128)[None, :]], w_tile[k, p, f])
         nl.store(out[row, p, f], value=nl.copy(total[row, p, f]))
-    return out
 """,
 )
 SPLIT_PRODUCT_SHAPES = [(2, 2, 128, 128), (2, 128, 512)]
-SPLIT_HALF = legacy(
+SPLIT_HALF = tiled(
     "x, w",
-    """
-    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
+    (2, 128, 512),
+    f=512,
+    body="""
     total = nl.zeros((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
     x_tile = nl.ndarray((2, nl.par_dim(64), 128), dtype=nl.float32, buffer=nl.sbuf)
     w_tile = nl.ndarray((nl.par_dim(64), 512), dtype=nl.float32, buffer=nl.sbuf)
@@ -691,7 +643,6 @@ SPLIT_HALF = legacy(
         x_tile[row, nl.arange(64)[:, None], nl.arange(128)[None, :]] = nl.load(x[row, nl.arange(64)[:, None], nl.arange(128)[None, :]])
         total[row, p, f] = nisa.nc_matmul(x_tile[row, nl.arange(64)[:, None], nl.arange(128)[None, :]], w_tile[nl.arange(64)[:, None], f])
         nl.store(out[row, p, f], value=nl.copy(total[row, p, f]))
-    return out
 """,
 )
 SPLIT_HALF_SHAPES = [(2, 64, 128), (64, 512)]
@@ -738,12 +689,11 @@ SPLIT_SCAN = legacy(
 """,
 )
 SPLIT_SCAN_SHAPES = [(2, 128, 4096), (1, 4096), (2, 128, 1)]
-SPLIT_ADDED = legacy(
+SPLIT_ADDED = tiled(
     "x, y",
-    """
-    out = nl.ndarray((2, 128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(2048)[None, :]
+    (2, 128, 2048),
+    f=2048,
+    body="""
     total = nl.zeros((nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)
     for step in nl.affine_range(3):
         for half in nl.affine_range(2):
@@ -753,7 +703,6 @@ SPLIT_ADDED = legacy(
             total[p, 2048 * half + f] += product
     for half in nl.affine_range(2):
         nl.store(out[half, p, f], value=total[p, 2048 * half + f])
-    return out
 """,
 )
 SPLIT_ADDED_SHAPES = [(3, 128, 4096), (128, 2048)]
@@ -778,18 +727,16 @@ CURRENT_SILU = current(
     return out
 """,
 )
-TILES = legacy(
+TILES = tiled(
     "x",
-    """
-    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    f = nl.arange(512)[None, :]
+    (128, 2048),
+    f=512,
+    body="""
     for t in nl.affine_range(4):
         tile = nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
         tile[p, f] = nl.load(x[p, 512 * t + f])
         root = nl.exp(tile[p, f])
         nl.store(out[p, 512 * t + f], value=root)
-    return out
 """,
 )
 WIDTH = legacy(
@@ -836,13 +783,12 @@ CURRENT_LOADS = current(
     return out
 """,
 )
-OWN_SUMS = legacy(
+OWN_SUMS = tiled(
     "x, y",
-    """
-    out = nl.ndarray((2, 3, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
-    p = nl.arange(128)[:, None]
-    c = nl.arange(128)[None, :]
-    f = nl.arange(512)[None, :]
+    (2, 3, 128, 512),
+    c=128,
+    f=512,
+    body="""
     total = nl.zeros((2, 3, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
     for m in nl.affine_range(2):
         for n in nl.affine_range(3):
@@ -852,7 +798,6 @@ OWN_SUMS = legacy(
                 total[m, n, p, f] += nisa.nc_matmul(left, right)
             made = nl.copy(total[m, n, p, f])
             nl.store(out[m, n, p, f], value=made)
-    return out
 """,
 )
 SQUARE_NESTS = BLOCKS.replace("4 * block + row", "block, row").replace("2 * half + row", "half, row")
@@ -981,6 +926,7 @@ KEPT_CURRENT = current(
 """,
 )
 
+# A line each for a place and for a change of it.
 # fmt: off
 PLACES = [
     Place("keep_on_chip", KEPT_CURRENT, [(2, 128, 512)],
@@ -1067,6 +1013,8 @@ PLACES = [
         ("nl.multiply(copied, y_tile)", "nl.multiply(copied, copied)"),  # two operands in PSUM
         ("nl.multiply(copied, y_tile)", "nl.multiply(copied, product)"),
         ("nl.copy(product)", "nl.copy(product, dtype=nl.bfloat16)"),  # rounds
+        ("nl.copy(product)", "nl.copy(product, dtype=y.dtype)"),  # may round
+        ("y[p, f])", "y[p, f], dtype=nl.bfloat16)", "nl.copy(product)", "nl.copy(product, dtype=y_tile.dtype)"),
         ("nl.multiply(copied, y_tile)", "nl.multiply(copied, y_tile, mask=f < 100)"),  # other mask
         ("    result =", "    view = copied\n    result ="),  # alias
         ]),
@@ -1188,6 +1136,7 @@ PLACES = [
         ("turned = nisa", "result[lower, f] = nisa.nc_transpose(odd)\n        turned = nisa"),
         ("    return out", "    nl.store(out[upper, f], value=turned)\n    return out"),
         ]),
+    Place("fill_partitions", FILL_HALVES.replace("(64)", "(32)").replace("upper + 64", "upper + 32").replace("(128)", "(64)"), [(64, 2048), (32, 2048)]),
     Place("fill_partitions", FILL_HALVES.replace("range(0, length, width)", "nl.affine_range(4)").replace("f + at", "f + width * at"), FILL_HALVED),
     Place("sink_work", SINK_HEADS, SINK_SHAPES,
         stays=[
@@ -1365,6 +1314,7 @@ PLACES = [
         ("2, nl.par_dim(128), 512), dtype=nl.float32", "2, nl.par_dim(128), 512), dtype=nl.bfloat16"),
         ("total[row, p, f]", "total[0, p, f]"),  # one place for both iterations
         ]),
+    Place("split_products", SPLIT_OVERWRITTEN.replace("total[row, p, f] = ", "total[row, p, f]  = "), SPLIT_HALF_SHAPES),
     Place("split_products", SPLIT_ELSEWHERE, SPLIT_HALF_SHAPES),
     Place("split_products", SPLIT_UNROLLED, SPLIT_HALF_SHAPES),
     Place("split_products", SPLIT_CURRENT, SPLIT_PRODUCT_SHAPES,
