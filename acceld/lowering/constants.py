@@ -24,10 +24,12 @@ MOST_ELEMENTS = 2**24
 FUNCTIONS: dict[str, Any] = {
     "abs": np.abs,
     "add": np.add,
+    "arctan": np.arctan,
     "copy": np.positive,
     "cos": np.cos,
     "div": np.divide,
     "eq": np.equal,
+    "erf": np.vectorize(math.erf, otypes=[float]),
     "exp": np.exp,
     "ge": np.greater_equal,
     "gt": np.greater,
@@ -42,6 +44,7 @@ FUNCTIONS: dict[str, Any] = {
     "not": np.logical_not,
     "pow": np.power,
     "recip": np.reciprocal,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "sign": np.sign,
     "sin": np.sin,
     "sqrt": np.sqrt,
@@ -79,7 +82,9 @@ def values(view: View) -> Array | None:
         return np.lib.stride_tricks.as_strided(base[part.offset :], part.shape, steps)
 
     for node in Graph((), (view,)).nodes():
-        if node.kind not in ("index", "elementwise", "reduce", "buffer") or node.size > 2 * MOST_ELEMENTS > 2**31:
+        if node.kind not in ("index", "elementwise", "reduce", "buffer") or (
+            node.kind != "index" and node.size > 2 * MOST_ELEMENTS
+        ):
             return None
         if node.kind != "index":
             held[id(node)] = _value(node, [read(arg) if isinstance(arg, View) else arg for arg in node.args])
@@ -279,7 +284,7 @@ def settled(view: View, line: int) -> View:
         return view
 
 
-def shifted_index(name: str, args: list[Any], line: int) -> View | None:
+def shifted_index(name: str, args: list[Any]) -> View | None:
     """Return an affine function of positions for arithmetic on such functions; None for anything else."""
     views = [arg for arg in args if isinstance(arg, View)]
     if len(args) > 2 or not views or views[0].node is not INDEX or views[-1].node is not INDEX:
@@ -303,7 +308,7 @@ def shifted_index(name: str, args: list[Any], line: int) -> View | None:
 
 def compared(name: str, args: list[Any], line: int) -> View | None:
     """Return a comparison of functions of positions as one with 0, which an instruction selects by."""
-    difference = shifted_index("sub", args, line)
+    difference = shifted_index("sub", args)
     return None if difference is None else whole(elementwise(name, [difference, 0.0], "float32", line))
 
 

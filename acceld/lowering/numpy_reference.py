@@ -184,10 +184,16 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return self._part(lambda array: array[key if isinstance(key, tuple) and Ellipsis in key else _kept(array, key)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(key, Traced | np.ndarray) and key.shape == self.shape:
+        # numpy takes no floats as positions: an array that is float32 here holds truth values.
+        if isinstance(key, Traced | np.ndarray) and key.shape == self.shape and key.dtype.kind in "bf":
             self.assign(_where(key, value, self))
-        else:
-            self[key].assign(value)
+            return
+        part = root = self[key]
+        while root._base is not None and root is not self:
+            root = root._base
+        if root is not self:
+            raise NotLowered("a store to positions that an array names is not lowered; use slices or np.where", _line())
+        part.assign(value)
 
     def assign(self, value: Any) -> None:
         """Store a value to all elements of this array, and so to the array that it views."""
@@ -226,6 +232,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         line = _line()
         if further.get("where", True) is not True:
             raise NotLowered(f"np.{ufunc.__name__}(where=...) is not lowered; use np.where", line)
+        if further.get("initial") is not None:
+            raise NotLowered(f"np.{ufunc.__name__}.{method}(initial=...) is not lowered", line)
         if ufunc.__name__ == "matmul" and method == "__call__":
             result = Traced(product(_array(args[0], line), _array(args[1], line), line=line))
         elif method == "reduce" and ufunc.__name__ in FOLDS:
@@ -242,18 +250,17 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         else:
             name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
             result = _evaluated(getattr(ufunc, method), name, args, further)
-        if out is None:
-            return result
-        target = out[0] if isinstance(out, tuple) else out
-        target.assign(result)
-        return target
+        return _into(out[0] if isinstance(out, tuple) else out, result)
 
     def __array_function__(self, function: Any, types: Any, args: Any, further: Any) -> Any:
+        out = further.get("out")
+        further = {key: value for key, value in further.items() if key != "out"}
         made = FUNCTIONS.get(function.__name__)
         if made is None:
-            return _evaluated(function, function.__name__, args, further)
+            found = _evaluated(function, function.__name__, args, further)
+            return found if out is None else _into(out, found)
         try:
-            return made(*args, **further)
+            return _into(out, made(*args, **further))
         except TypeError as error:
             raise NotLowered(
                 f"np.{function.__name__} with these arguments is not lowered ({error})", _line()
@@ -275,11 +282,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def _fold(self, name: str, axis: Any, keepdims: bool, dtype: Any, out: Any) -> Traced:
         if dtype is not None and _name(np.dtype(dtype)) != self.view.dtype:
             return self.astype(dtype)._fold(name, axis, keepdims, None, out)
-        found = _folded(name, self, axis, keepdims)
-        if out is not None:
-            out.assign(found)
-            return out  # type: ignore[no-any-return]
-        return found
+        return _into(out, _folded(name, self, axis, keepdims))
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Traced:
         """Return the sum over axes."""
@@ -300,10 +303,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Traced:
         """Return the mean over axes."""
         total = self.sum(axis, dtype, None, keepdims)
-        found: Traced = total * (total.size / self.size)
-        if out is not None:
-            out.assign(found)
-        return found
+        return _into(out, total * (total.size / self.size))
 
     def var(
         self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
@@ -311,40 +311,37 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         """Return the variance over axes, as the mean of squared differences."""
         difference = self - self.mean(axis, dtype, None, True)
         total = np.square(difference).sum(axis, None, None, keepdims)
-        found: Traced = total * (1.0 / (self.size / total.size - ddof))
-        if out is not None:
-            out.assign(found)
-        return found
+        return _into(out, total * (1.0 / (self.size / total.size - ddof)))
 
     def std(
         self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
     ) -> Traced:
         """Return the standard deviation over axes."""
-        return np.sqrt(self.var(axis, dtype, out, ddof, keepdims))  # type: ignore[return-value]
+        return _into(out, np.sqrt(self.var(axis, dtype, None, ddof, keepdims)))
 
     def argmax(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Traced:
         """Return the first position of the greatest value along an axis."""
-        return _extreme(self, "max", axis, keepdims)
+        return _into(out, _extreme(self, "max", axis, keepdims))
 
     def argmin(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Traced:
         """Return the first position of the least value along an axis."""
-        return _extreme(self, "min", axis, keepdims)
+        return _into(out, _extreme(self, "min", axis, keepdims))
 
-    def cumsum(self, axis: Any = None, *_: object, **__: object) -> Traced:
+    def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Traced:
         """Return the sums up to each element along an axis."""
-        return _cumulated("sum", self, axis)
+        return _into(out, _cumulated("sum", self if dtype is None else self.astype(dtype), axis))
 
-    def cumprod(self, axis: Any = None, *_: object, **__: object) -> Traced:
+    def cumprod(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Traced:
         """Return the products up to each element along an axis."""
-        return _cumulated("product", self, axis)
+        return _into(out, _cumulated("product", self if dtype is None else self.astype(dtype), axis))
 
     def any(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Traced:
         """Return 1 where an element along an axis is not 0."""
-        return self.astype(bool).max(axis, None, keepdims)
+        return self.astype(bool).max(axis, out, keepdims)
 
     def all(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Traced:
         """Return 1 where no element along an axis is 0."""
-        return self.astype(bool).min(axis, None, keepdims)
+        return self.astype(bool).min(axis, out, keepdims)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Traced:
         """Return the diagonals of two axes."""
@@ -358,16 +355,18 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         """Return each element several times."""
         return _repeated(self, repeats, axis)
 
-    def take(self, indices: Any, axis: int | None = None, **_: object) -> Traced:
+    def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Traced:
         """Return the parts that positions along an axis name."""
-        return _taken(self, indices, axis)
+        return _into(out, _taken(self, indices, axis, mode=mode))
 
     def item(self) -> float:
         """Return the one value as a number."""
         return float(self)
 
-    def reshape(self, *shape: Any, **_: object) -> Traced:
+    def reshape(self, *shape: Any, order: str = "C", **_: object) -> Traced:
         """Return the elements in another shape."""
+        if order != "C":
+            raise NotLowered(f"elements in order {order!r} are not lowered; transpose the array first", _line())
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
         view = self.view
         try:
@@ -385,24 +384,36 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         """Return the array with two axes exchanged."""
         return self._part(lambda array: array.swapaxes(first, second))
 
-    def ravel(self, *_: object) -> Traced:
+    def ravel(self, order: str = "C") -> Traced:
         """Return the elements as one axis."""
-        return self.reshape(-1)
+        return self.reshape(-1, order=order)
 
-    flatten = ravel
+    def flatten(self, order: str = "C") -> Traced:
+        """Return the elements as one axis, as they are now."""
+        return self.ravel(order).copy()
 
     def squeeze(self, axis: Any = None) -> Traced:
         """Return the array without axes of one element."""
         return self._part(lambda array: np.squeeze(array, axis))
 
-    def clip(self, low: Any = None, high: Any = None, **_: object) -> Traced:
-        """Return the values held between two bounds."""
-        found = self if low is None else np.maximum(self, low)
-        return found if high is None else np.minimum(found, high)
+    def clip(self, low: Any = None, high: Any = None, out: Any = None, **named: Any) -> Traced:
+        """Return the values held between two bounds, which numpy also knows as ``min`` and ``a_min``, ``max`` and ``a_max``."""
+        low = named.get("min", named.get("a_min", low))
+        high = named.get("max", named.get("a_max", high))
+        found: Any = self if low is None else np.maximum(self, low)
+        return _into(out, found if high is None else np.minimum(found, high))
 
     def dot(self, other: Any) -> Traced:
         """Return the product."""
         return self @ other  # type: ignore[no-any-return]
+
+
+def _into(out: Any, found: Any) -> Traced:
+    """Return a result, or the array ``out`` after the result was stored there."""
+    if out is not None:
+        out.assign(found)
+    held: Traced = found if out is None else out
+    return held
 
 
 def _kept(array: Any, key: Any) -> Any:
@@ -421,7 +432,7 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 
 def _name(dtype: np.dtype[Any]) -> str:
-    return {"float64": "float32", "int64": "int32", "bool": "float32"}.get(dtype.name, dtype.name)
+    return {"float64": "float32", "int64": "int32", "uint64": "uint32", "bool": "float32"}.get(dtype.name, dtype.name)
 
 
 _SOURCE = ""
@@ -462,7 +473,7 @@ def _applied(name: str, args: Sequence[Any], line: int) -> View:
     given = [operand(arg) for arg in args]
     if not any(isinstance(arg, View) for arg in given):
         return whole(fill(float(CONSTANT[name](*given)), (), "float32", line))
-    if (found := shifted_index(name, given, line)) is not None:
+    if (found := shifted_index(name, given)) is not None:
         return found
     if name in COMPARISONS and len(given) == 2 and (found := compared(name, given, line)) is not None:
         return found
@@ -748,14 +759,14 @@ def _indexed(a: Traced, key: tuple[Any, ...]) -> Traced:
         return _taken(rest, key[place] if known[place] is None else known[place], axis)
     if arrays == list(range(len(arrays))) and len(key) <= a.ndim:
         lines = [
-            one if values is None else Traced(placed(values, "float32", line))
-            for one, values in zip(key, known, strict=True)
+            one if values is None else Traced(placed(np.where(values < 0, values + extent, values), "float32", line))
+            for one, values, extent in zip(key, known, a.shape, strict=False)
         ]
         found: Any = lines[0]
         for place in arrays[1:]:
             found = found * float(a.shape[place]) + lines[place]
         flat = a.reshape((math.prod(a.shape[: len(arrays)]), *a.shape[len(arrays) :]))
-        first = _counts_rows(key[0], known[0], a.shape[0])
+        first = _counts_rows(known[0], a.shape[0])
         if len(arrays) == 2 and first and a.ndim == 2 and isinstance(key[1], Traced) and key[1].ndim == 1:
             return _chosen(a, key[1].reshape((a.shape[0], 1)), 1).reshape(a.shape[0])
         rest = (slice(None),) * found.ndim + key[len(arrays) :]
@@ -763,12 +774,14 @@ def _indexed(a: Traced, key: tuple[Any, ...]) -> Traced:
     raise NotLowered("indexing by an array is not lowered here: its positions are not those of the first axes", line)
 
 
-def _counts_rows(one: Any, known: Any, rows: int) -> bool:
+def _counts_rows(known: Any, rows: int) -> bool:
     return known is not None and known.shape == (rows,) and bool((known == _positions((rows,), 0).known()).all())
 
 
-def _taken(a: Any, indices: Any, axis: int | None = None, *_: object, **__: object) -> Traced:
+def _taken(a: Any, indices: Any, axis: int | None = None, *, mode: str = "raise") -> Traced:
     line = _line()
+    if mode != "raise":
+        raise NotLowered(f"np.take(mode={mode!r}) is not lowered", line)
     a = Traced(_array(a, line))
     if axis is None:
         a, axis = a.reshape(-1), 0
@@ -811,9 +824,10 @@ def _chosen(a: Any, indices: Any, axis: Any) -> Traced:
 
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    if ord in (None, 2, "fro"):
+    vectors = np.ndim(x) == 1 if axis is None else isinstance(axis, int)
+    if ord in (None, "fro") or (ord == 2 and vectors):
         return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
-    if ord in (1, math.inf):
+    if ord in (1, math.inf) and vectors:
         return (np.sum if ord == 1 else np.max)(np.abs(x), axis=axis, keepdims=keepdims)
     return _refused(f"linalg.norm(ord={ord!r})")
 
@@ -918,19 +932,19 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         name: _method(name)
         for name in (
             "sum max min prod mean var std reshape transpose swapaxes ravel squeeze clip copy dot argmax argmin any all "
-            "diagonal trace"
+            "diagonal trace cumsum cumprod"
         ).split()
     },
     "amax": _method("max"),
     "amin": _method("min"),
     "transpose": lambda a, axes=None: a.transpose(*(axes or ())),
-    "reshape": lambda a, shape=None, newshape=None, **_: a.reshape(shape if shape is not None else newshape),
+    "reshape": lambda a, shape=None, order="C", *, newshape=None, copy=None: a.reshape(
+        newshape if shape is None else shape, order=order
+    ),
     "expand_dims": lambda a, axis: a._part(lambda array: np.expand_dims(array, axis)),
     "broadcast_to": lambda a, shape, **_: a._part(lambda array: np.broadcast_to(array, shape)),
     "moveaxis": lambda a, source, destination: a._part(lambda array: np.moveaxis(array, source, destination)),
     "where": _where,
-    "cumsum": lambda a, axis=None, **_: _cumulated("sum", a, axis),
-    "cumprod": lambda a, axis=None, **_: _cumulated("product", a, axis),
     "diag": lambda v, k=0: v.diagonal(k) if v.ndim == 2 else _matrix_of(v, k),
     "tril": lambda m, k=0: _triangle(m, k, upper=False),
     "triu": lambda m, k=0: _triangle(m, k, upper=True),
@@ -967,7 +981,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     ),
     "vstack": lambda tup, **_: _concatenated([np.atleast_2d(one) for one in tup], 0),
     "hstack": lambda tup, **_: _concatenated(tup, 0 if np.ndim(tup[0]) == 1 else 1),
-    "nan_to_num": lambda x, **_: x,
+    "nan_to_num": lambda x, copy=True: x,
     "concatenate": _concatenated,
     "stack": _stacked,
     "split": lambda a, n, axis=0: _split(a, n, axis),
@@ -983,7 +997,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "size": lambda a, axis=None: a.size if axis is None else a.shape[axis],
     "repeat": lambda a, repeats, axis=None: _repeated(a, repeats, axis),
     "result_type": lambda *args: np.result_type(*(a.dtype if isinstance(a, Traced) else a for a in args)),
-    "copyto": lambda dst, src, **_: dst.assign(src),
+    "copyto": lambda dst, src, casting="same_kind", where=True: dst.assign(
+        src if where is True else _where(where, src, dst)
+    ),
 }
 """numpy's functions of arrays."""
 

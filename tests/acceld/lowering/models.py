@@ -904,3 +904,44 @@ def image_scale(a: Array) -> Any:
 @model(("int32", 16, 32, -9, 9), ("int32", 32, 8, -9, 9))
 def int_matmul(a: Array, w: Array) -> Any:
     return a @ w
+
+
+@model((6, 10))
+def clipped_by_name(x: Array) -> Any:
+    y = x * 1.0
+    np.clip(y, a_min=-0.5, a_max=0.5, out=y)
+    return y + x.clip(min=0)
+
+
+@model((6, 10))
+def results_stored_to_out(x: Array) -> Any:
+    spread, sums, joined = np.zeros(6), np.zeros((6, 10)), np.zeros((6, 20))
+    x.std(1, out=spread)
+    np.cumsum(x, axis=1, out=sums)
+    np.concatenate([x, sums], axis=1, out=joined)
+    return joined * spread[:, None]
+
+
+@model((6, 10))
+def copied_where(x: Array) -> Any:
+    y = x * 2.0
+    np.copyto(y, x, where=x < 0)
+    return y
+
+
+@model((6, 10))
+def last_of_each_row(x: Array) -> Any:
+    return x[np.arange(6), [-1] * 6] * 2
+
+
+@model((6, 10))
+def flattened_copy(x: Array) -> Any:
+    y = x * 1.0
+    z = y.flatten()
+    z[0:10] = 0.0
+    return y + z.reshape(6, 10)
+
+
+@model((6, 10))
+def function_of_a_known_position(x: Array) -> Any:
+    return x * np.arctan(np.arange(6)[2])

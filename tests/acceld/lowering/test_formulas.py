@@ -152,6 +152,24 @@ def index_by_mask(x: Array, y: Array) -> Any:
     return x[y > 0]
 
 
+def store_by_positions(x: Array, ids: Array) -> Any:
+    x[ids.astype(np.int32)] = 0.0
+    return x
+
+
+def store_by_list(x: Array) -> Any:
+    x[[0, 3]] = 0.0
+    return x
+
+
+def other_order(x: Array) -> Any:
+    return x.reshape((-1,), order="F")
+
+
+def spectral_norm(x: Array) -> Any:
+    return np.linalg.norm(x, 2) * x
+
+
 def sorted_rows(x: Array) -> Any:
     return np.sort(x, axis=1)
 
@@ -161,6 +179,10 @@ def sorted_rows(x: Array) -> Any:
     [
         (branch_on_data, "branch on the values"),
         (index_by_mask, "indexing by a mask"),
+        (store_by_positions, "a store to positions that an array names"),
+        (store_by_list, "a store to positions that an array names"),
+        (other_order, "elements in order 'F'"),
+        (spectral_norm, "np.linalg.norm"),
         (sorted_rows, "np.sort is not lowered"),
     ],
 )
