@@ -17,10 +17,9 @@ from acceld.nki.frontend.core.memory import BufferKind
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import ParDim
 from acceld.nki.frontend.session import call_place
+from acceld.nki.ir.codec import MAX_BLOCKS
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Space
-
-MAX_BLOCKS = 65_536
 
 Place = tuple[int, int]
 

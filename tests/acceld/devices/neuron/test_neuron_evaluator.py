@@ -159,6 +159,24 @@ async def test_a_kernel_for_several_shapes_is_compiled_checked_and_predicted_at_
         assert "at the shape M=512" in wrong.failure.message
 
 
+NEVER_WRITTEN = """        never = nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+        x_tile = nl.add(x_tile, nisa.tensor_scalar(data=never, op0=nl.less, operand0=-1.0))
+"""
+
+
+async def test_undefined_memory_that_a_chip_does_not_show_is_refused_by_the_rule_of_the_simulator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Asking
+) -> None:
+    line = "        decay ="
+    text = KERNEL.replace(line, NEVER_WRITTEN + line)
+    async with evaluating(tmp_path, monkeypatch) as evaluator:
+        assert (await evaluator.evaluate(asking(text))).status is Status.PASSED, "the device computes what is wanted"
+        found = await evaluator.evaluate(asking(text, Gate.STRICT))
+        assert found.failure is not None
+        assert (found.failure.rule, found.failure.line) == ("undefined_read", 14)
+        assert found.correctness is not None and found.correctness.checks, "its own checks passed before"
+
+
 @pytest.mark.slow
 async def test_each_way_a_kernel_fails_is_a_result_and_the_machine_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Asking
