@@ -130,7 +130,7 @@ def report(descriptor: int | None, reported: dict[str, Any]) -> None:
 
 
 def allow_open_files() -> None:
-    """Raise the soft limit on open files to what this process may have. DaemonError if that is too little."""
+    """Raise the soft limit on open files if a daemon needs more. DaemonError if this process may not have as many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < _OPEN_FILES:
         raise DaemonError(

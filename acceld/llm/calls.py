@@ -150,8 +150,8 @@ class Calls:
                 usage = meter.cut_off()
                 price, cost = self._cost(request, usage)
                 spent = _possible(price, cost, usage)
-                outcome = CallOutcome("cancelled", usage, _float(cost), price, _uncertain(price, usage))
-                outcome = replace(outcome, latency_s=time.monotonic() - started_s)
+                latency_s, uncertain_usd = time.monotonic() - started_s, _uncertain(price, usage)
+                outcome = CallOutcome("cancelled", usage, _float(cost), price, uncertain_usd, latency_s=latency_s)
                 await _finish(self._ledger.settle(call, outcome))
                 raise
             observed.add(request, completion)

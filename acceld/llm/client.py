@@ -68,7 +68,7 @@ class Progress(Protocol):
 class Lengths:
     """Lengths by which the tokens of a call are estimated that no report counts.
 
-    Kernel source and English prose have between 3 and 4 characters a token. The lower end overestimates.
+    Kernel source and English prose have between 3 and 4 characters a token. A low figure overestimates the tokens.
     """
 
     prompt_chars_per_token: float = 3.3

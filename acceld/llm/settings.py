@@ -135,7 +135,7 @@ class ModelSettings:
                 cache_write=model.cache_write_usd_per_mtok,
             )
         known = PROVIDERS.get(model.provider)
-        api: Api = model.protocol or (known.apis[0] if known else "chat")
+        api = api_of(model)
         return cls(
             name=name,
             model=model.name or name,
@@ -198,6 +198,12 @@ class ModelSettings:
                 hint=f"export {variable}=... before `acceld start`, or set key_env in [models.{self.name}].",
             )
         return key
+
+
+def api_of(model: ModelConfig) -> Api:
+    """Return the API that a model is reached by: the one that is configured, else the first of its provider."""
+    known = PROVIDERS.get(model.provider)
+    return model.protocol or (known.apis[0] if known else "chat")
 
 
 def _thinks_adaptively(model: ModelConfig, api: Api) -> bool:

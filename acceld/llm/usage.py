@@ -8,6 +8,7 @@ from dataclasses import replace
 from acceld.llm.client import Completion, CompletionRequest, Lengths, Received, Usage
 
 CHARS_PER_TOKEN = Lengths().prompt_chars_per_token
+"""Characters a token where no model has reported any."""
 
 HIDDEN_TOKENS = 10_000
 """Tokens that a provider may add to a prompt, or to the cap of an answer, out of our sight. Reports beyond are not

@@ -216,8 +216,12 @@ def retired(insight: Insight) -> bool:
 
 def held_at(insight: Insight, chip: str, api: str) -> bool:
     """Return True if the insight held on a chip in an API, or if it does not say where it held."""
-    places = insight.held or (Held(insight.chip, insight.api, "", insight.source, insight.speedup),)
-    return any(place.chip in ("", chip) and place.api in ("", api) for place in places)
+    return any(place.chip in ("", chip) and place.api in ("", api) for place in _places(insight))
+
+
+def _places(insight: Insight) -> tuple[Held, ...]:
+    """Return the places where an insight held; that of its own rewrite if none are recorded."""
+    return insight.held or (Held(insight.chip, insight.api, "", insight.source, insight.speedup),)
 
 
 def confirmed(insight: Insight, by: Insight) -> tuple[Held, ...]:
@@ -298,8 +302,8 @@ def value(insight: Insight, where: Applicability, newer: int) -> float:
     same_dtype = 1.0 if not (insight.dtype and where.dtype) or insight.dtype == where.dtype else ELSEWHERE
     bound = insight.bound.lower().split()[:1]
     same_bound = 1.2 if bound and bound in [one.lower().split()[:1] for one in where.bounds] else 1.0
-    chips = {place.chip for place in insight.held} or {insight.chip}
-    apis = {place.api for place in insight.held} or {insight.api}
+    chips = {place.chip for place in _places(insight)}
+    apis = {place.api for place in _places(insight)}
     same_chip = 1.0 if chips & {"", where.chip} else OTHER_CHIP
     same_api = 1.0 if apis & {"", where.api} else OTHER_API
     sure = 1.0 if insight.tie_percent is None or insight.confirmations else HYPOTHESIS
@@ -364,11 +368,11 @@ def playbook(insights: Iterable[Insight]) -> tuple[str, ...]:
     rules = []
     for (bound, change), members in groups.items():
         members.sort(key=lambda one: (-one.wins - one.confirmations, -one.speedup, one.id))
-        rewrites = sum(max(1, one.confirmations + 1) for one in members)
+        rewrites = sum(one.confirmations + 1 for one in members)
         wins, decided = sum(one.wins for one in members), sum(one.wins + one.losses for one in members)
         if max(rewrites, wins) < 2:
             continue
-        chips = sorted({place.chip for one in members for place in one.held} or {one.chip for one in members})
+        chips = sorted({place.chip for one in members for place in _places(one)})
         ideas = "; ".join(dict.fromkeys(one.title for one in members[:IDEAS]))
         tried = f"; plans won with it {wins} of {decided} times" if decided else ""
         where = f"Where {bound} bounds" if bound else "Anywhere"

@@ -71,7 +71,7 @@ BATCH = "llm_batch"
 _TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")
 
 
-USUAL_COST = (
+_USUAL_COST = (
     "SELECT avg(cost_usd) AS usd FROM (SELECT cost_usd FROM llm_calls WHERE model = ? AND role = ? "
     "AND outcome = 'answered' AND cost_usd IS NOT NULL ORDER BY id DESC LIMIT 32)"
 )
@@ -224,7 +224,7 @@ def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
         end_call(tx, number, CallResult("interrupted", cost_usd=0.0, error=reason, estimated=True))
         return
     reserved_usd = row["reserved_usd"]
-    usual = tx.one(USUAL_COST, (row["model"], row["role"]))
+    usual = tx.one(_USUAL_COST, (row["model"], row["role"]))
     known = (usual["usd"] if usual else None, load(row["parameters"]).get("expected_usd"), reserved_usd)
     cost_usd, uncertain_usd = None, 0.0
     if reserved_usd is not None:

@@ -95,7 +95,7 @@ class SdkClient(ABC):
                 error.partial = error.partial or watch.text
                 error.started = watch.started
                 raise
-            except Exception as error:
+            except Exception as error:  # the errors of SDKs have no common class; unknown ones go on
                 name = self.settings.name
                 known = translate(error, self.errors, name, partial=watch.text, started=watch.started, secret=self.key)
                 if known is None:

@@ -198,7 +198,7 @@ async def translated(work: Callable[[], Awaitable[T]], table: Mapping[str, type[
         return await work()
     except LLMError:
         raise
-    except Exception as error:
+    except Exception as error:  # the errors of SDKs and of their transports have no common class; unknown ones go on
         known = translate(error, table, model)
         if known is None:
             raise

@@ -31,7 +31,15 @@ C: Mapping[str, str] = {
     "fusion": "passes over data that can become one",
     "arithmetic": "divisions, function calls and conversions that can be made cheaper",
 }
-CLASSES: Mapping[str, Mapping[str, str]] = {"nki": NKI, "nki_legacy": NKI, "triton": TRITON, "c": C, "numpy": C}
+NUMPY: Mapping[str, str] = {
+    "vectorization": "loops of Python that operations on arrays can replace",
+    "blocking": "blocks whose intermediate results fit the caches",
+    "memory": "intermediate results and copies that can be left out, strides, and what is read twice",
+    "loop_order": "the order of axes and of the operations along them",
+    "fusion": "passes over data that can become one call",
+    "arithmetic": "divisions, function calls and conversions that can be made cheaper",
+}
+CLASSES: Mapping[str, Mapping[str, str]] = {"nki": NKI, "nki_legacy": NKI, "triton": TRITON, "c": C, "numpy": NUMPY}
 """Change classes with what they are about, by API."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from acceld.config import Config, RoleConfig
 from acceld.errors import ConfigError, did_you_mean
 from acceld.llm.client import Role
-from acceld.llm.settings import PROVIDERS
+from acceld.llm.settings import PROVIDERS, api_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,7 @@ class RoleTable:
             frozenset(
                 name
                 for name, model in config.models.items()
-                if (model.protocol or PROVIDERS[model.provider].apis[0] if model.provider in PROVIDERS else "")
-                == "messages"
+                if model.provider in PROVIDERS and api_of(model) == "messages"
             ),
         )
 

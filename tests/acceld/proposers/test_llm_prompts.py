@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.errors import PromptError
+from acceld.proposers.llm.directions import direction
 from acceld.proposers.llm.fencing import Data, capped, cleaned, delimiter, fenced
 from acceld.proposers.llm.prompts import APIS, NAMES, PromptFile, PromptLibrary
 from acceld.resources import prompts_folder
@@ -58,6 +59,12 @@ def test_only_a_few_lines_differ_between_languages(library: PromptLibrary) -> No
     nki, triton = (library.language(api).system.splitlines() for api in ("nki", "triton"))
     changed = [line for line in difflib.unified_diff(nki, triton, lineterm="", n=0) if line[:1] in "+-"][2:]
     assert 0 < len(changed) <= 10
+
+
+def test_numpy_kernels_are_not_directed_to_means_of_c() -> None:
+    told = " ".join(direction("numpy", index) for index in range(8))
+    assert "operations on arrays" in told and "intrinsics" not in told and "compiler" not in told
+    assert "intrinsics" in direction("c", 1)
 
 
 def test_the_prompts_hold_no_recipes_and_no_manual(library: PromptLibrary) -> None:
