@@ -41,6 +41,7 @@ from acceld.tui.session import Session
 from acceld.tui.steering import ACTIONS, Steering
 from acceld.tui.terminal import complain
 from acceld.tui.widgets.frame import TABS
+from acceld.tui.work import start
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class ConsoleApp(App[None]):
             self.set_interval(self._refresh_s, self._show_changes)
             self.set_interval(1.0, self._tick)
             self.set_interval(QUEUE_S, self._ask_queue)
-            self.run_worker(self._follow, name="events", exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
+            start(self, self._follow, name="events")
 
     async def _follow(self) -> None:
         """Connect, load, and follow events; again after every break."""
@@ -209,7 +210,7 @@ class ConsoleApp(App[None]):
 
     def _ask_queue(self) -> None:
         if self.session.hello and not self.session.lost and not self.session.read_only:
-            self.run_worker(self._take_queue, group="queue", exclusive=True, exit_on_error=False)  # type: ignore[arg-type]
+            start(self, self._take_queue, group="queue", exclusive=True)
 
     async def _take_queue(self) -> None:
         with contextlib.suppress(AcceldError):  # a lost daemon is told by the events' connection
@@ -340,7 +341,7 @@ class ConsoleApp(App[None]):
 
     def action_reload(self) -> None:
         if self.session.replay is None:
-            self.run_worker(self._reload, group="load", exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
+            start(self, self._reload, group="load")
         self.refresh_screen()
 
     def action_step(self, events: int) -> None:

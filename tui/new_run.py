@@ -27,6 +27,7 @@ from acceld.tui.modals import Ask, Confirm
 from acceld.tui.palette import palette_of
 from acceld.tui.widgets.columns import Column, header, line
 from acceld.tui.widgets.lines import LineList
+from acceld.tui.work import start
 from acceld.workloads import Workload, load_workload
 from acceld.workloads.discovery import workload_folders
 from acceld.workloads.loading import FILE
@@ -55,8 +56,11 @@ class Offer:
     """Rows of earlier runs, the newest first."""
 
 
-def chips_of(found: Workload, default: Choice) -> tuple[str, ...]:
-    """Return the chips on which a workload's own kernels run, the configured or first fitting one first."""
+def chips_of(found: Workload, settings: config.Config) -> tuple[str, ...]:
+    """Return the chips on which a workload's own kernels run, the configured or first fitting one first. If none fits,
+    return all chips: a start says what is wrong.
+    """
+    default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
 
     def fits(chip: str | None) -> str | None:
         try:
@@ -66,13 +70,12 @@ def chips_of(found: Workload, default: Choice) -> tuple[str, ...]:
 
     first = fits(None)
     rest = (chip for chip in CHIPS if fits(chip) == chip)
-    return tuple(dict.fromkeys(chip for chip in (first, *rest) if chip))
+    return tuple(dict.fromkeys(chip for chip in (first, *rest) if chip)) or CHIPS
 
 
 def offers(earlier: list[Mapping[str, Any]]) -> dict[str, Offer]:
     """Return every workload of this machine and of earlier runs, by name."""
     settings = config.load().config
-    default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
     found: dict[str, Offer] = {}
     for name, folder in workload_folders(settings.paths.workloads).items():
         try:
@@ -80,7 +83,7 @@ def offers(earlier: list[Mapping[str, Any]]) -> dict[str, Offer]:
         except WorkloadError:  # a start says what is wrong with it
             found[name] = Offer()
         else:
-            found[loaded.name] = Offer(chips=chips_of(loaded, default) or CHIPS)
+            found[loaded.name] = Offer(chips=chips_of(loaded, settings))
     for row in earlier:
         name = row["workload"]
         offer = found.setdefault(name, Offer(elsewhere=row["id"], chips=(row["chip"],)))
@@ -122,7 +125,7 @@ class NewRun(ModalScreen[int | None]):
     def on_mount(self) -> None:
         self.query_one("#words", Input).display = False
         self.query_one(LineList).focus()
-        self.run_worker(self._fill, exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
+        start(self, self._fill)
 
     async def _fill(self) -> None:
         try:
@@ -234,14 +237,13 @@ class NewRun(ModalScreen[int | None]):
 
     def _take_file(self, path: Path) -> None:
         settings = config.load().config
-        default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
         folder = path if path.is_dir() else path.parent
         name = self._workload
         if (folder / FILE).is_file():
             loaded = load_workload(folder)
             name = loaded.name
             offer = self._offers.setdefault(name, Offer())
-            offer.folder, offer.chips = str(folder), chips_of(loaded, default) or CHIPS
+            offer.folder, offer.chips = str(folder), chips_of(loaded, settings)
         elif path.is_dir():
             raise UsageError(f"{path} has no {FILE}", hint="acceld init makes one")
         if path.is_dir():
@@ -302,7 +304,7 @@ class NewRun(ModalScreen[int | None]):
 
         if yes:
             self._say(f"{self._text()}\nstarting")
-            self.run_worker(send, exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
+            start(self, send)
 
     def action_give_up(self) -> None:
         words = self.query_one("#words", Input)

@@ -17,7 +17,8 @@ from acceld.tui.modals import Ask, Confirm
 from acceld.tui.new_run import NewRun
 from acceld.tui.session import Session
 from acceld.tui.terminal import complain
-from acceld.watch.apply import restore
+from acceld.tui.work import start
+from acceld.watch.apply import backup_of, restore
 
 NOT_APPLIED = "this console has written no file for the run"
 
@@ -138,8 +139,8 @@ class Steering:
 
             def done(answer: Any) -> str:
                 written = path.resolve()
-                backup = written.with_name(f"{written.name}.{expected[:8]}.bak")
-                self._applied[number] = (written, backup, hashlib.sha256(written.read_bytes()).hexdigest())
+                now = hashlib.sha256(written.read_bytes()).hexdigest()
+                self._applied[number] = (written, backup_of(written, expected), now)
                 return f"{answer['result']}; U puts it back"
 
             body = {"action": "apply", "path": str(path), "expected_sha256": expected, **tied}
@@ -157,7 +158,7 @@ class Steering:
             title = f"Write c{best.candidate}{word} over which file?"
             self._app.push_screen(Ask(title, "kernel.py; a copy of it is kept beside it", offered), write)
 
-        self._app.run_worker(ask, group="steer", exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
+        start(self._app, ask, group="steer")
 
     def undo_apply(self) -> None:
         """Put back the file that this console wrote last for the run in view."""
@@ -231,7 +232,7 @@ class Steering:
             else:
                 self._app.notify(done(answer))
 
-        self._app.run_worker(send, group="steer", exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
+        start(self._app, send, group="steer")
 
     def _warn(self, text: str) -> None:
         self._app.notify(text, severity="warning")

@@ -140,9 +140,9 @@ def test_the_screens_read_in_the_terminals_own_colors(snap_compare: Any, keys: s
     assert snap_compare(console(theme="ansi-dark"), terminal_size=(80, 24), run_before=pressing(keys))
 
 
-async def shown(keys: str, size: tuple[int, int] = (80, 24)) -> list[str]:
+async def shown(keys: str, size: tuple[int, int] = (80, 24), client: CannedClient | None = None) -> list[str]:
     """Return the lines on the screen after some keys."""
-    async with console().run_test(size=size) as pilot:
+    async with console(client=client).run_test(size=size) as pilot:
         await pressing(keys)(pilot)
         return ["".join(segment.text for segment in strip) for strip in pilot.app.screen._compositor.render_strips()]
 
@@ -161,6 +161,18 @@ async def test_a_line_that_goes_on_says_so_and_no_number_is_cut_in_its_middle() 
     assert "row loop (…" in log
     code = next(line for line in await shown("2 B enter") if "out = nl.ndarray" in line)
     assert "…" in code
+
+
+@pytest.mark.parametrize("keys", ["2 B enter", "2 B 7"])
+@pytest.mark.parametrize(("percent", "explained"), [(107.0, True), (99.0, False)])
+async def test_more_than_the_peak_has_its_reason_beside_it(keys: str, percent: float, explained: bool) -> None:
+    client = CannedClient()
+    for view in client.console.views.values():
+        for node in view.candidates.values():
+            node.percent_of_peak = percent
+    told = " ".join(" ".join(await shown(keys, (120, 40), client)).split())
+    assert f"{percent} % of peak" in told
+    assert ("above 100 %: the peak counts products" in told) is explained
 
 
 async def test_a_small_memory_screen_shows_the_whole_strategy() -> None:

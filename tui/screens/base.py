@@ -17,7 +17,7 @@ from textual.widgets import Footer, Input
 from acceld import figures
 from acceld.errors import AcceldError
 from acceld.events import Event, Steered
-from acceld.model import PROPOSERS
+from acceld.model import CANCELLING, PROPOSERS, UNDER_WAY
 from acceld.tui.console import RunRow
 from acceld.tui.palette import Palette, palette_of, styled
 from acceld.tui.session import Session
@@ -28,6 +28,7 @@ from acceld.tui.widgets.columns import Column, whole
 from acceld.tui.widgets.frame import Line, Panel, Tab, Tabs
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import state_word
+from acceld.tui.work import start
 
 OF_MODELS = frozenset({"memory", "costs"})
 """Screens whose tabs stand there only once a run has used models. Their keys always work."""
@@ -157,7 +158,7 @@ class ConsoleScreen(Screen[None]):
     def select_run(self, run: int) -> None:
         """Put a run in view, and load it if necessary."""
         if self.session.select(run):
-            self.app.run_worker(partial(self.session.load, run, self.refresh_all), group="load", exit_on_error=False)  # type: ignore[arg-type]
+            start(self.app, partial(self.session.load, run, self.refresh_all), group="load")
         self.refresh_all()
 
     def point(self, lines: LineList, key: Hashable | None) -> None:
@@ -186,13 +187,13 @@ class ConsoleScreen(Screen[None]):
             take(answer)
 
         self._unread[asked] = "reading"
-        self.run_worker(ask, group=asked, exclusive=True, exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
+        start(self, ask, group=asked, exclusive=True)
 
     def state_text(self, state: str, before: str = "") -> Text:
-        """Return the state of a run or a device with its glyph. While the daemon does not answer, an active state is
+        """Return the state of a run with its glyph, after ``before``. While the daemon does not answer, an active state is
         the last known one and has a question mark.
         """
-        if self.session.knows_the_present or state not in ("queued", "running", "cancelling"):
+        if self.session.knows_the_present or state not in (*UNDER_WAY, CANCELLING):
             return styled(f"{before}{state_word(state)}", self.palette.state(state))
         return styled(f"{before}? {state}", self.palette.warn)
 

@@ -334,10 +334,9 @@ class BeamScreen(ConsoleScreen):
         text.append(f"{len(state.queue)} waiting\n", palette.muted)
         waiting = [number for number, (of, _) in state.queue.items() if of == run.id and number in run.candidates]
         for number in waiting[: height // 3]:
-            text.append(f"next c{number}  ", palette.text)
-            text.append(
-                fitted(run.title(run.candidates[number]), width - len(f"next c{number}  ")) + "\n", palette.muted
-            )
+            head = f"next c{number}  "
+            text.append(head, palette.text)
+            text.append(fitted(run.title(run.candidates[number]), width - len(head)) + "\n", palette.muted)
         for (role, model), calls in Counter(run.running_calls.values()).items():
             text.append(fitted(f"{role} asks {model}{f' {calls} times' if calls > 1 else ''}", width) + "\n")
         evaluated = run.evaluated.total()
@@ -349,11 +348,8 @@ class BeamScreen(ConsoleScreen):
             best = run.best.candidate
             since = sum(1 for _ in takewhile(lambda number: number > best, reversed(run.candidates)))
             ago = f" {age(session.now - run.best.at)} ago" if run.best.at and not run.ended else ""
-            text.append(f"\nbest c{run.best.candidate}", palette.accent)
-            text.append(
-                fitted(f"{ago}, {since} written since", width - len(f"best c{run.best.candidate}")), palette.muted
-            )
-            text.append("\n")
+            text.append(f"\nbest c{best}", palette.accent)
+            text.append(fitted(f"{ago}, {since} written since", width - len(f"best c{best}")) + "\n", palette.muted)
         room = height - len(text.plain.splitlines()) - 2
         tried = changes(run)
         if tried and room > 0:

@@ -253,8 +253,7 @@ class CandidateScreen(CandidateInView):
         peak = facts.get("percent_of_peak")
         if peak is not None:
             text.append(bar(peak, 100, min(20, width - 18)), palette.primary).append(f" {peak:.1f} % of peak\n")
-            why = Text(figures.beyond_peak(peak), style=palette.muted).wrap(self.app.console, width)
-            text.append_text(Text("\n").join(why)).append("\n" if peak > 100 else "")
+            text.append_text(self.beyond_peak(peak, width))
         if facts.get("bound"):
             text.append(fitted(f"bound: {facts['bound']}", width) + "\n", palette.muted)
         if facts.get("failure_message"):

@@ -21,6 +21,7 @@ from acceld.tui.widgets.code import colored
 from acceld.tui.widgets.columns import Column, column_at, header, line
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
+from acceld.tui.work import start
 
 COLUMNS = (
     Column("id", 5, keep=9),
@@ -164,7 +165,7 @@ class MemoryScreen(ConsoleScreen):
             self.show()
             self.notify(f"i{row['id']} {done}; it applies from the next iteration on")
 
-        self.run_worker(send, exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
+        start(self, send)
 
     def action_change(self, mark: str) -> None:
         on = not self._chosen.get(mark)

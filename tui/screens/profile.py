@@ -35,11 +35,11 @@ COUNTED = {
 """Counters that are explained beside their value."""
 
 
-def by_line(spots: Iterable[Any]) -> list[tuple[int, float, str]]:
-    """Return line, busy microseconds and engines of hot spots, each line once, the longest first."""
+def by_line(spots: Iterable[Mapping[str, Any]]) -> list[tuple[int, float, str]]:
+    """Return the line, the busy microseconds and the engines of hot spots, each line once, the longest first."""
     found: dict[int, tuple[float, list[str]]] = {}
     for spot in spots:
-        number, busy = int(spot.get("line") or 0), float(spot.get("busy_us") or spot.get("us") or 0.0)
+        number, busy = int(spot.get("line") or 0), float(spot.get("busy_us") or 0.0)
         before, engines = found.get(number, (0.0, []))
         engine = str(spot.get("engine") or "")
         found[number] = (before + busy, engines + [engine] * (bool(engine) and engine not in engines))
@@ -90,7 +90,7 @@ class ProfileScreen(CandidateInView):
     def _lines(self) -> Iterable[Text]:
         palette, profile = self.palette, self.profile
         details = profile.get("details") or {}
-        hottest = details.get("hot_spots") or details.get("lines") or ()
+        hottest = details.get("hot_spots") or ()
         if hottest:
             yield styled("modelled: hot spots", palette.accent)
             source = (self.facts.get("text") or "").splitlines()
@@ -136,7 +136,7 @@ class ProfileScreen(CandidateInView):
             if value is not None:
                 text.append(bar(value, 100, max(8, min(24, width - 24))), palette.primary)
                 text.append(f" {value:5.1f} % {title}\n")
-                text.append(figures.beyond_peak(value) + "\n" if value > 100 else "", palette.muted)
+                text.append_text(self.beyond_peak(value, width))
         if profile.get("engines_us") or profile.get("bound"):
             text.append("bound by  ", palette.muted).append(f"{profile.get('bound') or 'not known'}\n")
         if profile.get("engines_us"):

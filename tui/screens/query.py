@@ -31,6 +31,7 @@ from acceld.tui.terminal import copy
 from acceld.tui.widgets.bars import fitted
 from acceld.tui.widgets.frame import Line
 from acceld.tui.widgets.lines import LineList
+from acceld.tui.work import start
 
 FIRST = "SELECT * FROM history ORDER BY id DESC LIMIT 100"
 WIDEST = 60
@@ -281,7 +282,7 @@ class QueryScreen(ConsoleScreen):
 
         self._columns, self._rows = [], []
         self._say(f"asking, for at most {TIME_LIMIT_S} s", "asking")
-        self.run_worker(ask, group="query", exclusive=True, exit_on_error=False)  # type: ignore[arg-type]  # Never is inferred
+        start(self, ask, group="query", exclusive=True)
 
     @on(TextArea.Changed)
     @on(TextArea.SelectionChanged)
