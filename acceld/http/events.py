@@ -34,7 +34,9 @@ async def get_run_events(request: web.Request) -> web.StreamResponse:
 
 
 async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
-    """Return the events after ``after``, with ``kind`` those of one kind. With ``wait_s``, an answer without events waits up to that long for the first."""
+    """Return the events after ``after``, with ``kind`` those of one kind. With ``wait_s``, an answer without events waits
+    up to that long for the first.
+    """
     reading = request.app[READING]
     after, limit, kind = integer(request, "after", 0), page(request), request.query.get("kind", "")
     seen = await reading.read(records.last_seq)  # before the page, so that an event between the two is waited for

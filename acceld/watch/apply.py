@@ -67,6 +67,11 @@ def check_drop_in(path: Path, kernel: Kernel) -> None:
         )
 
 
+def backup_of(path: Path, sha256: str) -> Path:
+    """Return the path of the copy that :func:`apply` keeps of a file with this content."""
+    return path.with_name(f"{path.name}.{sha256[:8]}.bak")
+
+
 def apply(path: Path, text: str, expected_sha256: str) -> Path:
     """Replace the content of ``path`` by ``text``, and return the backup's path. UsageError if the file has changed
     since ``expected_sha256``.
@@ -77,7 +82,7 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
             f"{path} has changed since it was read; nothing was written",
             hint="look at it, then apply again; in a watch, a save starts from the new text",
         )
-    backup = path.with_name(f"{path.name}.{expected_sha256[:8]}.bak")
+    backup = backup_of(path, expected_sha256)
     part = path.with_name(f".{path.name}.acceld-part")
     try:
         mode = path.stat().st_mode & 0o777

@@ -71,9 +71,9 @@ class Measured:
 
     def program(self, cache_folder: Path) -> Program:
         """Return the kernel's program, traced or from the cache. Raise KernelFailure if it can not be traced."""
-        key = repr((_front_end_digest(), self.source, self.arguments, self.api, self.chip, self.entry, self.grid))
-        if self.lnc != 1:
-            key += f", lnc {self.lnc}"
+        key = repr(
+            (_front_end_digest(), self.source, self.arguments, self.api, self.chip, self.entry, self.grid, self.lnc)
+        )
         stored = cache_folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json.z"
         if stored.is_file():
             return decode(zlib.decompress(stored.read_bytes()))
