@@ -212,7 +212,7 @@ def within_range(name: str, function: Activation, line: int) -> Activation:
                 f"{name} takes {first:.6g}; the scalar engine's {name} is documented for magnitudes {bound}",
                 "activation_range",
                 line,
-                "bring the argument into the range first, for example by subtracting multiples of a period",
+                "bring the argument into the range first: a sine's by multiples of its period, the others by a factor",
             )
         return function(x, out)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -589,6 +590,45 @@ def test_the_transpose_mode_of_trn2_needs_an_identity(mode: str) -> None:
     assert raised.value.rule == "transpose_identity"
     (moved,) = execute(kernel.finish(), [values, np.eye(32, dtype=np.float32)])
     np.testing.assert_array_equal(moved, values.T * (1 if mode == "no" else 2))
+
+
+def test_a_transfer_that_writes_one_place_twice_is_refused() -> None:
+    kernel = Kernel()
+    x, out = kernel.loaded((4, 8)), kernel.output((4, 8))
+    kernel.store(out, x)
+    kernel.op("dma_copy", at(out, Run(0, 4, 0), Run(0, 8)), at(x))
+    with pytest.raises(KernelCrash, match="24 of its elements more than once") as caught:
+        execute(kernel.finish(), [reals(4, 8)])
+    assert (caught.value.rule, caught.value.line) == ("repeated_destination", kernel.line)
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "beyond"),
+    [
+        ("sin", [0.0, -3.14159, np.pi], 3.2),
+        ("arctan", [-1.57, np.pi / 2], -1.6),
+        ("log", [0.0, 2.0**-64, 2.0**64], 2.0**-65),
+        ("sqrt", [0.0, 2.0**118], 2.0**119),
+        ("rsqrt", [2.0**-87, 2.0**97], 2.0**98),
+        ("reciprocal", [-(2.0**-42), 2.0**42], 2.0**43),
+    ],
+)
+def test_an_argument_beyond_a_functions_documented_range_is_refused_where_that_is_asked(
+    name: str, inside: list[float], beyond: float
+) -> None:
+    kernel = Kernel()
+    x, y = kernel.loaded((1, 4)), kernel.sbuf((1, 4))
+    kernel.op("activation", [at(y)], [at(x), 0.0, 1.0], func=name)
+    kernel.store(kernel.output((1, 4)), y)
+    program, asked = kernel.finish(), ExecuteOptions(checks_ranges=True)
+    data = np.full((1, 4), inside[-1], np.float32)
+    data[0, : len(inside)] = inside
+    assert np.array_equal(execute(program, [data], asked)[0], execute(program, [data])[0])
+    data[0, 0] = beyond
+    execute(program, [data])
+    with pytest.raises(KernelCrash, match=re.escape(f"{name} takes {beyond:.6g}")) as caught:
+        execute(program, [data], asked)
+    assert caught.value.rule == "activation_range"
 
 
 @pytest.mark.parametrize("name", sorted(CHIP_ERRORS))
