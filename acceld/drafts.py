@@ -113,7 +113,7 @@ def narrow():
         return []
     try:
         wide = module.forward(*[np.asarray(v, np.float64) if np.ndim(v) and kind(v) == "float32" else v for v in inputs])
-    except Exception:
+    except Exception:  # a reference may refuse float64 in any way, and then no output was computed from float64
         return []
     wide = list(wide) if isinstance(wide, (tuple, list)) else [wide]
     return [place for place, v in enumerate(wide) if kind(v) in ("float32", "float16", "bfloat16")]
@@ -146,7 +146,10 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
 
 
 def _answered(path: Path, start: Child, *, doing: str, request: str = "") -> Any:
-    """Return the last line that a child prints, as JSON. WorkloadError if it fails: it ran a person's reference."""
+    """Return the last line that a child prints, as JSON.
+
+    :raises WorkloadError: the child failed, or took too long: what runs in the child is a person's reference.
+    """
     try:
         done = subprocess.run(
             start.command,

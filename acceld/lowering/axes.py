@@ -8,7 +8,7 @@ from acceld.lowering.graph import Shape, dense
 
 PARTITIONS = 128
 DEEPEST = 16384
-"""Terms of a product, whose left operand lies twice in a partition: as rows, and turned."""
+"""Most terms of a product: the left operand lies twice in a partition, as rows and turned."""
 
 Axes = tuple[tuple[int, int], ...]
 """Axes as (extent, stride)."""

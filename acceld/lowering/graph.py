@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -145,6 +145,12 @@ def whole(node: Node) -> View:
 
 INDEX = Node("index", "index", (), (2**31,), "float32")
 """The numbers 0, 1, 2 and so on. A view of them is an affine function of positions: positions, distances, masks."""
+
+
+def of_made(view: View, made: Mapping[int, Node]) -> View:
+    """Return a view of the node that was made in place of the view's node, if one was: ``made`` has them by the old id."""
+    found = made.get(id(view.node))
+    return view if found is None else View(found, view.shape, view.strides, view.offset)
 
 
 def entry(name: str, shape: Sequence[int], dtype: str) -> Node:

@@ -465,8 +465,7 @@ class Nest(Choices):
         data = [self._resolved(operand) for operand in selected.operands]
         banks = [d for d in data if isinstance(d, Piece) and d.tile.space == "psum"]
         if selected.operation in ("tensor_tensor", "scalar_tensor_tensor") and len(banks) > 1:
-            copied = full(self.build.tile("copied", (self.part, self.chunk.size), "float32"))
-            self.build.call("tensor_copy", copied, src=banks[0])
+            copied = self._copied(banks[0])
             data = [copied if d is banks[0] else d for d in data]
         dst = self._destination(node)
         args: dict[str, Value] = {}
@@ -501,13 +500,17 @@ class Nest(Choices):
         positions = Positions(offset, self.reach[n].strides[self.partition], ((step, extent),))
         data = self._resolved(selected.operands[1])
         if isinstance(data, Piece) and data.tile.space == "psum":  # GpSimd, which selects, does not reach PSUM
-            held = full(self.build.tile("copied", (self.part, self.chunk.size), "float32"))
-            self.build.call("tensor_copy", held, src=data)
-            data = held
+            data = self._copied(data)
         dst = self._destination(node)
         further = {key: value for key, value in selected.arguments if not isinstance(value, Operand)}
         self.build.call("affine_select", dst, pattern=positions, on_true_tile=data, **further)
         self._store(node, dst)
+
+    def _copied(self, bank: Piece) -> Piece:
+        """Return a chunk of PSUM in SBUF."""
+        copied = full(self.build.tile("copied", (self.part, self.chunk.size), "float32"))
+        self.build.call("tensor_copy", copied, src=bank)
+        return copied
 
     def _where(self, dst: Piece, data: list[Value]) -> None:
         condition, first, second = data

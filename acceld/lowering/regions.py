@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from acceld.lowering.axes import DEEPEST, Axes, merged, prefix, refined, split, squeezed
-from acceld.lowering.graph import Graph, Node, Shape, View, dense, elementwise, overlap, stored, whole
+from acceld.lowering.graph import Graph, Node, Shape, View, dense, elementwise, of_made, overlap, stored, whole
 
 WIDEST_VALUES = 40 * 1024
 """Elements a row that the three widest values of a region with products may have together: 160 of the 192 KiB of a partition,
@@ -255,12 +255,12 @@ def _computed_outputs(graph: Graph) -> Graph:
     """Return the graph with each output and each stored value a whole computed node, or a buffer."""
     made: dict[int, Node] = {}
     for node in graph.nodes():
-        args = tuple(_on(arg, made) if isinstance(arg, View) else arg for arg in node.args)
+        args = tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in node.args)
         if node.kind == "buffer" and args:
             assert node.target is not None
             value = args[-1]
             assert isinstance(value, View)
-            target = _on(node.target, made)
+            target = of_made(node.target, made)
             plain = value.node.kind in COMPUTED and value.whole
             if not plain or value.node.dtype != node.dtype:
                 copied = elementwise("copy", [value], node.dtype, node.line)
@@ -277,7 +277,7 @@ def _computed_outputs(graph: Graph) -> Graph:
         made[id(node)] = fresh
     outputs = []
     taken: set[int] = set()
-    for view in (_on(view, made) for view in graph.outputs):
+    for view in (of_made(view, made) for view in graph.outputs):
         plain = view.whole and (view.node.kind in COMPUTED or (view.node.kind == "buffer" and bool(view.node.args)))
         if not plain or id(view.node) in taken:
             view = View((copied := elementwise("copy", [view])), view.shape, dense(view.shape))
@@ -285,11 +285,6 @@ def _computed_outputs(graph: Graph) -> Graph:
         taken.add(id(view.node))
         outputs.append(view)
     return Graph(graph.inputs, tuple(outputs), graph.lines)
-
-
-def _on(view: View, made: dict[int, Node]) -> View:
-    found = made.get(id(view.node))
-    return view if found is None else View(found, view.shape, view.strides, view.offset)
 
 
 def _depths(products: Sequence[Node]) -> dict[object, int]:

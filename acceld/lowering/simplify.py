@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from acceld.lowering.axes import DEEPEST
-from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, overlap, whole
+from acceld.lowering.graph import Graph, Node, Operand, View, contraction, dense, elementwise, of_made, overlap, whole
 from acceld.lowering.instructions import INVERSE
 
 Rule = Callable[[Node, set[int]], View | None]
@@ -30,7 +30,7 @@ def _without_dead_stores(graph: Graph) -> Graph:
     nodes = graph.nodes()
     read = Counter(id(view.node) for node in nodes for view in node.views)
     read.update(id(view.node) for view in graph.outputs)
-    following = {id(node.args[0].node): node for node in nodes if node.kind == "buffer" and len(node.args) == 2}  # type: ignore[union-attr]
+    following = {id(node.views[0].node): node for node in nodes if node.kind == "buffer" and len(node.args) == 2}
     first: dict[int, Node] = {}
     seen: set[int] = set()
     for node in nodes:
@@ -58,23 +58,12 @@ def _without_dead_stores(graph: Graph) -> Graph:
     made: dict[int, Node] = {}
     for node in nodes:
         fresh = first.get(id(node), node)
-        args = tuple(
-            View(made[id(arg.node)], arg.shape, arg.strides, arg.offset)
-            if isinstance(arg, View) and id(arg.node) in made
-            else arg
-            for arg in fresh.args
-        )
-        target = fresh.target
-        if target is not None and id(target.node) in made:
-            target = View(made[id(target.node)], target.shape, target.strides, target.offset)
+        args = tuple(of_made(arg, made) if isinstance(arg, View) else arg for arg in fresh.args)
+        target = None if fresh.target is None else of_made(fresh.target, made)
         if id(node) in first or args != fresh.args or target is not fresh.target:
             made[id(node)] = replace(fresh, args=args, target=target)
             made[id(node)].order = node.order
-    outputs = tuple(
-        View(made[id(view.node)], view.shape, view.strides, view.offset) if id(view.node) in made else view
-        for view in graph.outputs
-    )
-    return Graph(graph.inputs, outputs, graph.lines)
+    return Graph(graph.inputs, tuple(of_made(view, made) for view in graph.outputs), graph.lines)
 
 
 def _swept(graph: Graph, rules: Mapping[str, tuple[Rule, ...]]) -> Graph:
@@ -241,12 +230,13 @@ def _negation(node: Node, once: set[int]) -> View | None:
     negated = node.name == "not" or (node.name == "eq" and node.args[1] == 0.0)
     if not negated or not isinstance(view, View) or view.node.name not in INVERSE or view.node.kind != "elementwise":
         return None
-    args = [_through(view, arg) if isinstance(arg, View) else arg for arg in view.node.args]
-    return (
-        whole(_derived(node, INVERSE[view.node.name], [arg for arg in args if arg is not None]))
-        if None not in args
-        else None
-    )
+    args: list[Operand] = []
+    for arg in view.node.args:
+        part = _through(view, arg) if isinstance(arg, View) else arg
+        if part is None:
+            return None
+        args.append(part)
+    return whole(_derived(node, INVERSE[view.node.name], args))
 
 
 def _cosine(node: Node, once: set[int]) -> View | None:
@@ -465,14 +455,6 @@ def _scaled_product(node: Node, once: set[int]) -> View | None:
     return None
 
 
-RULES: dict[str, tuple[Rule, ...]] = {
-    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _negation, _cosine, _divided, _summed),
-    "reduce": (_narrow, _scaled_sum, _small_fold),
-    "dot": (_wide, _gathered, _scaled_product),
-}
-"""Rules tried on each kind of node, in order."""
-
-
 def _cut_depth(node: Node, once: set[int]) -> View | None:
     """A product of more terms than a partition holds twice is a sum of products."""
     left = node.views[0]
@@ -494,6 +476,14 @@ def _cut_depth(node: Node, once: set[int]) -> View | None:
         made.order = node.order
         found = whole(made) if found is None else whole(_derived(node, "add", [found, whole(made)]))
     return found
+
+
+RULES: dict[str, tuple[Rule, ...]] = {
+    "elementwise": (_copied, _constant, _narrow, _neutral, _power, _negation, _cosine, _divided, _summed),
+    "reduce": (_narrow, _scaled_sum, _small_fold),
+    "dot": (_wide, _gathered, _scaled_product),
+}
+"""Rules tried on each kind of node, in order."""
 
 
 LAST: dict[str, tuple[Rule, ...]] = {"dot": (_rolled_terms,)}

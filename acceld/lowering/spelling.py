@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from acceld.lowering.graph import dense
+from acceld.lowering.graph import coordinates, dense
 from acceld.lowering.statements import (
     Affine,
     Block,
@@ -30,6 +30,7 @@ from acceld.lowering.statements import (
 
 WIDTH = 120
 _TYPED = frozenset("activation reciprocal scalar_tensor_tensor tensor_reduce tensor_scalar tensor_tensor".split())
+"""Legacy calls whose result has the type of the operands, unless ``dtype`` says another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ _SIGNS = {
     "equal": "==",
     "not_equal": "!=",
 }
+"""Comparisons of instructions as Python's operators."""
 
 
 def printed(kernel: Kernel, api: str) -> str:
@@ -171,9 +173,7 @@ class _Printer:
             operation = "activation_reduce"
             args = [arg for arg in args if not arg.startswith("reduce_cmd")]
         given = {value.tile.dtype for _, value in call.args if isinstance(value, Piece | Strided)}
-        if operation in _TYPED and given - {
-            _dtype(call.dst)
-        }:  # a result has its operands' type, if nothing else is said
+        if operation in _TYPED and given - {_dtype(call.dst)}:
             args.append(f"dtype={_nl(_dtype(call.dst))}")
         return f"{self._place(call.dst)} = nisa.{operation}({', '.join(args)})"
 
@@ -186,12 +186,8 @@ class _Printer:
                 f"offset={affine(values.offset)}, channel_multiplier={values.step})"
             )
         counts = [call.dst.spans[0].count or 1, *(count for _, count in values.pattern)]
-        terms = [affine(values.offset)] if values.offset != Affine() else []
-        for axis, (step, count) in enumerate(((values.step, counts[0]), *values.pattern)):
-            grid = _grid(count, axis, len(counts))
-            terms += [grid if step == 1 else f"{step} * {grid}"]
         place = self._place(call.dst) if len(counts) == 2 else _gridded_piece(call.dst, counts)
-        return f"{place} = nisa.iota({' + '.join(terms)}, dtype={_nl(call.dst.tile.dtype)})"
+        return f"{place} = nisa.iota({_gridded_positions(values, counts)}, dtype={_nl(call.dst.tile.dtype)})"
 
     def _chosen(self, call: Call) -> str:
         args = dict(call.args)
@@ -204,14 +200,10 @@ class _Printer:
                 f"channel_multiplier={values.step}, on_true_tile={tile}, on_false_value={other!r}, "
                 f"cmp_op=nl.{compared}, offset={affine(values.offset)})"
             )
-        terms = [affine(values.offset)] if values.offset != Affine() else []
-        for axis, (step, count) in enumerate(((values.step, call.dst.spans[0].count or 1), *values.pattern)):
-            grid = _grid(count, axis, 2)
-            terms += [grid if step == 1 else f"{step} * {grid}"]
-        sign = _SIGNS[compared]
+        counts = [call.dst.spans[0].count or 1, *(count for _, count in values.pattern)]
         return (
-            f"{self._place(call.dst)} = nisa.affine_select(pred={' + '.join(terms)} {sign} 0, on_true_tile={tile}, "
-            f"on_false_value={other!r})"
+            f"{self._place(call.dst)} = nisa.affine_select(pred={_gridded_positions(values, counts)} {_SIGNS[compared]} 0, "
+            f"on_true_tile={tile}, on_false_value={other!r})"
         )
 
     def _gathered(self, call: Call, source: Gathered) -> str:
@@ -446,12 +438,13 @@ def _gridded_piece(piece: Piece, counts: list[int]) -> str:
     return f"{piece.tile.name}[{', '.join((_grid(counts[0], 0, rank), *(affine(span.start) for span in fixed), ' + '.join(inner)))}]"
 
 
-def _coordinates(stride: int, strides: tuple[int, ...]) -> Iterator[int]:
-    """Yield a step as one along each axis."""
-    sign, rest = (-1 if stride < 0 else 1), abs(stride)
-    for step in strides:
-        yield sign * (rest // step)
-        rest %= step
+def _gridded_positions(values: Positions, counts: Sequence[int]) -> str:
+    """Return positions as a sum of index grids, for an API without patterns."""
+    terms = [affine(values.offset)] if values.offset != Affine() else []
+    for axis, step in enumerate((values.step, *(step for step, _ in values.pattern))):
+        grid = _grid(counts[axis], axis, len(counts))
+        terms += [grid if step == 1 else f"{step} * {grid}"]
+    return " + ".join(terms)
 
 
 def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str, int]) -> list[str]:
@@ -473,7 +466,8 @@ def gridded(block: Block, pattern: Iterable[tuple[int, int]], trips: Mapping[str
         if single is not None and abs(stride) // strides[single] * (count - 1) < shape[single]:
             steps = {single: stride // strides[single]}
         else:  # a diagonal: one step along several axes
-            steps = dict(enumerate(_coordinates(stride, strides)))
+            sign = -1 if stride < 0 else 1
+            steps = {axis: sign * step for axis, step in enumerate(coordinates(abs(stride), shape))}
         for axis, factor in steps.items():
             if factor:
                 parts[axis].append(grid if factor == 1 else f"{factor} * {grid}")
