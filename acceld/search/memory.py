@@ -203,9 +203,13 @@ def applies(insight: Insight, where: Applicability, settings: MemorySettings) ->
     is_elsewhere = insight.chip not in ("", where.chip) or insight.api not in ("", where.api)
     if is_elsewhere and settings.policy != "value":
         return False
-    if where.source is Source.MEASURED and insight.source is Source.SIMULATED:
-        return settings.show_simulated
-    return True
+    return trusted(insight, where, settings)
+
+
+def trusted(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
+    """Return False for what a simulation taught if the run measures and does not ask for such insights."""
+    is_simulated = where.source is Source.MEASURED and insight.source is Source.SIMULATED
+    return settings.show_simulated or not is_simulated
 
 
 def retired(insight: Insight) -> bool:

@@ -105,12 +105,13 @@ class MemoryTeacher:
         return tuple(insight for insight in insights if insight.id in left)
 
     async def playbook(self) -> tuple[str, ...]:
-        """Return the rules for planners: a person's, else those distilled from the insights of all runs."""
+        """Return the rules for planners: a person's, else those distilled from the insights of all runs that this one trusts."""
         if self._settings.policy == "off" or self._settings.own:
             return ()
         if self._playbook is not None and (written := await asyncio.to_thread(written_playbook, self._playbook)):
             return written
-        return memory.playbook(await self._store.read(load_insights))
+        known = await self._store.read(load_insights)
+        return memory.playbook(one for one in known if memory.trusted(one, self._where, self._settings))
 
     def notes(self) -> tuple[str, ...]:
         """Return the notes about the search for the planner."""

@@ -134,6 +134,17 @@ async def test_planners_read_a_person_s_playbook_in_place_of_the_distilled_one(
     assert f"Playbook, distilled from many rewrites:\n{rule}" in insight_lines((), 0, (rule,))
 
 
+async def test_the_playbook_of_a_run_that_measures_has_rules_of_simulations_only_if_asked(store: Store) -> None:
+    await write_tree(store)
+    for title in ("Fold the exponential", "Fold the sum"):
+        await store.change(write_insight, lesson(title, "vector 80 %", "exponential"))
+    where = Applicability(2, "trn2", "nki", source=Source.MEASURED)
+    for asked in (False, True):
+        settings = MemorySettings("value", show_simulated=asked)
+        measuring = MemoryTeacher(2, PROBLEM, settings, store=store, proposer=Summarizer(), where=where)
+        assert len(await measuring.playbook()) == asked
+
+
 async def made(store: Store, latencies: list[float], cites: int = 0) -> int:
     """Return a finished run by models whose candidates had these latencies; the plan of the last one cites an insight."""
     run, baseline = await records.begin(store, replace(records.SPEC, proposer="llm"))
