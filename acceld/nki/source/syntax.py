@@ -256,9 +256,3 @@ def value_of(statement: Statement) -> ast.expr | None:
     """Return the value of an assignment; None for other statements."""
     node = statement.node
     return node.value if isinstance(node, ast.Assign) else None
-
-
-def trip_count(loop: Loop) -> ast.expr:
-    """Return the first argument of a loop's range."""
-    assert isinstance(loop.node.iter, ast.Call)
-    return loop.node.iter.args[0]

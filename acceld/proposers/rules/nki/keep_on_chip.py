@@ -97,7 +97,8 @@ def _scratch(kernel: KernelModule, buffer: Buffer) -> _Scratch | str:
     for statement in (*stores, *loads):
         access = statement.target if statement in stores else statement.reads.get("src")
         operation = "dma_copy" if kernel.api == "nki" else "store" if statement in stores else "load"
-        if statement.op != operation or access is None or access.name != name:
+        to_itself = statement in stores and statement in loads
+        if statement.op != operation or access is None or access.name != name or to_itself:
             return f"line {statement.line}: {name} is used other than by a store or a load: use a tensor of its own for that"
         if statement.args.keys() - {"src", "value"} or statement.augmented:
             return f"line {statement.line}: the transfer of {name} has a mask or another dtype: transfer all of it, in its type"
@@ -140,12 +141,12 @@ def _kept(kernel: KernelModule, scratch: _Scratch, _: Variant) -> str:
     edits = Edits(kernel.source)
     _declare(kernel, scratch, edits)
     if kernel.api == "nki":
-        copy = f"{prefix(kernel, 'isa')}.tensor_copy"
         for one in (*scratch.stores, *scratch.loads):
-            there = one.made if one in scratch.stores else one.reads["src"]
-            here = kernel.text((one.reads["src"] if one in scratch.stores else one.made).node)
-            sides = (_place(there, scratch), here) if one in scratch.stores else (here, _place(there, scratch))
-            edits.replace(one.start, one.end, f"{copy}(dst={sides[0]}, src={sides[1]})")
+            kept, other = (one.made, one.reads["src"]) if one in scratch.stores else (one.reads["src"], one.made)
+            places = {kept: _place(kept, scratch), other: kernel.text(other.node)}
+            function = "dma_copy" if kernel.space_of(other.name) == "hbm" else "tensor_copy"
+            text = f"{prefix(kernel, 'isa')}.{function}(dst={places[one.made]}, src={places[one.reads['src']]})"
+            edits.replace(one.start, one.end, text)
         return edits.apply()
     for store in scratch.stores:
         place = _place(store.made, scratch)

@@ -933,9 +933,12 @@ PLACES = [
         stays=[
         ("src=kept[1 - row, 0:128, 0:512]", "src=kept[0:2, 0:128, 0:512]"),
         ("    return out", "    return out, kept"),
+        ("    return out", "    nisa.dma_copy(dst=kept[0, 0:128, 0:512], src=kept[1, 0:128, 0:512])\n    return out"),
         ("kept[row, 0:128", "kept[row, 64:128"),
         ("dtype=nl.float32, buffer=nl.private_hbm", "dtype=nl.float32, buffer=nl.shared_hbm"),
         ]),
+    Place("keep_on_chip", KEPT_CURRENT.replace("0:512], src=first", "0:512], src=x[row, 0:128, 0:512]"), [(2, 128, 512)]),
+    Place("keep_on_chip", KEPT_CURRENT.replace("src=made", "src=kept[1 - row, 0:128, 0:512]"), [(2, 128, 512)]),
     Place("transpose_once", TURNED_BLOCKS, [(2, 128, 4, 128), (3, 128, 4, 512)],
         stays=[
         ("src=x[row, 0", "src=x[row + n - n // 1, 0"),
