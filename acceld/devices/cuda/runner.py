@@ -30,7 +30,9 @@ from acceld.evaluate.hosted.driver import BuildRefused, Call, Job
 from acceld.workloads.records import ArraySpec
 
 REPEATS = 5
-"""Number of launch sequences timed in one call; the call's time is their median."""
+"""Number of launch sequences timed in one call; the call's time is their median. Odd, so that the last one has the call's own
+inputs.
+"""
 MOST_FLUSHES = 64
 """Limit on writes of the buffer before a sequence. If even these do not suffice, the time includes time of the host."""
 _WARP = 32

@@ -14,8 +14,8 @@ SINCE = {
     "0.4": "abs_max abs_min activate2 prelu bypass",
     "0.5": "get_nc_sub_version float8_e8m0fnu average",
     "0.6": "topk all_gather_v fori_loop while_loop",
-    "0.7": "int64 CompileConfig SpecializationConfig AddressRotation scalar_load scalar_store tiles blocks alloc_tiles alloc_blocks all_gather_v_prepare all_gather_v_trigger "
-    "all_to_all_v_prepare all_to_all_v_trigger",
+    "0.7": "int64 CompileConfig SpecializationConfig AddressRotation scalar_load scalar_store tiles blocks alloc_tiles "
+    "alloc_blocks all_gather_v_prepare all_gather_v_trigger all_to_all_v_prepare all_to_all_v_trigger",
 }
 """The version of NKI whose release notes or pages first name a function. Others are as old as ``nki``."""
 UNTIL = {"dynamic_range": "0.6"}
