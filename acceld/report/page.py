@@ -306,21 +306,26 @@ def _environment(facts: RunFacts) -> Iterable[str]:
         ("state", f"{o['state']}: {o['message']}" if o["message"] else o["state"]),
         ("source of the best", (facts.best or {}).get("sha256") or "none"),
     ]
-    words, settings = command(run, facts.baseline or {})
+    words, settings, further = command(run, facts.baseline or {})
     body = _table(("", ""), rows) + f"<p>To do it again:</p><pre>{escape(words)}</pre>"
     if settings:
-        body += f"<p>with these settings in acceld.toml:</p><pre>[search]\n{escape(settings)}</pre>"
+        body += f"<p>with these settings in acceld.toml:</p><pre>{escape(settings)}</pre>"
+    if further:
+        told = json.dumps({"search": further})
+        body += f"<p>with these parameters, which only POST /v1/runs takes:</p><pre>{escape(told)}</pre>"
     yield _section("Environment", body)
 
 
 _FLAGS = {"beam_width": "--beam"}
-_SETTINGS = frozenset({"top_k", "memory_size", "t_pos", "t_neg", "tools", "show_simulated", "own_insights"})
-"""Search parameters that only acceld.toml sets."""
+_SETTINGS = {"show_simulated": "search", "tools": "llm.executor"}
+"""Search parameters that have no flag, with the table of acceld.toml that sets them."""
+_NO_FLAG = frozenset({"top_k", "memory_size", "t_pos", "t_neg", "own_insights"})
+"""Search parameters that neither a flag nor acceld.toml sets."""
 
 
-def command(run: Mapping[str, Any], baseline: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the command that starts the same search, with every option that differs from the preset, and the lines of
-    acceld.toml that it needs; the second is often empty.
+def command(run: Mapping[str, Any], baseline: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    """Return the command that starts the same search, with every option that differs from the preset; the lines of
+    acceld.toml that it needs; and the parameters that neither can set. The last two are often empty.
     """
     target = [run["workload"]]
     if run.get("root_sha256"):
@@ -329,12 +334,15 @@ def command(run: Mapping[str, Any], baseline: Mapping[str, Any]) -> tuple[str, s
     if run["backend"] != "simulator":
         words += ["--backend", run["backend"]]
     words += ["--preset", run["preset"], "--proposer", run["proposer"], "--seed", str(run["seed"])]
-    preset, settings = PRESETS.get(run["preset"], PRESETS["standard"]), []
+    preset = PRESETS.get(run["preset"], PRESETS["standard"])
+    settings, further = [], {}
     for name, value in (run.get("search") or {}).items():
         if name == "seed" or name not in SEARCH_OPTIONS or value == getattr(preset, name):
             continue
         if name in _SETTINGS:
-            settings.append(f"{name} = {json.dumps(value)}")
+            settings.append(f"[{_SETTINGS[name]}]\n{name} = {json.dumps(value)}")
+        elif name in _NO_FLAG:
+            further[name] = value
         elif name == "planner":
             words.append("--no-planner")
         elif name == "screen":
@@ -345,7 +353,7 @@ def command(run: Mapping[str, Any], baseline: Mapping[str, Any]) -> tuple[str, s
             words += [_FLAGS.get(name, f"--{name.replace('_', '-')}"), str(value)]
     if run.get("name"):
         words += ["--name", run["name"]]
-    return shlex.join(words), "\n".join(settings)
+    return shlex.join(words), "\n".join(settings), further
 
 
 def _rate(insight: Any) -> str:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import re
-from typing import Any
+import shlex
+import tomllib
+from typing import Any, get_args
 
+import pytest
+from msgspec import convert
+
+from acceld.cli.commands.optimize import add_arguments
+from acceld.config import RoleConfig, SearchConfig
+from acceld.model import PRESETS, SEARCH_OPTIONS, KnowledgeLevel, MemoryPolicy, StrategyName
 from acceld.report import svg
 from acceld.report.page import command, steered
 
@@ -23,15 +32,38 @@ RUN: dict[str, Any] = {
 
 def test_the_command_of_a_report_has_every_option_that_differs_from_the_preset() -> None:
     plain = "acceld optimize silu --chip trn1 --api nki_legacy --preset quick --proposer rules --seed 7"
-    assert command(RUN, {}) == (plain, "")
+    assert command(RUN, {}) == (plain, "", {})
     search = {**RUN["search"], "beam_width": 6, "patience": 0, "planner": False, "candidates": 40, "top_k": 5}
-    words, settings = command({**RUN, "search": search, "name": "my run"}, {})
+    search |= {"show_simulated": True, "tools": True}
+    words, settings, further = command({**RUN, "search": search, "name": "my run"}, {})
     assert words == f"{plain} --beam 6 --patience 0 --no-planner --candidates 40 --name 'my run'"
-    assert settings == "top_k = 5"
+    assert settings == "[search]\nshow_simulated = true\n[llm.executor]\ntools = true"
+    assert further == {"top_k": 5}
+
+
+@pytest.mark.parametrize("name", [name for name in SEARCH_OPTIONS if name != "seed"])
+def test_every_option_is_a_flag_a_line_of_acceld_toml_or_one_that_neither_has(
+    name: str,
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    kinds = {"strategy": StrategyName, "memory": MemoryPolicy, "knowledge": KnowledgeLevel}
+    preset = getattr(PRESETS["quick"], name)
+    others = {"tools": (True,), **{one: get_args(kind) for one, kind in kinds.items()}}
+    value = next(one for one in others.get(name, (not preset,) if isinstance(preset, bool) else (7,)) if one != preset)
+    words, settings, further = command({**RUN, "search": {name: value}}, {})
+    if settings:
+        (table,) = tomllib.loads(settings).values()
+        known = convert(table.get("executor", table), RoleConfig if "executor" in table else SearchConfig)
+        assert getattr(known, name) == value
+    elif not further:
+        parsed = vars(parser.parse_args(shlex.split(words)[2:]))[name]
+        wanted = {"screen": "simulator" if value else "off", "from_reference": ""}.get(name, value)
+        assert parsed == (str(wanted) if name == "host" else wanted)
 
 
 def test_a_run_that_began_with_a_file_names_it() -> None:
-    words, _ = command({**RUN, "root_sha256": "ab", "backend": "neuron"}, {"filename": "mine.py"})
+    words, _, _ = command({**RUN, "root_sha256": "ab", "backend": "neuron"}, {"filename": "mine.py"})
     assert words.startswith("acceld optimize mine.py --workload silu ") and "--backend neuron" in words
 
 
