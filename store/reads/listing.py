@@ -13,7 +13,7 @@ from acceld.errors import StoreError
 from acceld.store.errors import unknown
 from acceld.store.reads import records
 from acceld.store.reads.records import full_text, texts
-from acceld.store.rows import load
+from acceld.store.rows import insight_of, load
 
 Json = dict[str, Any]
 
@@ -422,13 +422,8 @@ def _insight(row: sqlite3.Row) -> Json:
     flags = {name: bool(row[name]) for name in ("pinned", "muted", "withdrawn")}
     decided = row["wins"] + row["losses"]
     lists = {name: load(row[name]) for name in ("tags", "operations", "held")}
-    confirmations = max(0, sum(place["times"] for place in lists["held"]) - 1)
-    return (
-        dict(row)
-        | flags
-        | lists
-        | {"confirmations": confirmations, "win_rate": row["wins"] / decided if decided else None}
-    )
+    win_rate = row["wins"] / decided if decided else None
+    return dict(row) | flags | lists | {"confirmations": insight_of(row).confirmations, "win_rate": win_rate}
 
 
 _SUMMED = ("calls", "failed_calls", "unpriced_calls", "input_tokens", "cached_tokens", "output_tokens")
