@@ -696,8 +696,8 @@ class Function(Values):
 
         def emit(dst: ast.expr, clip: Clip) -> None:
             given = {**fixed, **{key: self.value(one, clip) for key, one in operands.items()}}
-            order = [key for key in of_call("nki", function.partition(".")[2]) if key in given]
-            self._line(function, dst=dst, **{key: given[key] for key in order or given})
+            order = [*of_call("nki", function.partition(".")[2]), *given]
+            self._line(function, dst=dst, **{key: given[key] for key in sorted(given, key=order.index)})
 
         return Op(node, emit, list(operands.values()), mask, dtype, like, dma, data)
 
