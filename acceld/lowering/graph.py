@@ -237,7 +237,9 @@ def _multiplied(operand: View, line: int) -> View:
 
 def gathered(table: View, index: View, line: int = 0) -> Node:
     """Return the rows of a table, along its first axis, that an array of positions names."""
-    held = table if table.whole and table.node.kind == "input" else whole(elementwise("copy", [table], line=line))
+    held = table
+    if not table.whole or table.node.kind != "input":  # a gather reads rows that lie together in HBM
+        held = whole(stored(None, table, whole(Node("buffer", "", (), table.shape, table.dtype, line)), line))
     rows = table.shape[1:]
     number = index if index.dtype == "int32" else whole(elementwise("copy", [index], "int32", line))
     first = View(held.node, (*index.shape, *rows), (*(0,) * len(index.shape), *dense(rows)))

@@ -214,7 +214,10 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         held = root.view
         if held.node.kind != "buffer" or not held.whole:
             start = Node("buffer", "", (), held.shape, held.dtype, line)
-            held = whole(stored(None, held, whole(start), line))
+            first_store = stored(None, held, whole(start), line)
+            # Values that are stored over parts of the array may be computed already: the whole array is stored before them.
+            first_store.order = held.node.order
+            held = whole(first_store)
         target = View(held.node, held.shape, dense(held.shape))
         for of in reversed(fakes):
             assert of is not None

@@ -945,3 +945,28 @@ def flattened_copy(x: Array) -> Any:
 @model((6, 10))
 def function_of_a_known_position(x: Array) -> Any:
     return x * np.arctan(np.arange(6)[2])
+
+
+@model((6, 10), ("int32", 6, 0, 6))
+def gathered_part_of_rows(x: Array, ids: Array) -> Any:
+    return x[ids, 1] * 2 + x[0, ids]
+
+
+@model((6, 10), ("int32", 8, 0, 10))
+def gathered_columns(x: Array, ids: Array) -> Any:
+    return x[:, ids] * 2
+
+
+@model((6, 10))
+def rows_added_in_a_loop(x: Array) -> Any:
+    y = x * 1.0
+    for i in range(1, 6):
+        y[i] += y[i - 1] * 0.5
+    return y
+
+
+@model((6, 10))
+def shifted_sum_in_place(x: Array) -> Any:
+    y = x * 2.0
+    y[1:] += y[:-1]
+    return y
