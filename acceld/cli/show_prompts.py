@@ -149,8 +149,7 @@ def _memory(
     parent: Candidate, memory: MemorySettings, where: Applicability, spec: RunSpec, home: Home
 ) -> tuple[tuple[Insight, ...], tuple[str, ...]]:
     """Return the insights and the playbook that the planner of the first iteration would see."""
-    from acceld.search.memory import playbook, trusted
-    from acceld.search.teacher import insights_for, written_playbook
+    from acceld.search.teacher import insights_for, playbook_for, written_playbook
     from acceld.store.connection import connect_reader
     from acceld.store.reads.records import load_insights
 
@@ -158,9 +157,7 @@ def _memory(
         return (), ()
     with contextlib.closing(connect_reader(home.database)) as connection:
         known = load_insights(connection)
-    rules: tuple[str, ...] = ()
-    if not memory.own:
-        rules = written_playbook(home.playbook) or playbook(one for one in known if trusted(one, where, memory))
+    rules = playbook_for(written_playbook(home.playbook), known, where, memory)
     return insights_for([parent], known, where, memory, 1, spec.search.seed), rules
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +62,20 @@ def written_playbook(path: Path) -> tuple[str, ...]:
     return tuple(line for line in lines if line and not line.startswith("#"))
 
 
+def playbook_for(
+    written: tuple[str, ...], known: Iterable[Insight], where: Applicability, settings: MemorySettings
+) -> tuple[str, ...]:
+    """Return the rules for planners: a person's ``written`` ones, else those distilled from the trusted ``known`` insights.
+
+    Rules of other runs are distilled for the policy ``value`` alone: the paper's policies show what this run learned.
+    """
+    if settings.policy == "off" or settings.own:
+        return ()
+    if written or settings.policy != "value":
+        return written
+    return memory.playbook(one for one in known if memory.trusted(one, where, settings))
+
+
 class MemoryTeacher:
     """Choose the insights for planners, and let the summarizer distil new ones from rewrites."""
 
@@ -105,13 +119,9 @@ class MemoryTeacher:
         return tuple(insight for insight in insights if insight.id in left)
 
     async def playbook(self) -> tuple[str, ...]:
-        """Return the rules for planners: a person's, else those distilled from the insights of all runs that this one trusts."""
-        if self._settings.policy == "off" or self._settings.own:
-            return ()
-        if self._playbook is not None and (written := await asyncio.to_thread(written_playbook, self._playbook)):
-            return written
-        known = await self._store.read(load_insights)
-        return memory.playbook(one for one in known if memory.trusted(one, self._where, self._settings))
+        """Return the rules for planners, by :func:`playbook_for`."""
+        written = await asyncio.to_thread(written_playbook, self._playbook) if self._playbook is not None else ()
+        return playbook_for(written, await self._store.read(load_insights), self._where, self._settings)
 
     def notes(self) -> tuple[str, ...]:
         """Return the notes about the search for the planner."""

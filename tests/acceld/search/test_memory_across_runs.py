@@ -145,6 +145,21 @@ async def test_the_playbook_of_a_run_that_measures_has_rules_of_simulations_only
         assert len(await measuring.playbook()) == asked
 
 
+@pytest.mark.parametrize("policy", ["fifo", "random"])
+async def test_the_papers_policies_are_shown_no_rules_of_other_runs_but_a_person_s(
+    store: Store, tmp_path: Path, policy: str
+) -> None:
+    await write_tree(store)
+    for title in ("Fold the exponential", "Fold the sum"):
+        await store.change(write_insight, lesson(title, "vector 80 %", "exponential"))
+    path, where = tmp_path / "playbook.md", Applicability(2, "trn1", "nki_legacy")
+    settings = MemorySettings(policy)
+    asked = MemoryTeacher(2, PROBLEM, settings, store=store, proposer=Summarizer(), where=where, playbook=path)
+    assert await asked.playbook() == ()
+    path.write_text("- Never transpose twice.\n", encoding="utf-8")
+    assert await asked.playbook() == ("- Never transpose twice.",)
+
+
 async def made(store: Store, latencies: list[float], cites: int = 0) -> int:
     """Return a finished run by models whose candidates had these latencies; the plan of the last one cites an insight."""
     run, baseline = await records.begin(store, replace(records.SPEC, proposer="llm"))
