@@ -148,8 +148,10 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
 def _answered(path: Path, start: Child, *, doing: str, request: str = "") -> Any:
     """Return the last line that a child prints, as JSON.
 
-    :raises WorkloadError: the child failed, or took too long: what runs in the child is a person's reference.
+    :raises WorkloadError: there is no reference, or the child that runs it failed or took too long.
     """
+    if not path.is_file():
+        raise WorkloadError(f"there is no file {path}", hint="name the reference: a Python file with forward(...)")
     try:
         done = subprocess.run(
             start.command,

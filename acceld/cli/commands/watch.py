@@ -95,7 +95,10 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
             evaluated,
             report,
             policy=Policy(
-                settings.watch.mode, settings.watch.runs_per_hour, arguments.usd_per_save, arguments.usd_per_hour
+                "off" if arguments.once and settings.watch.mode == "ask" else settings.watch.mode,  # nobody can answer
+                settings.watch.runs_per_hour,
+                arguments.usd_per_save,
+                arguments.usd_per_hour,
             ),
             optimizer=runs,
             quiet_s=settings.watch.debounce_ms / 1000,

@@ -244,7 +244,7 @@ def insight_lines(insights: Sequence[Insight], seed: int, playbook: Sequence[str
     """Return the playbook, then insights with their numbers, in an order drawn from ``seed``."""
     order = list(insights)
     random.Random(seed).shuffle(order)
-    rules = ["\n".join(("Playbook, distilled from many rewrites:", *playbook))] if playbook else []
+    rules = ["\n".join(("Playbook, rules that hold for many kernels:", *playbook))] if playbook else []
     return "\n\n".join([*rules, *(_insight(insight) for insight in order)])
 
 

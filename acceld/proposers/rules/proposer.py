@@ -426,13 +426,14 @@ def _sequence(
 ) -> Plan:
     """Return the plan for a sequence of rewrites, whose rules are given in the same order."""
     listed = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+    count = "one rewrite" if len(steps) == 1 else f"{len(steps)} rewrites"
     return Plan(
         request.run,
         request.iteration,
         request.parent.id,
         request.index,
         f"{introduction}:\n{listed}",
-        title=f"{title}{len(steps)} rewrites: {', '.join(dict.fromkeys(rules))}".replace("_", " "),
+        title=f"{title}{count}: {', '.join(dict.fromkeys(rules))}".replace("_", " "),
         change_class=rule_named(rules[-1]).change_class if len(set(rules)) == 1 else "mixed",
         rule="+".join(dict.fromkeys(rules)),
         data={"steps": list(steps)},

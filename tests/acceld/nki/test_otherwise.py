@@ -126,8 +126,10 @@ def kernel(x):
 
 
 @pytest.mark.parametrize(("place", "refused"), [("1 - row", True), ("row", False)])
-def test_what_an_affine_iteration_hands_on_is_found_however_small(place: str, refused: bool) -> None:
+@pytest.mark.parametrize("special", [0.0, np.inf, np.nan])
+def test_what_an_affine_iteration_hands_on_is_found_however_small(place: str, refused: bool, special: float) -> None:
     x = np.random.default_rng(7).standard_normal((256, 64)).astype(np.float32)
+    x[5, 3] = special  # an output that is not finite hides no other element
     program = trace(_HANDS_ON.replace("PLACE", place), [TensorSpec(x.shape, "float32")])
     backwards = run(program, [x], shuffle="reversed", float64=False, max_bytes=1 << 30)
     try:

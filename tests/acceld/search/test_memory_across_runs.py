@@ -131,7 +131,7 @@ async def test_planners_read_a_person_s_playbook_in_place_of_the_distilled_one(
         assert rule == "- Never transpose twice."
     else:
         assert rule.startswith("Where dma bounds, mixed: title0 [2 rewrites on trn1") and rule.endswith("i1]")
-    assert f"Playbook, distilled from many rewrites:\n{rule}" in insight_lines((), 0, (rule,))
+    assert f"Playbook, rules that hold for many kernels:\n{rule}" in insight_lines((), 0, (rule,))
 
 
 async def test_the_playbook_of_a_run_that_measures_has_rules_of_simulations_only_if_asked(store: Store) -> None:
