@@ -15,7 +15,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not device and not llm"
+	$(BIN)/python -m pytest -m "not device and not llm" -n auto --dist worksteal
 
 test-llm: $(VENV)/.installed-dev
 	$(BIN)/python scripts/local_model.py $(BIN)/python -m pytest -rs -m llm
