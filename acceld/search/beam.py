@@ -7,6 +7,12 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from acceld.gains import validated
 from acceld.model import Candidate, Source, Status
 
+LEAST_STEP_PERCENT = 0.5
+"""Percent by which a simulated latency must be lower to replace the best: a smaller step lies far inside each interval of
+the performance model, and a strict gate for it would take longer than the rest of a short run. Smaller steps stay in the
+beam and add up: their sum is asked as one step.
+"""
+
 
 def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, int]]:
     """Return a sort key: latency, then fewer instructions, then program hash, then place; never arrival.
@@ -22,8 +28,8 @@ def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, 
 
 
 def beats(challenger: Candidate, best: Candidate) -> bool:
-    """Return True if the challenger is faster. If both were measured, it must be so by more than their intervals and
-    twice the resolution.
+    """Return True if the challenger is faster: by more than :data:`LEAST_STEP_PERCENT` if simulated; if measured, by more
+    than both intervals and twice the resolution.
 
     A challenger that was timed interleaved with its parent must also have won that comparison. A latency without a
     validated interval never replaces one that has it: among such latencies the model's order counts, but it is no win.
@@ -39,9 +45,9 @@ def _validated(candidate: Candidate) -> bool:
     return candidate.evaluation is not None and validated(candidate.evaluation.profile)
 
 
-def challenger(beam: Sequence[Candidate], best: Candidate) -> Candidate:
-    """Return the first of ``beam`` that beats the best so far; its head if none does."""
-    return next((one for one in beam if beats(one, best)), beam[0])
+def challenger(beam: Sequence[Candidate], best: Candidate) -> Candidate | None:
+    """Return the first of ``beam`` that beats the best so far; None if no candidate does."""
+    return next((one for one in beam if beats(one, best)), None)
 
 
 def _tied_with_parent(candidate: Candidate) -> bool:
@@ -52,8 +58,10 @@ def _tied_with_parent(candidate: Candidate) -> bool:
 
 def _band_us(candidate: Candidate) -> float:
     profile = candidate.evaluation.profile if candidate.evaluation else None
-    if profile is None or profile.latency_us is None or profile.source is Source.SIMULATED:
+    if profile is None or profile.latency_us is None:
         return 0.0
+    if profile.source is Source.SIMULATED:
+        return profile.latency_us * LEAST_STEP_PERCENT / 100
     return max(profile.latency_us * (profile.interval_percent or 0.0) / 100, 2 * profile.resolution_us)
 
 

@@ -675,6 +675,8 @@ class Search:
                 pool |= {c.result().id: c.result() for c in checks}
                 continue
             head = challenger(beam, self._need(self.best))
+            if head is None:
+                break
             is_certain = head.parent is None or (head.evaluation is not None and head.evaluation.gate is Gate.STRICT)
             if not is_certain:
                 head = await self._evaluations.certify(head)
@@ -684,7 +686,7 @@ class Search:
         passed = [pool[c.id] for c in children if is_selectable(pool[c.id]) and c.id not in vetoes]
         self.beam = self.strategy.next_beam(self.beam, beam, passed)
         self._without_progress += 1
-        if beats(head, self._need(self.best)):
+        if head is not None:
             self.best, self._without_progress = head, 0
         control.read("pin", "unpin", "veto", "unveto")
         await self.parts.store.change(
