@@ -22,7 +22,7 @@ test-llm: $(VENV)/.installed-dev
 
 test-exports:
 	python3 -m venv .venv-exports && .venv-exports/bin/pip install -q -e '.[parquet]' datasets trl pytest pytest-asyncio pytest-timeout hypothesis
-	.venv-exports/bin/python -m pytest -q -rs -p no:cacheprovider tests/acceld/report/test_libraries.py tests/acceld/test_trainers.py
+	.venv-exports/bin/python -m pytest -q -rs -p no:cacheprovider tests/acceld/report/test_libraries.py tests/acceld/test_trainers.py tests/acceld/devices/neuron/test_captured.py
 	python3 -m venv .venv-verl && .venv-verl/bin/pip install -q -e '.[parquet]' verl pytest pytest-asyncio pytest-timeout hypothesis
 	.venv-verl/bin/python -m pytest -q -rs -p no:cacheprovider tests/acceld/report/test_libraries.py tests/acceld/test_trainers.py
 

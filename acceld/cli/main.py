@@ -81,6 +81,9 @@ COMMANDS: dict[str, Command] = {
     "service": Command("service", "daemon", "keep a daemon running with systemd"),
     "check": Command("check", "setup", "check configuration, models, prompts and workloads; runs nothing"),
     "db": Command("db", "setup", "copy, check, shrink or prune the history"),
+    "find": Command(
+        "find", "search", "rank the operators of a captured profile by what a better kernel could give back"
+    ),
     "clean": Command("clean", "setup", "remove data sets and, with --all, all other data that can be made again"),
     "mcp": Command("mcp", "agents", "serve tools for coding agents over the Model Context Protocol"),
     "skill": Command("skill", "agents", "write instructions for a coding agent: when and how to use acceld"),

@@ -145,14 +145,28 @@ def _device(raw: Any) -> NeuronDevice:
 
 
 def parse_summary(text: str) -> ProfileSummary:
-    """Read the output of ``view --output-format summary-json``: one object around the summary of one network.
+    """Read the output of ``view --output-format summary-json``, one object around the summary of one network; or of
+    ``--output-format json``, whose key ``summary`` holds it.
 
     DeviceError if it is invalid, or has no ``total_time``: then nothing proves that the device ran.
     """
-    raw = json_of(
-        text, "the profiler's summary-json", lambda one: _is_object(one) and any(map(_is_object, one.values()))
-    )
-    summary = next(one for one in raw.values() if _is_object(one))
+    raw = json_of(text, "the profiler's summary-json", lambda one: _is_object(one) and _summary_in(one) is not None)
+    found = _summary_in(raw)
+    assert found is not None, "json_of returns only what has one"
+    return summary_of(found)
+
+
+def _summary_in(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    listed = raw.get("summary")
+    if isinstance(listed, list):
+        return next((one for one in listed if _is_object(one)), None)
+    return next((one for one in raw.values() if _is_object(one)), None)
+
+
+def summary_of(summary: Mapping[str, Any]) -> ProfileSummary:
+    """Return the record of a summary's fields. DeviceError without ``total_time``: then nothing proves that the device
+    ran.
+    """
     if not is_number(summary.get("total_time")):
         raise DeviceError("the profiler's summary has no total_time", hint="the trace may be cut off: capture it again")
     engines = {

@@ -1,0 +1,360 @@
+"""Read a captured profile of a whole program and rank its operators by the time that a better kernel could give back.
+
+Two forms are read, each by the profiler's documented schema: the folder of Parquet tables of Neuron Explorer (schema 7.4
+of SDK 2.31 to 12.0 of SDK 2.33), and the full profile as JSON, which SDK 2.33 writes for the last time.
+
+The time of a program is divided among its operators: each moment belongs to the operators whose instructions run then,
+in equal parts, and a moment without an instruction to the operator whose instruction comes next, because that one waits.
+So the operators' times add up to the program's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from acceld.chips import CHIPS, ChipSpec
+from acceld.devices.neuron.tools.reports import ProfileSummary, summary_of
+from acceld.errors import UsageError
+from acceld.roofline import ATTAINABLE_PEAKS, FLOAT32_PASSES
+
+CHIP_OF_INSTANCE: Mapping[str, str] = MappingProxyType(
+    {"trn1": "trn1", "trn1n": "trn1", "inf2": "trn1", "trn2": "trn2", "trn2u": "trn2", "trn3": "trn3"}
+)
+"""Chip with the same NeuronCore, by the family of the instance."""
+UNNAMED = "without a name"
+"""Operator of instructions that carry no name of a framework's operator, layer, HLO or source line."""
+_NO_NAMES = frozenset({"", "Unknown", "unknown", "[]"})
+_WAITS = frozenset({"EVENT_SEMAPHORE"})
+"""Opcodes that only wait for another engine."""
+_SPLIT_FLOAT32 = "src=fp32"
+"""Text in the operands of a float32 product in JSON. Parquet has ``adjusted_flops``."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One executed instruction. Times in nanoseconds."""
+
+    start: int
+    end: int
+    engine: str
+    opcode: str
+    operator: str
+    line: str
+    """Source line of an NKI kernel; empty if the program was compiled without ``NKI_DEBUG_INFO``."""
+    core: str
+    hbm_bytes: int
+    flops: float
+    """Products in bfloat16-equivalent floating-point operations: a float32 product counts four times. Transposes on the
+    tensor engine move data and do not count.
+    """
+    spill_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of the program's interface."""
+
+    name: str
+    role: str
+    """``IN``, ``OUT`` or ``WEIGHT``."""
+    shape: tuple[int, ...]
+    size_bytes: int
+
+    @property
+    def dtype(self) -> str:
+        """Type that fits the bytes of an element, because profiles carry no type: a guess between types of one width."""
+        count = 1
+        for length in self.shape:
+            count *= length
+        return {4: "float32", 2: "bfloat16", 1: "float8_e4m3"}.get(self.size_bytes // count if count else 0, "float32")
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What one operator, layer or source line took. Times in microseconds."""
+
+    name: str
+    time_us: float
+    """Its part of the program's time."""
+    least_us: float
+    """Time of the bytes it moves and of its products at the rates that kernels reach on this chip, whichever is longer."""
+    bound: str
+    """``DMA`` or ``tensor``: what ``least_us`` comes from; ``neither`` if it moves nothing and multiplies nothing."""
+    engines_us: Mapping[str, float]
+    """Time of its instructions by engine, without waiting."""
+    hbm_bytes: int
+    flops: float
+    spill_bytes: int
+    instructions: int
+
+    @property
+    def gain_us(self) -> float:
+        """Most time that a better kernel could give back: the time beyond the least time."""
+        return max(0.0, self.time_us - self.least_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A captured program."""
+
+    summary: ProfileSummary
+    chip: str
+    cores: int
+    """Physical cores that move data or multiply."""
+    operators: tuple[Operator, ...]
+    """All of them, the one with the most to gain first."""
+    lines: tuple[Operator, ...]
+    """Source lines of NKI kernels, in the same order."""
+    opcodes: tuple[tuple[str, str, int, float], ...]
+    """Engine, opcode, count and microseconds, the longest first."""
+    tensors: tuple[Tensor, ...]
+    warnings: tuple[str, ...]
+    """What the profiler said about its own data."""
+
+
+def read_captured(place: Path) -> Captured:
+    """Read a folder of Parquet tables, or a JSON file. UsageError if it is neither, or lacks what is needed."""
+    if place.is_dir():
+        return _assembled(*_of_tables(place))
+    try:
+        data = place.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{place}: {error.strerror}", hint="give the profiler's JSON file or its Parquet folder"
+        ) from error
+    try:
+        raw = json.loads(data)
+    except ValueError as error:
+        raise UsageError(f"{place} is no JSON: {error}", hint=_HOW) from error
+    if not isinstance(raw, dict) or not isinstance(raw.get("instruction"), list):
+        raise UsageError(f"{place} holds no list `instruction`, so it is no full profile", hint=_HOW)
+    return _assembled(*_of_json(raw))
+
+
+_HOW = (
+    "neuron-explorer view -n FILE.neff -s FILE.ntff --output-file DIR writes Parquet; up to SDK 2.33"
+    " --output-format json writes one file"
+)
+
+_Parts = tuple[dict[str, Any], list[Step], list[Tensor], list[str]]
+
+
+def _of_json(raw: Mapping[str, Any]) -> _Parts:
+    steps = []
+    for one in raw["instruction"]:
+        try:
+            begin = int(one["timestamp"])
+            steps.append(
+                Step(
+                    begin,
+                    begin + int(one["duration"]),
+                    _engine(str(one.get("label", ""))),
+                    str(one.get("opcode", "")),
+                    _named(one.get("layer"), one.get("hlo_name")),
+                    "",
+                    str(one.get("subgraph", "")),
+                    int(one.get("hbm_read_bytes") or 0) + int(one.get("hbm_write_bytes") or 0),
+                    _flops(one),
+                    int(one.get("spill_save_bytes") or 0) + int(one.get("spill_reload_bytes") or 0),
+                )
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"an instruction of the profile has another form: {error!r}", hint=_HOW) from error
+    summaries = raw.get("summary")
+    fields = dict(summaries[0]) if isinstance(summaries, list) and summaries else {}
+    tensors = [found for one in raw.get("neff_node") or () if (found := _tensor(one)) is not None]
+    return fields, steps, tensors, [str(one.get("message", "")) for one in raw.get("warnings") or ()]
+
+
+def _flops(raw: Mapping[str, Any]) -> float:
+    if "TRANSPOSE" in str(raw.get("instruction_type")):
+        return 0.0
+    passes = FLOAT32_PASSES if _SPLIT_FLOAT32 in str(raw.get("operands")) else 1
+    return 2.0 * passes * int(raw.get("elements") or 0)
+
+
+def _of_tables(folder: Path) -> _Parts:
+    if not _files(folder, "Instruction"):
+        inner = sorted(found.parent for found in folder.glob("profiles/global/*/Instruction*.parquet"))
+        if not inner:
+            raise UsageError(f"{folder} holds no Instruction.parquet", hint=_HOW)
+        folder = inner[0]
+    names = {
+        one["raw_framework_id"]: str(one.get("framework_name") or "")
+        for one in _rows(folder, "FrameworkInstruction", ("raw_framework_id", "framework_name"))
+    }
+    columns = (
+        "start_ts end_ts engine opcode layer hlo_name raw_framework_id nki_source_location pcore_idx hbm_read_bytes"
+        " hbm_write_bytes adjusted_flops adjusted_flops_transpose spill_save_bytes spill_reload_bytes"
+    )
+    steps = [
+        Step(
+            int(one["start_ts"]),
+            int(one["end_ts"]),
+            _engine(str(one["engine"])),
+            str(one["opcode"]),
+            _named(names.get(one.get("raw_framework_id")), one.get("layer"), one.get("hlo_name")),
+            _first(one.get("nki_source_location")),
+            str(one.get("pcore_idx") or 0),
+            int(one.get("hbm_read_bytes") or 0) + int(one.get("hbm_write_bytes") or 0),
+            float(one.get("adjusted_flops") or 0) - float(one.get("adjusted_flops_transpose") or 0),
+            int(one.get("spill_save_bytes") or 0) + int(one.get("spill_reload_bytes") or 0),
+        )
+        for one in _rows(folder, "Instruction", columns.split())
+    ]
+    fields: dict[str, Any] = {}
+    for table in ("Metadata", "Summary"):
+        for one in _rows(folder, table, None):
+            fields |= {name: found for name, found in one.items() if found is not None}
+    tensors = [found for one in _rows(folder, "TensorInfo", None) if (found := _tensor(one)) is not None]
+    return fields, steps, tensors, [str(one.get("message", "")) for one in _rows(folder, "Warning", None)]
+
+
+def _files(folder: Path, table: str) -> list[Path]:
+    """Return the files of a table, which the profiler may split into numbered ones."""
+    return sorted({*folder.glob(f"{table}.parquet"), *folder.glob(f"{table}_[0-9]*.parquet")})
+
+
+def _rows(folder: Path, table: str, columns: Sequence[str] | None) -> Iterable[dict[str, Any]]:
+    """Return a table's rows, with those of ``columns`` that it has; nothing if there is no such table."""
+    files = _files(folder, table)
+    if not files:
+        return
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError as error:
+        raise UsageError("reading Parquet needs pyarrow", hint="pip install 'acceld[parquet]'") from error
+    for file in files:
+        try:
+            known = set(parquet.read_schema(file).names)
+            if table == "Instruction" and not known >= {"start_ts", "end_ts", "engine", "opcode"}:
+                raise UsageError(f"{file} lacks start_ts, end_ts, engine or opcode", hint=_HOW)
+            wanted = None if columns is None else [name for name in columns if name in known]
+            yield from parquet.read_table(file, columns=wanted).to_pylist()
+        except (ArrowInvalid, OSError) as error:
+            raise UsageError(f"{file} can not be read as Parquet: {error}", hint=_HOW) from error
+
+
+def _named(*names: object) -> str:
+    return next((str(one) for one in names if one is not None and str(one) not in _NO_NAMES), UNNAMED)
+
+
+def _first(location: object) -> str:
+    """Return the first of the source lines that an instruction comes from; they are a list, or a text that holds one."""
+    if isinstance(location, list):
+        return str(location[0]) if location else ""
+    text = str(location or "").strip("[] ")
+    return "" if text in _NO_NAMES else text.split(",")[0].strip("\"' ")
+
+
+def _engine(track: str) -> str:
+    """Return the engine of a track of the timeline, such as ``tensor`` for ``TensorMatrix``."""
+    return track.lower().removesuffix("matrix")
+
+
+def _tensor(raw: Mapping[str, Any]) -> Tensor | None:
+    """Return a tensor of the interface; None for any other entry."""
+    name, role = str(raw.get("variable_name") or ""), str(raw.get("type") or "")
+    digits = str(raw.get("shape") or "").replace("[", " ").replace("]", " ").replace(",", " ").split()
+    if not name or not role or not digits or not all(one.isdigit() for one in digits):
+        return None
+    return Tensor(name, role, tuple(int(one) for one in digits), int(raw.get("size") or 0))
+
+
+def _assembled(fields: dict[str, Any], steps: list[Step], tensors: list[Tensor], warnings: list[str]) -> Captured:
+    if not steps:
+        raise UsageError("the profile holds no instruction", hint="capture the program again while it runs")
+    instance = str(fields.get("instance_type") or "")
+    chip = CHIP_OF_INSTANCE.get(instance.split(".")[0])
+    if chip is None:
+        raise UsageError(
+            f"the profile is of {instance or 'an unnamed instance'}, whose chip acceld does not know",
+            hint=f"known are {', '.join(CHIP_OF_INSTANCE)}",
+        )
+    if not isinstance(fields.get("total_time"), int | float):
+        fields["total_time"] = (max(one.end for one in steps) - min(one.start for one in steps)) / 1e9
+    cores = max(1, len({one.core for one in steps if one.hbm_bytes or one.flops}))
+    kernels = [msgspec.structs.replace(one, operator=one.line) for one in steps if one.line]
+    counts: Counter[tuple[str, str]] = Counter()
+    spent: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for one in steps:
+        if one.opcode not in _WAITS:
+            counts[one.engine, one.opcode] += 1
+            spent[one.engine, one.opcode] += one.end - one.start
+    return Captured(
+        summary_of(fields),
+        chip,
+        cores,
+        _ranked(steps, CHIPS[chip], cores),
+        _ranked(kernels, CHIPS[chip], cores),
+        tuple((*key, counts[key], spent[key] / 1e3) for key in sorted(spent, key=lambda key: -spent[key])),
+        tuple(tensors),
+        tuple(warnings),
+    )
+
+
+def _ranked(steps: Sequence[Step], chip: ChipSpec, cores: int) -> tuple[Operator, ...]:
+    peaks = ATTAINABLE_PEAKS[chip.name]
+    parts = divided(steps)
+    of: defaultdict[str, list[Step]] = defaultdict(list)
+    for one in steps:
+        of[one.operator].append(one)
+    found = []
+    for name, own in of.items():
+        moved, flops = sum(one.hbm_bytes for one in own), sum(one.flops for one in own)
+        dma_us = 1e6 * moved / (cores * peaks.hbm_bytes_per_s)
+        tensor_us = 1e6 * flops / (cores * peaks.matmul_flops_per_s["bfloat16"])
+        engines: defaultdict[str, float] = defaultdict(float)
+        for one in own:
+            if one.opcode not in _WAITS:
+                engines[one.engine] += (one.end - one.start) / 1e3
+        found.append(
+            Operator(
+                name,
+                parts.get(name, 0.0) / 1e3,
+                max(dma_us, tensor_us),
+                "neither" if not moved and not flops else "DMA" if dma_us >= tensor_us else "tensor",
+                MappingProxyType(dict(engines)),
+                moved,
+                flops,
+                sum(one.spill_bytes for one in own),
+                len(own),
+            )
+        )
+    return tuple(sorted(found, key=lambda one: (-one.gain_us, one.name)))
+
+
+def divided(steps: Sequence[Step]) -> dict[str, float]:
+    """Divide the time from the first instruction's start to the last one's end among operators, in nanoseconds.
+
+    Waiting instructions occupy no moment.
+    """
+    working = sorted((one for one in steps if one.opcode not in _WAITS), key=lambda one: (one.start, one.end))
+    events = sorted([(one.end, 0, one.operator) for one in working] + [(one.start, 1, one.operator) for one in working])
+    parts: defaultdict[str, float] = defaultdict(float)
+    active: Counter[str] = Counter()
+    now = events[0][0] if events else 0
+    now = min(now, working[0].start) if working else now
+    for moment, begins, operator in events:
+        span = moment - now
+        if span > 0:
+            if active:
+                for name in active:
+                    parts[name] += span / len(active)
+            else:
+                parts[operator] += span
+            now = moment
+        if begins:
+            active[operator] += 1
+        else:
+            active[operator] -= 1
+            if not active[operator]:
+                del active[operator]
+    return dict(parts)
