@@ -40,7 +40,7 @@ def compare_totals(connection: sqlite3.Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Findings of ``acceld db check``; ``problems`` is empty for a healthy file."""
+    """Findings of ``acceld doctor database``; ``problems`` is empty for a healthy file."""
 
     problems: tuple[str, ...]
     rows: dict[str, int]

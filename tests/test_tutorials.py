@@ -207,7 +207,7 @@ def test_the_trn1_tutorial_ends_with_a_kernel_on_the_stand_in(tmp_path: Path) ->
 
 
 EXITS = {
-    "acceld ci": (2, "not a git repository"),
+    "acceld check --changed": (2, "not a git repository"),
     "acceld ablate silu --proposer llm": (2, "[models.NAME]"),
     "acceld ablate silu --vary beam=1,2,4": None,
     "acceld ablate silu --vary proposer": (2, "[models.NAME]"),
@@ -227,7 +227,7 @@ EXITS = {
     "acceld optimize silu --backend neuron_legacy": (8, "Neuron"),
     "acceld optimize silu --preset quick": None,
     "acceld optimize silu --proposer command": (2, "[command]"),
-    "acceld selftest": None,
+    "acceld doctor selftest": None,
     "acceld service uninstall": (2, "no service"),
     "acceld start": (3, "already serves"),
 }

@@ -63,7 +63,7 @@ def check_drop_in(path: Path, kernel: Kernel) -> None:
     if found:
         raise UsageError(
             f"the kernel is not a drop-in for {path}: {'; '.join(found)}",
-            hint="compare them, and write a new file: acceld best r12 -o FILE",
+            hint="compare them, and write a new file: acceld apply r12 -o FILE",
         )
 
 

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"runs": runs})
     else:
-        say(f"{len(runs)} runs, {sum(one['candidates'] for one in runs)} kernels: acceld history shows them")
+        say(f"{len(runs)} runs, {sum(one['candidates'] for one in runs)} kernels: acceld runs shows them")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``acceld profile``: check one kernel and time it on the simulator. It needs no daemon."""
+"""``acceld profile``: check one kernel and time it on the simulator, without a daemon; or many, on any backend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from acceld import config, figures, roofline
 from acceld.chips import NKI_VERSIONS
-from acceld.cli.arguments import add_json, add_launch, add_target
+from acceld.cli.arguments import CONFIGURED, add_json, add_launch, add_target, count
 from acceld.cli.kernels import (
     NOT_PASSED,
     baseline_of,
@@ -43,7 +43,9 @@ FINE = frozenset({Status.PASSED, Status.UNCHECKED, Status.UNTESTED})
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("kernel", metavar="KERNEL.py|WORKLOAD", help="a kernel file, or a workload for its baseline")
+    parser.add_argument(
+        "kernel", nargs="?", metavar="KERNEL.py|WORKLOAD", help="a kernel file, or a workload for its baseline"
+    )
     against = parser.add_mutually_exclusive_group()
     against.add_argument("--workload", help="check it against this workload")
     against.add_argument("--reference", metavar="REF.py", help="check it against a file with get_inputs and forward")
@@ -54,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scalar", action="append", default=[], metavar="NAME=VALUE", help="with --arg: a number, true or false"
     )
     add_launch(parser)
-    add_target(parser, simulated=True)
+    add_target(parser, backend=f"with --jsonl: the backend that evaluates the kernels {CONFIGURED}")
     parser.add_argument("--nki", choices=NKI_VERSIONS, help="version of the package nki (default: as acceld.toml says)")
     parser.add_argument("--strict", action="store_true", help="all seeds and distributions, not one data set")
     parser.add_argument(
@@ -63,6 +65,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ir", action="store_true", help="print the traced program instead")
     parser.add_argument("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev")
     add_json(parser)
+    many = parser.add_argument_group("many kernels, on any backend, for other programs")
+    many.add_argument("--jsonl", metavar="IN", help="one JSON object a line: workload, kernel or file")
+    many.add_argument("--out", metavar="OUT", help="file for the results; an existing one is continued")
+    many.add_argument("--gate", choices=("search", "strict"), default="strict", help="default: strict")
+    many.add_argument("--trusted", action="store_true", help="the kernels are your own: no import policy")
+    many.add_argument("--jobs", type=count, default=8, metavar="N", help="requests at the same time (default 8)")
+    many.add_argument(
+        "--best-of", type=count, default=1, metavar="N", help="for the table: best of each N of a workload"
+    )
+    many.add_argument(
+        "--table", action="store_true", help="print a table: how many are correct, how many at least as fast, speed-ups"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +94,25 @@ class Subject:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Profile the kernel and print the result. Return 7 if it does not pass."""
+    """Profile the kernel and print the result. Return 7 if it does not pass. With ``--jsonl`` profile many."""
+    if arguments.jsonl:
+        if arguments.kernel:
+            raise UsageError(
+                f"--jsonl reads the kernels from {arguments.jsonl}, so it takes no {arguments.kernel} beside",
+                hint=f"acceld profile --jsonl {arguments.jsonl} --out OUT.jsonl",
+            )
+        from acceld.cli import many_kernels
+
+        return many_kernels.run(arguments)
+    if arguments.kernel is None:
+        raise UsageError(
+            "which kernel is to be profiled?", hint="acceld profile KERNEL.py, or a workload for its baseline"
+        )
+    if arguments.backend not in (None, SIMULATOR):
+        raise UsageError(
+            f"one kernel is profiled on the simulator, not on {arguments.backend}",
+            hint=f"acceld optimize {arguments.kernel} --backend {arguments.backend} measures it, or acceld profile --jsonl",
+        )
     asked = arguments.api or api_of_file(Path(arguments.kernel))
     flags = {"search.chip": arguments.chip, "search.api": asked, "evaluate.nki": arguments.nki}
     settings = config.load(flags=flags).config

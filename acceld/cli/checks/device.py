@@ -1,4 +1,4 @@
-"""``acceld verify r12 --on device``: compile, check and time the best kernels of a simulated run on a device.
+"""For ``acceld check r12 --on device``: compile, check and time the best kernels of a simulated run on a device.
 
 Each is timed interleaved with the run's baseline; its speed-up is that ratio.
 """
@@ -46,7 +46,7 @@ class Measured:
 def run(arguments: argparse.Namespace) -> int:
     """Print predictions beside measurements. Return 7 if a kernel does not pass on the device."""
     if arguments.what is None or not re.fullmatch(r"r\d+", arguments.what):
-        raise UsageError("--on device goes with a run", hint="acceld verify r12 --on device")
+        raise UsageError("--on device goes with a run", hint="acceld check r12 --on device")
     home, client = connected(arguments.home)
     client = Client(home, timeout_s=ANSWER_S)
     record = client.get(f"/v1/runs/{arguments.what[1:]}")
