@@ -28,6 +28,9 @@ class BestKernel:
         )
         gained = figures.gained(run["speedup"], run["improved"], run["tie_band"])
         say(f"c{run['best']} of r{run['id']}: {latency}, {gained} over the baseline")
+        if not run["improved"]:
+            own = "it is the baseline itself" if run["best"] == run["baseline"] else "it is no win"
+            say(f"{own}; acceld show r{run['id']} says why, and what to try next")
 
     def record(self) -> dict[str, Any]:
         """Return what ``--json`` prints."""

@@ -38,11 +38,14 @@ def check_win(run: Mapping[str, Any]) -> None:
     if run["improved"]:
         return
     if run["best"] == run["baseline"]:
-        raise UsageError(f"c{run['best']} is the baseline of r{run['id']} itself: nothing faster passed")
+        raise UsageError(
+            f"c{run['best']} is the baseline of r{run['id']} itself: nothing faster passed, so nothing was written",
+            hint=f"acceld show r{run['id']} says why, and what to try next",
+        )
     gained = figures.gained(run["speedup"], False, run["tie_band"], _NO_BAND[run["source"]])
     raise UsageError(
         f"c{run['best']} of r{run['id']} is no win: {gained} over the baseline; nothing was written",
-        hint="to write it nevertheless: --even-if-tied (agents: even_if_tied)",
+        hint=f"acceld show r{run['id']} says why; to write it nevertheless: --even-if-tied (agents: even_if_tied)",
     )
 
 
