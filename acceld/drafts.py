@@ -27,6 +27,13 @@ class DraftArgument:
     dtype: str = ""
     value: float | int | None = None
     kernel_shape: tuple[int, ...] = ()
+    two_valued: bool = False
+    """True if the reference's ``get_inputs`` gives at most two different values, as for a mask."""
+
+    @property
+    def is_mask(self) -> bool:
+        """True for an array whose values mean yes or no: other distributions must not change them."""
+        return self.two_valued or self.dtype in ("bool", "uint8") or "mask" in self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,8 @@ kernel = list(to_kernel(inputs)) if to_kernel else inputs
 def facts(value):
     if np.ndim(value) == 0 and not isinstance(value, np.ndarray):
         return {"value": float(value) if isinstance(value, (float, np.floating)) else int(value)}
-    return {"shape": list(np.shape(value)), "dtype": np.asarray(value).dtype.name}
+    two = np.size(value) > 2 and np.unique(np.asarray(value)).size <= 2
+    return {"two_valued": bool(two), "shape": list(np.shape(value)), "dtype": np.asarray(value).dtype.name}
 def kind(value):
     return np.asarray(value).dtype.name
 def narrow():
@@ -138,7 +146,9 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
             arguments.append(DraftArgument(name, value=drawn["value"]))
         else:
             shape, kernel_shape = tuple(drawn["shape"]), tuple(kernel["shape"])
-            arguments.append(DraftArgument(name, shape, _on_chip(drawn["dtype"]), kernel_shape=kernel_shape))
+            two_valued = drawn["two_valued"]
+            dtype = _on_chip(drawn["dtype"])
+            arguments.append(DraftArgument(name, shape, dtype, kernel_shape=kernel_shape, two_valued=two_valued))
     outputs = [DraftOutput(f"out{i}", tuple(o["shape"]), _on_chip(o["dtype"])) for i, o in enumerate(raw["outputs"])]
     return ReferenceFacts(
         tuple(arguments), tuple(outputs), raw["drawn"], tuple(outputs[place].name for place in raw["narrow"])
@@ -241,7 +251,10 @@ def workload_toml(
         lines += [f"shape = {list(argument.shape)}", f'dtype = "{argument.dtype}"']
         if argument.kernel_shape and argument.kernel_shape != argument.shape:
             lines.append(f"kernel_shape = {list(argument.kernel_shape)}     # the same elements in the same order")
-        if reference is None or drawn:
+        if argument.is_mask:
+            lines.append("# a mask: its values stay as they are in every distribution")
+            lines.append('distribution = { kind = "integers", low = 0, high = 2, fixed = true }')
+        elif reference is None or drawn:
             lines.append('distribution = { kind = "normal", std = 1.0 }')
     for output in outputs:
         lines += ["", f"[outputs.{output.name}]", f"shape = {list(output.shape)}", f'dtype = "{output.dtype}"']

@@ -20,15 +20,15 @@ from acceld import config, figures
 from acceld.cli import interleaved
 from acceld.cli.connect import connected, reading, run_named
 from acceld.cli.interleaved import Interleaved
-from acceld.cli.kernels import NOT_PASSED, default_target, evaluated, stored_kernel, workload_of
+from acceld.cli.kernels import NOT_PASSED, evaluated, place_of, stored_kernel, workload_of
 from acceld.cli.output import print_json, print_table
 from acceld.client import Client
 from acceld.errors import AcceldError, UsageError
 from acceld.home import find_home
-from acceld.kernel_files import api_of_file, load_kernel
+from acceld.kernel_files import load_kernel
 from acceld.model import Evaluation, Failure, Gate, Kernel, Source, Status
 from acceld.production import BROKEN, HOLDS, VERIFIER
-from acceld.targets import SIMULATOR, TARGETS, choose
+from acceld.targets import SIMULATOR, TARGETS
 
 MOST_PERCENT = 5.0
 ANSWER_S = 1800.0
@@ -232,8 +232,7 @@ def file_case(
     found = workload_of(path, workload, settings)
     if found is None:
         raise UsageError(f"{path} has no workload to check it against", hint="name a workload with --workload")
-    api = api or api_of_file(path)
-    where = choose(default_target(settings), backend=backend, api=api, chip=chip, runs_on=found.chips)
+    where = place_of(settings, path, found, api=api, chip=chip, backend=backend)
     kernel = load_kernel(path, api=where.api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
     other = None
     if against:

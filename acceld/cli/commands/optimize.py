@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from acceld import config
 from acceld.cli.arguments import CONFIGURED, add_json, add_target, amount, count, natural, span
-from acceld.cli.kernels import default_target, parsed_kernel, workload_folders
+from acceld.cli.kernels import parsed_kernel, place_of, workload_folders
 from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.errors import BudgetError, DaemonError, UsageError
@@ -30,7 +30,7 @@ from acceld.model import (
     SearchParameters,
     StrategyName,
 )
-from acceld.targets import SIMULATOR, choose
+from acceld.targets import SIMULATOR
 
 DETACHED = 130
 BACKEND_START_S = 900.0
@@ -162,8 +162,9 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     flags |= {"search.chip": arguments.chip, "devices.backend": arguments.backend, "devices.screen": arguments.screen}
     resolved = config.load(flags=flags)
     settings = resolved.config
-    default = default_target(settings)
-    where = choose(default, backend=arguments.backend, api=asked, chip=arguments.chip)
+    path = Path(arguments.target) if arguments.target else None
+    asked_for = {"chip": arguments.chip, "backend": arguments.backend}
+    where = place_of(settings, path, None, api=arguments.api, **asked_for)
     root, name = _target(arguments, where.api)
     found = workload(name, workload_folders(settings))
     writes_first = arguments.from_reference is not None and PROPOSERS[settings.search.proposer].writes_first
@@ -178,11 +179,8 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
                 f"workload {found.name} has no kernel to begin with, and its reference could not be lowered to one",
                 hint="--proposer llm lets models write the first kernel",
             )
-        api = asked if root is None else root.api
-        offered = found.baselines if root is None else ()
-        where = choose(
-            default, backend=arguments.backend, api=api, chip=arguments.chip, offered=offered, runs_on=found.chips
-        )
+        api = arguments.api if root is None else root.api
+        where = place_of(settings, None if root is None else path, found, api=api, **asked_for)
     spec = RunSpec(
         workload=found.name,
         workload_folder=str(found.folder.resolve()),

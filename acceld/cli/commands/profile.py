@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,10 +16,11 @@ from acceld.chips import NKI_VERSIONS
 from acceld.cli.arguments import CONFIGURED, add_json, add_launch, add_target, count
 from acceld.cli.kernels import (
     NOT_PASSED,
+    SUFFIXES,
     baseline_of,
-    default_target,
     evaluated,
     parsed_kernel,
+    place_of,
     plain,
     workload_folders,
     workload_of,
@@ -27,10 +29,10 @@ from acceld.cli.output import print_json, print_pairs, print_table, say, write_f
 from acceld.errors import DaemonError, UsageError
 from acceld.home import Home, find_home
 from acceld.kernel_files import api_of_file
-from acceld.model import Evaluation, Gate, Kernel, Profile, Status
+from acceld.model import Correctness, Evaluation, Gate, Kernel, Profile, Status
 from acceld.nki.errors import KernelFailure
 from acceld.roofline import peak_source
-from acceld.targets import SIMULATOR, choose
+from acceld.targets import SIMULATOR
 from acceld.workloads import Arguments, ArraySpec, Workload, load_workload, workload
 
 if TYPE_CHECKING:
@@ -117,14 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     flags = {"search.chip": arguments.chip, "search.api": asked, "evaluate.nki": arguments.nki}
     settings = config.load(flags=flags).config
     found = _named(arguments, settings)
-    where = choose(
-        default_target(settings, SIMULATOR),
-        backend=SIMULATOR,
-        api=asked,
-        chip=arguments.chip,
-        offered=found.baselines if found is not None and _is_workload(arguments) else (),
-        runs_on=found.chips if found is not None else (),
-    )
+    where = place_of(settings, Path(arguments.kernel), found, api=arguments.api, chip=arguments.chip, simulated=True)
     chip, api = where.chip, where.api
     with _subject(arguments, api, found) as subject:
         home = find_home(arguments.home)
@@ -148,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _is_workload(arguments: argparse.Namespace) -> bool:
     """Return True if the argument names a workload, and not a kernel file."""
-    return Path(arguments.kernel).suffix != ".py"
+    return Path(arguments.kernel).suffix not in SUFFIXES
 
 
 def _named(arguments: argparse.Namespace, settings: config.Config) -> Workload | None:
@@ -348,7 +343,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
         if failure.hint:
             pairs.append(("what to do", failure.hint))
     if correctness is not None:
-        pairs.append(("error", f"{correctness.rel_l2:.2g} relative L2, tolerance {correctness.tolerance:.2g}"))
+        pairs.append(("error", _error(correctness, subject.workload)))
     if profile is not None:
         pairs.append(("latency", _latency(profile, chip)))
         if evaluation.percent_of_peak is not None:
@@ -401,6 +396,17 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
         print_table(spots, ("line", "engine", "busy", "source"), right=frozenset({0, 2}))
     for note in profile.notes:
         say(f"note: {note}")
+
+
+def _error(correctness: Correctness, found: Workload | None) -> str:
+    """Return the error beside its tolerance, and where the tolerance comes from."""
+    text = f"{correctness.rel_l2:.2g} relative L2, tolerance {correctness.tolerance:.2g}"
+    if found is None:
+        return text
+    declared = math.isclose(correctness.tolerance, found.tolerance)
+    return text + (
+        " (declared in workload.toml)" if declared else " (derived from the rounding noise of float32 on this workload)"
+    )
 
 
 def _latency(profile: Profile, chip: str) -> str:

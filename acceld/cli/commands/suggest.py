@@ -7,11 +7,10 @@ from pathlib import Path
 
 from acceld import config
 from acceld.cli.arguments import add_json, add_target
-from acceld.cli.kernels import NOT_PASSED, baseline_of, default_target, parsed_kernel, workload_folders, workload_of
+from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of, workload_folders, workload_of
 from acceld.cli.output import print_json, say
 from acceld.errors import UsageError
 from acceld.kernel_files import api_of_file
-from acceld.targets import choose
 from acceld.workloads import Workload, workload
 
 
@@ -35,8 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": asked}).config
     found = _workload(arguments, path, settings)
     is_file = path.suffix in (".py", ".c")
-    offered = found.baselines if found is not None and not is_file and asked is None else ()
-    api = choose(default_target(settings), api=asked, chip=arguments.chip, offered=offered).api
+    api = place_of(settings, path, found, api=arguments.api, chip=arguments.chip).api
     if not is_file:
         assert found is not None
         path = baseline_of(found, api)
