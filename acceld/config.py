@@ -389,6 +389,15 @@ def project_file(folder: Path) -> Path | None:
     return None
 
 
+def settings_file(folder: Path | None = None) -> Path:
+    """Return the file in which a person sets a key, for messages: the nearest acceld.toml, else the user's own if there is
+    one, else the one that ``folder`` (default: the current one) would get.
+    """
+    folder = folder or Path.cwd()
+    own = user_file(os.environ)
+    return project_file(folder) or (own if own is not None and own.is_file() else folder / FILE_NAME)
+
+
 def user_file(environ: Mapping[str, str]) -> Path | None:
     """Return the path of the user's own file, which need not exist; None without a home folder."""
     base = environ.get("XDG_CONFIG_HOME") or (f"{environ['HOME']}/.config" if environ.get("HOME") else "")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld.child import Child, child
-from acceld.errors import UsageError, WorkloadError, did_you_mean
+from acceld.errors import UsageError, WorkloadError, did_you_mean, no_file
 from acceld.workloads.records import DISTRIBUTIONS, DTYPE_BYTES
 
 REFERENCE_DEADLINE_S = 300
@@ -138,7 +138,13 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
     """
     names = [argument.name for argument in given]
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
-    raw = _answered(path, child("-c", _PROBE, str(path.resolve()), reported), doing="running it once")
+    called = ", ".join(f"{a.name}={'x'.join(map(str, a.shape))}:{a.dtype}" for a in given if a.value is None)
+    hint = (
+        f"It was called with {called}: change --arg, or mend the reference."
+        if called
+        else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
+    )
+    raw = _answered(path, child("-c", _PROBE, str(path.resolve()), reported), doing="running it once", hint=hint)
     arguments = []
     for place, (drawn, kernel) in enumerate(zip(raw["inputs"], raw["kernel"], strict=True)):
         name = names[place] if place < len(names) else f"arg{place}"
@@ -155,13 +161,13 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
     )
 
 
-def _answered(path: Path, start: Child, *, doing: str, request: str = "") -> Any:
+def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: str = "") -> Any:
     """Return the last line that a child prints, as JSON.
 
     :raises WorkloadError: there is no reference, or the child that runs it failed or took too long.
     """
     if not path.is_file():
-        raise WorkloadError(f"there is no file {path}", hint="name the reference: a Python file with forward(...)")
+        raise no_file(path, hint="Name the reference: a Python file with forward(...).")
     try:
         done = subprocess.run(
             start.command,
@@ -176,7 +182,10 @@ def _answered(path: Path, start: Child, *, doing: str, request: str = "") -> Any
         raise WorkloadError(f"{path}: {doing} takes more than {REFERENCE_DEADLINE_S} s") from error
     if done.returncode:
         lines = done.stderr.strip().splitlines()
-        raise WorkloadError(f"{path}: {doing} failed: {lines[-1] if lines else 'it ended without a message'}")
+        own = re.findall(rf'File "{re.escape(str(path.resolve()))}", line (\d+)', done.stderr)
+        where = f"{path}:{own[-1]}" if own else str(path)
+        why = lines[-1] if lines else "it ended without a message"
+        raise WorkloadError(f"{where}: {doing} failed: {why}", hint=hint)
     return json.loads(done.stdout.splitlines()[-1])
 
 

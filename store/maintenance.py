@@ -129,7 +129,7 @@ def _copy(path: Path, part: Path) -> Iterator[Path]:
             connection.backup(copy, pages=-1)  # one step: a copy in steps starts again with every commit
             copy.execute(
                 "PRAGMA journal_mode = DELETE"
-            )  # without a log beside it, the copy can be read in read-only places
+            )  # without a write-ahead log, SQLite can open the copy in a read-only folder
             found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
         finally:
             copy.close()

@@ -24,7 +24,7 @@ from acceld.cli.connect import connected
 from acceld.cli.output import print_json, print_table, say
 from acceld.cli.samples import Summary, summaries
 from acceld.client import Client
-from acceld.errors import AcceldError, UsageError
+from acceld.errors import AcceldError, UsageError, no_file
 from acceld.gains import gain, interleaved
 from acceld.home import Home
 from acceld.model import Profile
@@ -95,9 +95,15 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
     try:
         raw = json.loads(line)
     except ValueError as error:
-        raise UsageError(f"{where}: no JSON: {error}") from error
+        raise UsageError(
+            f"{where}: this line is not JSON: {error}",
+            hint='a line is an object such as {"workload": "silu", "file": "k.py"}',
+        ) from error
     if not isinstance(raw, dict) or not isinstance(raw.get("workload"), str):
-        raise UsageError(f"{where}: an object with a workload is needed")
+        raise UsageError(
+            f"{where}: this line names no workload",
+            hint='a line is an object such as {"workload": "silu", "file": "k.py"}',
+        )
     unknown = set(raw) - {"id", "kernel", "file", "gate", *PLACES}
     if unknown or ("kernel" in raw) == ("file" in raw):
         raise UsageError(
@@ -121,8 +127,14 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
 def _text(path: Path, where: str = "") -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{where}{path} can not be read: {error}") from error
+    except FileNotFoundError as error:
+        missing = no_file(path, hint="--jsonl IN: one JSON object a line, with workload, and kernel or file")
+        missing.message = where + missing.message
+        raise missing from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}{path} is not text in UTF-8") from error
+    except OSError as error:
+        raise UsageError(f"{where}{path} can not be read: {error.strerror}") from error
 
 
 def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the database file and print the rows. A running daemon is not disturbed."""
     from acceld.store.reads import history, listing
 
+    since = moment(arguments.since) if arguments.since else 0.0
     with history_file(arguments.home) as connection:
         if arguments.search:
             found = listing.search(connection, arguments.search, arguments.limit)
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
                 workload=arguments.workload,
                 chip=arguments.chip,
                 model=arguments.model,
-                since=moment(arguments.since) if arguments.since else 0.0,
+                since=since,
                 sort=arguments.sort,
                 limit=arguments.limit,
             )
@@ -130,5 +131,8 @@ def moment(text: str, now: float | None = None) -> float:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"--since {text!r}", hint="such as 7d, 12h, 2026-11-01 or 2026-11-01T08:00") from error
+        raise UsageError(
+            f"--since {text!r} is neither a time span nor a date",
+            hint="such as 7d, 12h, 2026-11-01 or 2026-11-01T08:00",
+        ) from error
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

@@ -10,7 +10,7 @@ from typing import Any
 
 from acceld import figures
 from acceld.cli.output import print_json, print_table, say
-from acceld.errors import UsageError
+from acceld.errors import UsageError, no_file
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,7 +39,7 @@ def _figures(place: str) -> Mapping[str, Any]:
     try:
         found: Mapping[str, Any] = json.loads(Path(place).read_text("utf-8"))
     except FileNotFoundError as error:
-        raise UsageError(f"there is no file {place}", hint=hint) from error
+        raise no_file(place, hint=hint) from error
     except OSError as error:
         raise UsageError(f"{place} can not be read: {error.strerror}", hint=hint) from error
     except ValueError as error:

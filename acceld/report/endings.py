@@ -17,7 +17,7 @@ _BANDLESS = {
     TWO_MODELS: "the two latencies come from different versions or calibrations of the performance model",
     APART: "the two latencies were measured at different times, and neither states an interval",
 }
-"""Why no speed-up of this run can be a win, by the reason that the outcome states."""
+"""Explanation for people why no speed-up of a run can be a win, by the reason that the outcome states."""
 
 
 def why(result: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld import figures
-from acceld.errors import UsageError
+from acceld.errors import UsageError, no_file
 from acceld.gains import APART, UNVALIDATED
 from acceld.model import Kernel, Source
 from acceld.parsing import parse
@@ -28,7 +28,7 @@ def seen(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError as error:
-        raise UsageError(f"there is no file {path}", hint=f"to write a new one: -o {path}") from error
+        raise no_file(path, hint=f"To write a new file: -o {path}") from error
     except OSError as error:
         raise UsageError(f"can not read {path}: {error.strerror}") from error
 

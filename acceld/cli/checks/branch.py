@@ -154,7 +154,10 @@ def _is_kernel(path: Path) -> bool:
 def _git(folder: Path, *words: str) -> str:
     done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        hint = "fetch the base branch with its history (fetch-depth: 0)" if words[0] == "merge-base" else ""
+        hint = {
+            "merge-base": "fetch the base branch with its history (fetch-depth: 0), or name another: --against REV",
+            "rev-parse": "--changed asks git which kernels changed: run it in their repository",
+        }.get(words[0], "")
         raise UsageError(f"git {words[0]}: {done.stderr.strip() or 'failed'}", hint=hint)
     return done.stdout
 

@@ -13,7 +13,7 @@ from acceld.chips import NKI_VERSIONS
 from acceld.cli.arguments import add_json, add_target
 from acceld.cli.checks.winners import is_file
 from acceld.cli.kernels import workload_of
-from acceld.errors import UsageError
+from acceld.errors import UsageError, no_file
 from acceld.kernel_files import api_of_file
 
 CONFIGURED = "configured"
@@ -105,7 +105,7 @@ def _of_versions(arguments: argparse.Namespace) -> bool:
         return False
     path = Path(arguments.what)
     if not path.is_file():
-        raise UsageError(f"there is no file {path}", hint="acceld check KERNEL.py, or a run: acceld check r12")
+        raise no_file(path, hint="acceld check takes a kernel's file, or a run: acceld check r12")
     if workload_of(path, None, config.load().config) is not None:
         return False
     if path.suffix == ".ipynb" or api_of_file(path) == "nki":

@@ -17,7 +17,7 @@ from acceld.cli.kernels import NOT_PASSED, baseline_of, evaluated, parsed_kernel
 from acceld.cli.output import print_json, say
 from acceld.cli.reference import write_reference_workload
 from acceld.drafts import DraftArgument, DraftOutput
-from acceld.errors import UsageError
+from acceld.errors import UsageError, no_file
 from acceld.home import find_home
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import DEVICE_OF, SIMULATOR, Choice
@@ -162,7 +162,9 @@ def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArg
 
         sample = Path(arguments.inputs)
         if not sample.is_file():
-            raise UsageError(f"there is no file {sample}")
+            raise no_file(
+                sample, hint="--inputs SAMPLE.npz: a file that numpy.savez wrote, with the arrays by argument name"
+            )
         with np.load(sample) as arrays:
             given = [DraftArgument(name, arrays[name].shape, arrays[name].dtype.name) for name in arrays.files]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]

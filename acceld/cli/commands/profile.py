@@ -26,7 +26,7 @@ from acceld.cli.kernels import (
     workload_of,
 )
 from acceld.cli.output import print_json, print_pairs, print_table, say, write_file
-from acceld.errors import DaemonError, UsageError
+from acceld.errors import DaemonError, UsageError, no_file
 from acceld.home import Home, find_home
 from acceld.kernel_files import api_of_file
 from acceld.model import Correctness, Evaluation, Gate, Kernel, Profile, Status
@@ -200,7 +200,7 @@ def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
     from acceld import drafts
 
     if not reference.is_file():
-        raise UsageError(f"there is no file {reference}")
+        raise no_file(reference, hint="--reference REF.py: a file with get_inputs() and forward(...)")
     facts = drafts.reference_facts(reference)
     (folder / "reference.py").write_text(reference.read_text(encoding="utf-8"), encoding="utf-8")
     text = drafts.workload_toml(kernel.stem, facts.arguments, facts.outputs, baselines={}, reference="reference.py")

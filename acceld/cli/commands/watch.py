@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from acceld import config
 from acceld.cli.arguments import add_target, amount
-from acceld.cli.kernels import baseline_of, place_of, workload_of
+from acceld.cli.kernels import SUFFIXES, baseline_of, place_of, workload_folders, workload_of
 from acceld.cli.kernels import evaluated as evaluated_by
 from acceld.cli.output import say
-from acceld.errors import DaemonError, UsageError
+from acceld.errors import DaemonError, UsageError, no_file
 from acceld.home import Home, find_home
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import SIMULATOR, TARGETS, Choice
@@ -29,7 +29,9 @@ HELP = "enter or o: optimize   d: diff of the best   A: apply it   u: undo that 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("paths", nargs="+", metavar="KERNEL.py", help="kernel files, or folders with a workload.toml")
+    parser.add_argument(
+        "paths", nargs="+", metavar="KERNEL.py", help="kernel files, folders with a workload.toml, or workloads"
+    )
     parser.add_argument("--workload", help="evaluate them by this workload (default: the workload.toml beside each)")
     parser.add_argument("--entry", default="", help="name of the kernel function")
     add_target(parser, backend="where the daemon measures kernels that pass")
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _watch(
-    arguments: argparse.Namespace, settings: config.Config, files: Sequence[Watched], where: Choice, home: Home
+    arguments: argparse.Namespace, settings: config.Config, files: list[Watched], where: Choice, home: Home
 ) -> int:
     from acceld.cli.watch_console import WatchConsole, short_names
     from acceld.cli.watch_runs import WatchRuns
@@ -172,15 +174,14 @@ async def _until_left(watcher: Watcher, files: Sequence[Watched], console: Watch
 def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config) -> tuple[Watched, Choice]:
     """Return a file with the workload it is evaluated by, and where it is evaluated."""
     from acceld.watch.tiers import Watched
-    from acceld.workloads import load_workload
+    from acceld.workloads import load_workload, workload
 
+    if not path.exists() and path.suffix not in SUFFIXES:
+        path = workload(str(path), workload_folders(settings)).folder
     path = path.resolve()
     found = load_workload(path) if path.is_dir() else None
     if found is None and not path.is_file():
-        raise UsageError(
-            f"there is no file {path}",
-            hint="acceld watch KERNEL.py, or a folder with a workload.toml (acceld init makes one)",
-        )
+        raise no_file(path, hint="Name a kernel's file, or a folder with a workload.toml (acceld init makes one).")
     found = found or workload_of(path, arguments.workload, settings)
     if found is None:
         raise UsageError(

@@ -265,7 +265,12 @@ def _sandbox(_: argparse.Namespace) -> Iterator[Finding]:
 def _models(_: argparse.Namespace) -> Iterator[Finding]:
     settings = config.load().config
     if not settings.models:
-        yield Finding("models", "note", "none configured; rewrite rules need none", "[models] in acceld.toml")
+        yield Finding(
+            "models",
+            "note",
+            "none configured; rewrite rules need none",
+            f"a section [models.NAME] in {config.settings_file()}",
+        )
     for name, model in settings.models.items():
         default = "ANTHROPIC_API_KEY" if model.provider == "anthropic" else "OPENAI_API_KEY"
         variable = model.key_env or default

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from acceld import figures
 from acceld.cli.output import print_json, print_table, say
-from acceld.config import Config, load
+from acceld.config import Config, load, settings_file
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.home import Home, find_home
 from acceld.trust import trusted_folders
@@ -52,7 +52,7 @@ def findings(
     try:
         resolved = load(trusted_folders=trusted_folders())
     except AcceldError as error:
-        yield "config", "acceld.toml", str(error), ""
+        yield "config", str(settings_file()), str(error), ""
         return
     if "config" in parts:
         yield from (("config", str(path), "", "") for path in resolved.files or ())
