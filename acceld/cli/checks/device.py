@@ -148,7 +148,7 @@ def _print(found: list[Measured], chip: str) -> None:
                 else "—",
                 f"{predicted:.2f}x" if predicted else "—",
                 one.interleaved.text if one.interleaved else "—",
-                (one.failure or "")[:60],
+                figures.cell(one.failure, 60),
             )
         )
     headers = ("kernel", "status", "predicted", "on the device", "predicted", "interleaved", "")

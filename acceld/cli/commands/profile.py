@@ -389,7 +389,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
                 str(one["line"]),
                 str(one["engine"]),
                 figures.duration(one["busy_us"]),
-                source[one["line"] - 1].strip()[:80] if 0 < one["line"] <= len(source) else "",
+                figures.cell(source[one["line"] - 1].strip(), 80) if 0 < one["line"] <= len(source) else "",
             )
             for one in lines
         ]

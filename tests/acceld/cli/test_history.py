@@ -111,6 +111,10 @@ def test_a_tree_in_every_form(home: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "★ best" in plain and plain.startswith("c1  ✓ passed")
     found = json.loads(printed(capsys, "tree", "r1", "--home", str(home), "--json"))
     assert len(found["candidates"]) == 3 and found["best"] == 2
+    assert main(["tree", "r1", "--home", str(home)]) == 0
+    counted = re.search(r"r1: (\d+) candidates, best c\d+; (.*)", capsys.readouterr().err)
+    shown = re.search(r"^candidates +(.*)$", printed(capsys, "show", "r1", "--home", str(home)), re.MULTILINE)
+    assert counted and shown and counted[2] == shown[1], "tree and show count alike"
     assert "c1 -> c2;" in printed(capsys, "tree", "r1", "--home", str(home), "--dot")
     assert "c1 --> c2" in printed(capsys, "tree", "r1", "--home", str(home), "--mermaid")
 

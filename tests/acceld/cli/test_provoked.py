@@ -69,6 +69,7 @@ PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
     "apply r1": (2, ("KERNEL.py", "-o NEW.py")),
     "apply r1 a.py -o b.py": (2, ("choose one place of a.py, b.py",)),
     "budget r1 much": (2, ("USD", "'much'")),
+    "stop": (3, ("nothing to stop", "--home DIR")),
     "import nowhere": (2, ("there is no file nowhere",)),
     "config show --list": (2, ("--list", "acceld config trust DIR")),
     "runx": (2, ("'runx'", "'runs'", "--help --all")),
