@@ -25,8 +25,8 @@ def screening(counts: dict[str, int]) -> str:
     return text
 
 
-def print_outcome(result: dict[str, Any], best_file: str | None, database: str) -> None:
-    """Print the table of a run."""
+def print_outcome(result: dict[str, Any], best_file: str | None, database: str, *, listed: bool = False) -> None:
+    """Print the table of a run, and what to do next. ``listed``: its candidates are listed as well."""
 
     def latency(key: str, interval: str) -> str:
         return figures.latency(result[key], result["source"], result["chip"], result[interval])
@@ -77,7 +77,8 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
     else:
         _rich_table(pairs)
     if lost:
-        _say_next(next_steps(result))
+        own = f"acceld show r{result['run']}" if listed else ""
+        _say_next(step for step in next_steps(result) if step[0] != own)
     elif result["best"] is not None:
         show = f"acceld show c{result['best']}"
         ways = [(show, "the best kernel's checks, profile and diff")]

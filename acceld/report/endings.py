@@ -76,7 +76,7 @@ def next_steps(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     elif sum(result["counts"].values()):
         yield f"acceld show {run}", "each candidate, and why it failed or was no faster"
     if not models and result["refusals"]:
-        yield f"acceld suggest {_target(result)}", "each place that a rule refuses, with the reason and the remedy"
+        yield f"acceld suggest {_target(result)}", "each place that a rule refuses, with the reason"
     if models:
         yield f"acceld costs {run}", "what the models were asked and what it cost"
     else:

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json(found)
         elif kind == "r":
-            print_outcome(found, None, str(history.database))
+            print_outcome(found, None, str(history.database), listed=True)
             _candidates(history, number)
         elif kind == "i":
             _insight(found)

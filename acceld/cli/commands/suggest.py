@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print line, proven precondition, expected effect and diff of everything that would apply."""
+    """Print line, proven precondition, expected effect and diff of everything that would apply; then what rules refuse."""
     path = Path(arguments.kernel)
     asked = arguments.api or api_of_file(path)
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": asked}).config
@@ -38,14 +38,15 @@ def run(arguments: argparse.Namespace) -> int:
     if not is_file:
         assert found is not None
         path = baseline_of(found, api)
-    from acceld.proposers.rules.suggested import suggested
+    from acceld.proposers.rules.suggested import refused, suggested
 
     shapes, dtypes = (found.kernel_shapes, found.kernel_dtypes) if found else ((), ())
     text = parsed_kernel(path, api=api, exit_code=NOT_PASSED).text
     entry = (found.entry or "") if found else ""
     suggestions = suggested(text, api, arguments.rule, shapes, dtypes, entry=entry)
+    places = refused(text, api, arguments.rule, shapes, dtypes, entry=entry)
     if arguments.json:
-        print_json({"kernel": str(path), "api": api, "suggestions": suggestions})
+        print_json({"kernel": str(path), "api": api, "suggestions": suggestions, "refused": places})
         return 0
     for one in suggestions:
         low, high = one["gain_percent"]
@@ -53,8 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  holds: {one['precondition']}")
         print(f"  expected: {low:.0f} to {high:.0f} % less time ({one['reason']})")
         print(_indented(one["diff"]) + "\n")
+    for place in places:
+        print(f"{path}:{place['line']}: {place['rule']} refuses: {place['reason']}")
     print(end="", flush=True)
-    say(f"{len(suggestions)} suggestions; nothing was changed. acceld optimize tries and checks them.")
+    say(f"{len(suggestions)} suggestions, {len(places)} places refused; nothing was changed. acceld optimize tries and checks them.")
     return 0
 
 
