@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=(*REPORTS, *FORMATS),
         default="html",
         help="a report: html (default), md for a pull request, png, or json; the others are data sets, which "
-        "docs/reports.md describes",
+        "docs/history.md describes",
     )
     parser.add_argument(
         "-o",

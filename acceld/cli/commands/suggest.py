@@ -57,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     for place in places:
         print(f"{path}:{place['line']}: {place['rule']} refuses: {place['reason']}")
     print(end="", flush=True)
-    say(f"{len(suggestions)} suggestions, {len(places)} places refused; nothing was changed. acceld optimize tries and checks them.")
+    say(
+        f"{len(suggestions)} suggestions, {len(places)} places refused; nothing was changed. acceld optimize tries and checks them."
+    )
     return 0
 
 
