@@ -22,7 +22,7 @@ class BuildWithData(build_py):
         super().run()
         if self.editable_mode:
             return
-        # The attacks are the data of `acceld selftest`, which anybody can run on an installed acceld. Pictures are for pages.
+        # The attacks are the data of `acceld doctor selftest`, which anybody can run on an installed acceld. Pictures are for pages.
         for name in ("prompts", "workloads", "docs", "skills", "tests/adversarial"):
             target = Path(self.build_lib) / "acceld" / "_data" / name
             shutil.rmtree(target, ignore_errors=True)

@@ -4,7 +4,7 @@ Order: flags > ``ACCELD_*`` variables > nearest ``acceld.toml`` upward > the use
 folder > defaults. The defaults are the fields below; ``default_toml`` prints them, commented, as the file
 ``acceld.toml`` at the top of the project. Unknown keys are errors that name the nearest known key.
 
-A project's file may not set keys marked ``trusted`` until its folder has been trusted (``acceld trust DIR``): a cloned
+A project's file may not set keys marked ``trusted`` until its folder has been trusted (``acceld config trust DIR``): a cloned
 repository must not be able to send a key to a stranger or to run a hook.
 """
 
@@ -365,7 +365,7 @@ def load(
             if doc_field.metadata.get("trusted") and not is_trusted and value != _default(doc_field):
                 raise ConfigError(
                     f"{path}: {key} may only be set in a trusted folder",
-                    hint=f"read the file, then run: acceld trust {path.parent}",
+                    hint=f"read the file, then run: acceld config trust {path.parent}",
                 )
             if key.startswith("paths."):
                 value = [str((path.parent / entry).resolve()) for entry in value]
@@ -387,6 +387,15 @@ def project_file(folder: Path) -> Path | None:
         if (parent / FILE_NAME).is_file():
             return parent / FILE_NAME
     return None
+
+
+def settings_file(folder: Path | None = None) -> Path:
+    """Return the file in which a person sets a key, for messages: the nearest acceld.toml, else the user's own if there is
+    one, else the one that ``folder`` (default: the current one) would get.
+    """
+    folder = folder or Path.cwd()
+    own = user_file(os.environ)
+    return project_file(folder) or (own if own is not None and own.is_file() else folder / FILE_NAME)
 
 
 def user_file(environ: Mapping[str, str]) -> Path | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld.child import Child, child
-from acceld.errors import UsageError, WorkloadError, did_you_mean
+from acceld.errors import UsageError, WorkloadError, did_you_mean, no_file
 from acceld.workloads.records import DISTRIBUTIONS, DTYPE_BYTES
 
 REFERENCE_DEADLINE_S = 300
@@ -27,6 +27,13 @@ class DraftArgument:
     dtype: str = ""
     value: float | int | None = None
     kernel_shape: tuple[int, ...] = ()
+    two_valued: bool = False
+    """True if the reference's ``get_inputs`` gives at most two different values, as for a mask."""
+
+    @property
+    def is_mask(self) -> bool:
+        """True for an array whose values mean yes or no: other distributions must not change them."""
+        return self.two_valued or self.dtype in ("bool", "uint8") or "mask" in self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,8 @@ kernel = list(to_kernel(inputs)) if to_kernel else inputs
 def facts(value):
     if np.ndim(value) == 0 and not isinstance(value, np.ndarray):
         return {"value": float(value) if isinstance(value, (float, np.floating)) else int(value)}
-    return {"shape": list(np.shape(value)), "dtype": np.asarray(value).dtype.name}
+    two = np.size(value) > 2 and np.unique(np.asarray(value)).size <= 2
+    return {"two_valued": bool(two), "shape": list(np.shape(value)), "dtype": np.asarray(value).dtype.name}
 def kind(value):
     return np.asarray(value).dtype.name
 def narrow():
@@ -130,7 +138,13 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
     """
     names = [argument.name for argument in given]
     reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
-    raw = _answered(path, child("-c", _PROBE, str(path.resolve()), reported), doing="running it once")
+    called = ", ".join(f"{a.name}={'x'.join(map(str, a.shape))}:{a.dtype}" for a in given if a.value is None)
+    hint = (
+        f"It was called with {called}: change --arg, or mend the reference."
+        if called
+        else "Describe each argument of forward: --arg NAME=128x512:float32 for an array, --scalar NAME=1e-6 for a number."
+    )
+    raw = _answered(path, child("-c", _PROBE, str(path.resolve()), reported), doing="running it once", hint=hint)
     arguments = []
     for place, (drawn, kernel) in enumerate(zip(raw["inputs"], raw["kernel"], strict=True)):
         name = names[place] if place < len(names) else f"arg{place}"
@@ -138,20 +152,22 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
             arguments.append(DraftArgument(name, value=drawn["value"]))
         else:
             shape, kernel_shape = tuple(drawn["shape"]), tuple(kernel["shape"])
-            arguments.append(DraftArgument(name, shape, _on_chip(drawn["dtype"]), kernel_shape=kernel_shape))
+            two_valued = drawn["two_valued"]
+            dtype = _on_chip(drawn["dtype"])
+            arguments.append(DraftArgument(name, shape, dtype, kernel_shape=kernel_shape, two_valued=two_valued))
     outputs = [DraftOutput(f"out{i}", tuple(o["shape"]), _on_chip(o["dtype"])) for i, o in enumerate(raw["outputs"])]
     return ReferenceFacts(
         tuple(arguments), tuple(outputs), raw["drawn"], tuple(outputs[place].name for place in raw["narrow"])
     )
 
 
-def _answered(path: Path, start: Child, *, doing: str, request: str = "") -> Any:
+def _answered(path: Path, start: Child, *, doing: str, request: str = "", hint: str = "") -> Any:
     """Return the last line that a child prints, as JSON.
 
     :raises WorkloadError: there is no reference, or the child that runs it failed or took too long.
     """
     if not path.is_file():
-        raise WorkloadError(f"there is no file {path}", hint="name the reference: a Python file with forward(...)")
+        raise no_file(path, hint="Name the reference: a Python file with forward(...).")
     try:
         done = subprocess.run(
             start.command,
@@ -166,7 +182,10 @@ def _answered(path: Path, start: Child, *, doing: str, request: str = "") -> Any
         raise WorkloadError(f"{path}: {doing} takes more than {REFERENCE_DEADLINE_S} s") from error
     if done.returncode:
         lines = done.stderr.strip().splitlines()
-        raise WorkloadError(f"{path}: {doing} failed: {lines[-1] if lines else 'it ended without a message'}")
+        own = re.findall(rf'File "{re.escape(str(path.resolve()))}", line (\d+)', done.stderr)
+        where = f"{path}:{own[-1]}" if own else str(path)
+        why = lines[-1] if lines else "it ended without a message"
+        raise WorkloadError(f"{where}: {doing} failed: {why}", hint=hint)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -241,7 +260,10 @@ def workload_toml(
         lines += [f"shape = {list(argument.shape)}", f'dtype = "{argument.dtype}"']
         if argument.kernel_shape and argument.kernel_shape != argument.shape:
             lines.append(f"kernel_shape = {list(argument.kernel_shape)}     # the same elements in the same order")
-        if reference is None or drawn:
+        if argument.is_mask:
+            lines.append("# a mask: its values stay as they are in every distribution")
+            lines.append('distribution = { kind = "integers", low = 0, high = 2, fixed = true }')
+        elif reference is None or drawn:
             lines.append('distribution = { kind = "normal", std = 1.0 }')
     for output in outputs:
         lines += ["", f"[outputs.{output.name}]", f"shape = {list(output.shape)}", f'dtype = "{output.dtype}"']

@@ -26,6 +26,7 @@ a bad input, or a refusal.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class AcceldError(Exception):
@@ -117,3 +118,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"Did you mean {near[0]!r}?" if near else ""
+
+
+def no_file(path: Path | str, *, hint: str = "") -> UsageError:
+    """Return the error for a file or folder that does not exist: its name, the nearest name there is, and what to do."""
+    path = Path(path)
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return UsageError(f"there is no file {path}, and no folder {folder}", hint=hint)
+    near = did_you_mean(path.name, (one.name for one in folder.iterdir()))
+    return UsageError(
+        f"there is no file {path} in {folder}" if not path.is_absolute() else f"there is no file {path}",
+        hint=" ".join(filter(None, (near, hint))),
+    )

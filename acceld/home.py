@@ -191,7 +191,7 @@ def foreign(folder: Path) -> UsageError:
     return UsageError(
         f"{folder} is not known to be yours: it came with a checkout, was copied or moved, or an older acceld made it",
         hint="Its runs would go on and its kernels be executed. Look at it: acceld runs. To trust it as it is: "
-        f"acceld trust --history {folder}. To use another: --home DIR.",
+        f"acceld config trust --history {folder}. To use another: --home DIR.",
     )
 
 

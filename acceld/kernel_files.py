@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from acceld.errors import UsageError, refuse_notebook
+from acceld.errors import UsageError, no_file, refuse_notebook
 from acceld.model import Kernel
 from acceld.parsing import parse
 
@@ -97,7 +97,7 @@ def read(path: Path) -> str:
             raise UsageError(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; that is not a kernel")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise UsageError(f"there is no file {path}") from error
+        raise no_file(path, hint="Name the file of a kernel; acceld workloads lists the workloads.") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not text in UTF-8") from error
     except OSError as error:

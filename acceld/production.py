@@ -27,7 +27,7 @@ from acceld.origins import is_ours
 from acceld.workloads import Workload, load_workload, workload
 
 VERIFIER = "acceld verify"
-"""Author of the marks that ``acceld verify --all`` writes."""
+"""Author of the marks that ``acceld check --all`` writes (the name is stored)."""
 HOLDS, BROKEN = "verified: holds", "verified: no longer holds"
 """Prefixes of notes that mark a kernel as holding or broken."""
 MARKER = "# ---- acceld: provenance, evidence and self-check of the kernel above ----"
@@ -123,11 +123,11 @@ def best(
 
     ``shapes`` are those of the arrays the program will pass, in order; a workload with other shapes does not fit.
     ``chip`` and ``sdk`` (the version of neuronx-cc) default to those of this machine. Only measured kernels count, and
-    with ``simulated`` those of the simulator too. Kernels that ``acceld verify --all`` has marked are left out.
+    with ``simulated`` those of the simulator too. Kernels that ``acceld check --all`` has marked are left out.
     UsageError if nothing fits and there is no fallback.
 
     The kernel is executed with your rights. So the history has to be one that this user made on this machine, or trusts
-    (``acceld trust --history``). With ``trusted`` the caller vouches for it: for a history that was copied to a server.
+    (``acceld config trust --history``). With ``trusted`` the caller vouches for it: for a history that was copied to a server.
     """
     try:
         state = find_home(home).path

@@ -1,7 +1,7 @@
 """Measure queries of a history of a million candidates: every saved query, conditions over runs, full-text search.
 
 One evaluation in fifty repeats the work of another. The rows are made in SQL, which is a hundred times faster than the
-store writes them. The totals are then computed as ``acceld db check`` computes them. ``make bench-history`` runs this;
+store writes them. The totals are then computed as ``acceld doctor database`` computes them. ``make bench-history`` runs this;
 ``--candidates 100000`` makes a smaller history.
 """
 

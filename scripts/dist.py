@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-TRIALS = (("--version",), ("workloads",), ("profile", "rmsnorm_matmul"), ("selftest", "--help"))
+TRIALS = (("--version",), ("workloads",), ("profile", "rmsnorm_matmul"), ("doctor", "--help"))
 """Commands of ``acceld`` that must work in an empty environment."""
 
 

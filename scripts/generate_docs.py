@@ -64,10 +64,10 @@ def configuration_page() -> str:
         "5. the default.",
         "",
         "Unknown keys are errors. `acceld config show` says where each value comes from. Keys marked * may be set by a project's file only",
-        "after `acceld trust DIR`: a cloned repository must not send a key to a stranger or run a command.",
+        "after `acceld config trust DIR`: a cloned repository must not send a key to a stranger or run a command.",
         "",
         (
-            "A running daemon follows saves of its files and `acceld trust`. `acceld optimize` refuses a run if the daemon's "
+            "A running daemon follows saves of its files and `acceld config trust`. `acceld optimize` refuses a run if the daemon's "
             "configuration differs from its own in a key that the run depends on (models, roles, budgets, prompts, the program, "
             "folders of workloads), and names the keys and the files that each read."
         ),

@@ -217,12 +217,12 @@ def evaluations(backend: str, passes: int = 1, only: str = "", attacks: Path | N
     words = ["--json", "--backend", backend, "--repeats", str(passes), *(["--only", only] if only else [])]
     words += ["--attacks", str(attacks.resolve())] if attacks is not None else []
     with place() as here:
-        report = json.loads(here.command("selftest", *words, codes=(0, 1)))
+        report = json.loads(here.command("doctor", "selftest", *words, codes=(0, 1)))
     return evaluation_entries(report, backend)
 
 
 def evaluation_entries(report: Mapping[str, Any], backend: str) -> Entries:
-    """Return the entries of a report of ``acceld selftest --json``."""
+    """Return the entries of a report of ``acceld doctor selftest --json``."""
     fields = "workload guessed expect outcome status rule".split() + ["latency_us"] * (backend == "simulator")
     found: Entries = {f"not tried {one['id']}": {"message": one["message"]} for one in report["broken"]}
     for result in report["results"]:

@@ -40,7 +40,7 @@ def compare_totals(connection: sqlite3.Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Findings of ``acceld db check``; ``problems`` is empty for a healthy file."""
+    """Findings of ``acceld doctor database``; ``problems`` is empty for a healthy file."""
 
     problems: tuple[str, ...]
     rows: dict[str, int]
@@ -129,7 +129,7 @@ def _copy(path: Path, part: Path) -> Iterator[Path]:
             connection.backup(copy, pages=-1)  # one step: a copy in steps starts again with every commit
             copy.execute(
                 "PRAGMA journal_mode = DELETE"
-            )  # without a log beside it, the copy can be read in read-only places
+            )  # without a write-ahead log, SQLite can open the copy in a read-only folder
             found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
         finally:
             copy.close()

@@ -197,7 +197,7 @@ class Writer:
                 self._roll_back()
                 if not self._may_pass(error) or self._closing.is_set():
                     failure = damage(self._path, error) or StoreError(
-                        f"the database refused a change: {error}", hint="acceld db check has details."
+                        f"the database refused a change: {error}", hint="acceld doctor database has details."
                     )
                     for item in group:
                         item.result, item.error = None, failure

@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 
 from acceld import config
-from acceld.cli.main import COMMANDS, parser_of, with_signed_values
+from acceld.cli.main import COMMANDS, arguments_of
 from acceld.events import EventKind
 from acceld.model import KnowledgeLevel, MemoryPolicy, Status
 from acceld.proposers.llm.prompts import CONTEXT, NAMES, SHARED, PromptFile
@@ -71,7 +71,7 @@ def test_a_documented_command_is_understood(line: str) -> None:
     name, *rest = words[1:]
     assert name in COMMANDS
     if "--help" not in rest:
-        parser_of(name).parse_args(with_signed_values(rest))
+        arguments_of(name, rest)
 
 
 def test_every_key_is_documented() -> None:

@@ -53,6 +53,22 @@ def test_every_page_stands_in_the_navigation_once() -> None:
     assert sorted(listed) == sorted(path.name for path in DOCS.glob("*.md"))
 
 
+def labels(nav: Any) -> Iterator[tuple[str, str]]:
+    """Yield each name in a navigation with its page."""
+    for entry in nav:
+        for name, value in entry.items():
+            if isinstance(value, str):
+                yield name, value
+            else:
+                yield from labels(value)
+
+
+def test_a_page_has_one_name_in_its_title_and_in_the_navigation() -> None:
+    nav = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))["project"]["nav"]
+    titles = {page: (DOCS / page).read_text(encoding="utf-8").splitlines()[0] for _, page in labels(nav)}
+    assert {page: f"# {name}" for name, page in labels(nav)} == titles
+
+
 def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(copy: Path) -> None:
     done = build(copy)
     assert done.returncode == 0, done.stdout + done.stderr

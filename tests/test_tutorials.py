@@ -159,6 +159,7 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Laptop:
     reader = Reader(checkout, own_environment(home))
     readme = reader.follow(ROOT / "README.md", without="## Uninstall")
     tutorial = reader.follow(DOCS / "tutorial-laptop.md")
+    reader.follow(DOCS / "own-kernel.md")
     return Laptop(checkout, home / "my-kernels", reader, readme, tutorial)
 
 
@@ -207,11 +208,13 @@ def test_the_trn1_tutorial_ends_with_a_kernel_on_the_stand_in(tmp_path: Path) ->
 
 
 EXITS = {
-    "acceld ci": (2, "not a git repository"),
+    "acceld check --changed": (2, "not a git repository"),
     "acceld ablate silu --proposer llm": (2, "[models.NAME]"),
     "acceld ablate silu --vary beam=1,2,4": None,
     "acceld ablate silu --vary proposer": (2, "[models.NAME]"),
     "acceld attach": None,
+    "acceld check --all": None,
+    "acceld db prune --older 30d": (0, "would go"),
     "acceld doctor --from": (2, "acceld doctor --neuron writes one"),
     "acceld doctor --neuron": (1, "report"),
     "acceld init --reference norm.py": None,
@@ -227,7 +230,7 @@ EXITS = {
     "acceld optimize silu --backend neuron_legacy": (8, "Neuron"),
     "acceld optimize silu --preset quick": None,
     "acceld optimize silu --proposer command": (2, "[command]"),
-    "acceld selftest": None,
+    "acceld doctor selftest": None,
     "acceld service uninstall": (2, "no service"),
     "acceld start": (3, "already serves"),
 }
@@ -243,7 +246,10 @@ def expected(line: str) -> tuple[int, str] | None:
 
 def of_other_pages() -> list[str]:
     """List the commands that neither a tutorial nor another test runs."""
-    followed = "".join((DOCS / page).read_text(encoding="utf-8") for page in ("tutorial-laptop.md", "tutorial-trn1.md"))
+    followed = "".join(
+        (DOCS / page).read_text(encoding="utf-8")
+        for page in ("tutorial-laptop.md", "tutorial-trn1.md", "own-kernel.md")
+    )
     return [line for line in documented_commands() if expected(line) is not None and f"\n{line}\n" not in followed]
 
 

@@ -29,7 +29,7 @@ def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGro
     return form
 
 
-def add_target(parser: argparse.ArgumentParser, *, backend: str = "", simulated: bool = False) -> None:
+def add_target(parser: argparse._ActionsContainer, *, backend: str = "", simulated: bool = False) -> None:
     """Add ``--chip`` and ``--api``, and ``--backend`` if ``backend`` is its help text."""
     chips, apis = (SIMULATED_CHIPS, TARGETS[SIMULATOR].apis) if simulated else (CHIPS, APIS)
     parser.add_argument("--chip", choices=chips, help=f"the chip {CONFIGURED}")

@@ -1,11 +1,13 @@
-"""Match ``--arg`` and ``--scalar`` of ``acceld profile`` with the kernel's parameters."""
+"""Match ``--arg`` and ``--scalar`` with the parameters of a kernel, for ``acceld profile``, ``port`` and ``init``."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from acceld import drafts
+from acceld.drafts import DraftArgument
 from acceld.errors import UsageError, did_you_mean
 from acceld.model import Kernel
 from acceld.nki.errors import KernelFailure
@@ -36,10 +38,7 @@ def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]
     if parameters is None:  # a call makes the function: its parameters are known only to a trace
         return (*unnamed, *named.values())
     for name in named:
-        if name not in parameters:
-            listed = ", ".join(parameters) or "none"
-            near = did_you_mean(name, parameters)
-            raise UsageError(f"the kernel has no parameter {name!r}", hint=f"its parameters: {listed}. {near}".strip())
+        _check_name(name, kernel, parameters)
     waiting = iter(unnamed)
     placed = {name: named[name] if name in named else next(waiting, None) for name in parameters}
     last = max((place for place, value in enumerate(placed.values()) if value is not None), default=-1)
@@ -48,6 +47,46 @@ def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]
         for name, value in list(placed.items())[: last + 1]
     ]
     return (*values, *waiting)
+
+
+def by_signature(kernel: Kernel, given: Sequence[DraftArgument]) -> list[DraftArgument]:
+    """Return the arguments of a draft in the order and by the names of the kernel's parameters.
+
+    Unnamed ones take the remaining parameters in order. UsageError for a name that the kernel does not have, for more
+    arguments than parameters, and for a parameter without a value that has no default.
+    """
+    parameters = _parameters(kernel)
+    if parameters is None:  # a call makes the function: its parameters are known only to a trace
+        return list(given)
+    named = {one.name: one for place, one in enumerate(given) if one.name != f"arg{place}" or one.name in parameters}
+    unnamed = [one for one in given if one.name not in named]
+    for name in named:
+        _check_name(name, kernel, parameters)
+    waiting = iter(unnamed)
+    placed = {name: named[name] if name in named else next(waiting, None) for name in parameters}
+    if any(True for _ in waiting):
+        raise UsageError(
+            f"{len(given)} arguments are described, and {_of(kernel)} has {len(parameters)} parameters: {', '.join(parameters)}",
+            hint="leave the others out, or name each: --arg NAME=SHAPE:DTYPE",
+        )
+    missing = [name for name, one in placed.items() if one is None and parameters[name] is None]
+    if missing:
+        raise UsageError(
+            f"{_of(kernel)} has the parameter{'s' if len(missing) > 1 else ''} {', '.join(missing)}, which no argument describes",
+            hint=f"give --arg {missing[0]}=SHAPE:DTYPE for an array, or --scalar {missing[0]}=NUMBER",
+        )
+    return [replace(one, name=name) for name, one in placed.items() if one is not None]
+
+
+def _check_name(name: str, kernel: Kernel, parameters: Mapping[str, ast.expr | None]) -> None:
+    if name not in parameters:
+        listed = ", ".join(parameters) or "none"
+        near = did_you_mean(name, parameters)
+        raise UsageError(f"{_of(kernel)} has no parameter {name!r}", hint=f"its parameters: {listed}. {near}".strip())
+
+
+def _of(kernel: Kernel) -> str:
+    return f"the kernel in {kernel.filename}" if kernel.filename else "the kernel"
 
 
 def _array(text: str) -> tuple[str, Value]:

@@ -8,18 +8,48 @@ from typing import Any
 
 from acceld import config
 from acceld.errors import UsageError
-from acceld.kernel_files import load_kernel, syntax_error
+from acceld.kernel_files import api_of_file, load_kernel, syntax_error
 from acceld.model import Evaluation, Gate, Kernel
-from acceld.targets import Choice
+from acceld.targets import SIMULATOR, Choice, choose
 from acceld.workloads import Workload, load_workload, workload
 
 NOT_PASSED = 7
 """Exit code of a kernel that does not pass."""
+SUFFIXES = (".py", ".c")
+"""Endings of kernel files; every other name is that of a workload."""
 
 
 def default_target(settings: config.Config, backend: str = "") -> Choice:
     """Return backend, API and chip as configured; ``backend`` restricts them to one backend."""
     return Choice(backend or settings.devices.backend, settings.search.api, settings.search.chip)
+
+
+def place_of(
+    settings: config.Config,
+    path: Path | None,
+    found: Workload | None,
+    *,
+    api: str | None = None,
+    chip: str | None = None,
+    backend: str | None = None,
+    simulated: bool = False,
+) -> Choice:
+    """Return backend, API and chip for the kernel file ``path``, or for the baseline of ``found`` if ``path`` is no file.
+
+    Every command infers them here. What was asked for comes first. Else the API is that of the file's imports, or one that
+    the workload has a kernel for; the chip is the configured one if the API and the workload run on it, else one on which
+    they run. UsageError if what was asked for does not go together.
+    """
+    own = path is not None and path.suffix in SUFFIXES
+    asked = api or (api_of_file(path) if path is not None and own else None)
+    return choose(
+        default_target(settings, SIMULATOR if simulated else ""),
+        backend=SIMULATOR if simulated else backend,
+        api=asked,
+        chip=chip,
+        offered=found.baselines if found is not None and not own else (),
+        runs_on=found.chips if found is not None else (),
+    )
 
 
 def workload_folders(settings: config.Config) -> list[Path]:

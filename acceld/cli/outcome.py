@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from acceld import figures
 from acceld.cli.output import print_pairs, say
 from acceld.model import OWN_ORACLE, Source
+from acceld.report.endings import next_steps, why
 from acceld.roofline import peak_source
 
 REASONS_SHOWN = 2
+REASONS_OF_A_TIE = 5
+"""Reasons shown when nothing was gained: then they are the result."""
 
 
 def screening(counts: dict[str, int]) -> str:
@@ -21,8 +25,8 @@ def screening(counts: dict[str, int]) -> str:
     return text
 
 
-def print_outcome(result: dict[str, Any], best_file: str | None, database: str) -> None:
-    """Print the table of a run."""
+def print_outcome(result: dict[str, Any], best_file: str | None, database: str, *, listed: bool = False) -> None:
+    """Print the table of a run, and what to do next. ``listed``: its candidates are listed as well."""
 
     def latency(key: str, interval: str) -> str:
         return figures.latency(result[key], result["source"], result["chip"], result[interval])
@@ -37,6 +41,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         + (f"  {figures.brief_gain(win['speedup'], win['improved'])}" if win["speedup"] else "")
         for win in result["wins"]
     ]
+    lost = why(result)
     printed = f"acceld best r{result['run']} prints it" if result["best"] is not None else "—"
     pairs = [
         ("run", f"r{result['run']} {result['state']}" + (f": {result['message']}" if result["message"] else "")),
@@ -44,6 +49,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         ("baseline", latency("baseline_latency_us", "baseline_interval_percent")),
         ("best", latency("best_latency_us", "interval_percent")),
         ("speed-up", figures.gained(*(result[key] for key in ("speedup", "improved", "tie_band", "tie_reason")))),
+        *([("no win", lost)] if lost else []),
         *([("by shape", "\n".join(map(_at_shape, result["shapes"])))] if result.get("shapes") else []),
         *([("interleaved", figures.paired(result["paired"]))] if result["paired"] else []),
         *([("note", result["timed_again"])] if result["timed_again"] else []),
@@ -58,7 +64,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         ),
         *([("bound by", " → ".join(bound))] if bound else []),
         ("candidates", counts),
-        ("refused", _refused(result["refusals"])),
+        ("refused", _refused(result["refusals"], REASONS_OF_A_TIE if lost else REASONS_SHOWN)),
         ("rewrites", "\n".join(wins) or ("nothing was faster" if result["baseline_latency_us"] else "—")),
         *([] if result["has_reference"] is not False else [("evaluated", f"{OWN_ORACLE}: it has no reference")]),
         *([("screened", screening(result["screened"]))] if result.get("screened") else []),
@@ -70,13 +76,25 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         print_pairs(pairs)
     else:
         _rich_table(pairs)
-    if result["best"] is not None:
-        say("")
-        say("next:")
+    if lost:
+        own = f"acceld show r{result['run']}" if listed else ""
+        _say_next(step for step in next_steps(result) if step[0] != own)
+    elif result["best"] is not None:
         show = f"acceld show c{result['best']}"
-        say(f"  {show:<20}the best kernel's checks, profile and diff")
-        say(f"  {'acceld attach':<20}the terminal UI")
-        say('  acceld query "select * from rewrites order by speedup desc limit 10"')
+        ways = [(show, "the best kernel's checks, profile and diff")]
+        if result["improved"]:
+            ways.append((f"acceld apply r{result['run']} FILE", "write it over your file; a copy of FILE is kept"))
+        _say_next([*ways, ("acceld attach", "the terminal UI")])
+
+
+def _say_next(steps: Iterable[tuple[str, str]]) -> None:
+    """Print commands and what each does."""
+    listed = list(steps)
+    width = max((len(command) for command, _ in listed), default=0)
+    if listed:
+        say("\nnext:")
+    for command, about in listed:
+        say(f"  {command:<{width}}  {about}")
 
 
 def _at_shape(one: dict[str, Any]) -> str:
@@ -85,12 +103,12 @@ def _at_shape(one: dict[str, Any]) -> str:
     return f"{one['shape']}: {figures.speedup(one['speedup'])}  ({latencies}, weight {one['weight']:g})"
 
 
-def _refused(refusals: list[dict[str, Any]]) -> str:
+def _refused(refusals: list[dict[str, Any]], most: int) -> str:
     """Return the number of proposals without code, and the most frequent reasons."""
     if not refusals:
         return "none"
     shown = []
-    for one in refusals[:REASONS_SHOWN]:
+    for one in refusals[:most]:
         title, reason = one["title"] or one["rule"] or "no code", one["reason"].splitlines()[0]
         place = title.rpartition(", ")[2]  # a title ends with its line number, which the reason may repeat
         shown.append(f"{title}: {reason.removeprefix(f'{place}: ')}")

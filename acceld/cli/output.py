@@ -38,8 +38,14 @@ def write_file(path: Path, text: str, *, mode: str = "w") -> None:
     try:
         with path.open(mode, encoding="utf-8") as file:
             file.write(text)
+    except FileExistsError as error:
+        raise UsageError(f"{path} exists already; nothing was written", hint="give another name") from error
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{path} can not be written: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}"
+        ) from error
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{path} can not be written: {error.strerror}", hint="give another path") from error
 
 
 def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:

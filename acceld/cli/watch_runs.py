@@ -14,6 +14,7 @@ from acceld.events import RunStateChanged
 from acceld.home import Home
 from acceld.http.client import HttpClient
 from acceld.model import PROPOSERS, Evaluation, Gate, Kernel, waits_for_remedy
+from acceld.report.endings import why
 from acceld.targets import Choice
 from acceld.watch.answers import evaluation_from
 from acceld.watch.tiers import Step, Watched
@@ -86,9 +87,10 @@ class WatchRuns:
             if any(one.state.ended or waits_for_remedy(one.state, one.message) for one in states):
                 break
         row = await self._client.get(f"/v1/runs/{run}")
-        improved = bool(row["best"]) and (await self._client.get(f"/v1/runs/{run}/outcome"))["improved"]
-        if not improved:
-            self._report(Step(watched.path, "optimized", f"r{run}: nothing faster beyond a tie ({row['message']})"))
+        result = await self._client.get(f"/v1/runs/{run}/outcome")
+        if not (row["best"] and result["improved"]):
+            told = why(result) or row["message"]
+            self._report(Step(watched.path, "optimized", f"r{run}: {told}; acceld show r{run} says what to try next"))
             return
         text = (await self._client.get(f"/v1/candidates/{row['best']}"))["text"]
         watched.best = (base, text)

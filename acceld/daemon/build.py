@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from acceld import events
-from acceld.config import Config
+from acceld.config import Config, settings_file
 from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.daemon.parts import Parts
 from acceld.errors import AcceldError, ConfigError, UsageError
@@ -337,8 +337,8 @@ class Builder:
         if self._models is None:
             if not self._config.models:
                 raise ConfigError(
-                    "no model is configured",
-                    hint="Add a section [models.NAME] to acceld.toml and name it under [llm.planner] models.",
+                    f"no model is configured in {settings_file()}",
+                    hint="Add a section [models.NAME] there, and name it in [llm.planner] models and [llm.executor] models.",
                 )
             llm, roles = self._config.llm, RoleTable.from_config(self._config)
             models, batchers, journal = {}, {}, StoreJournal(self._store)

@@ -16,7 +16,7 @@ import shlex
 import signal
 
 from acceld.alerts import alert_of
-from acceld.config import HooksConfig
+from acceld.config import HooksConfig, settings_file
 from acceld.events import Event, to_json
 from acceld.store.changes.runs import intend_effect, settle_effect, write_notice
 from acceld.store.database import Store
@@ -65,7 +65,7 @@ async def run_hooks(store: Store, hooks: HooksConfig) -> None:
         code = await run_command(command, json.dumps(reported).encode())
         await store.change(settle_effect, entry, {"exit_code": code})
         if code != 0:
-            hint = "Change [hooks] in acceld.toml, then: acceld restart."
+            hint = f"Change [hooks] in {settings_file()}, then: acceld restart."
             await store.change(write_notice, event.run, "warning", f"hook {name} ended with {code}: {command}", hint)
 
 

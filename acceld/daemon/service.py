@@ -257,7 +257,7 @@ class Daemon:
             trouble = await asyncio.to_thread(self._storage_trouble)
             if trouble and trouble != warned and not self.store.writer.degraded:
                 await self.store.change(
-                    write_notice, None, "warning", trouble, "acceld db check, acceld db prune --older 30d"
+                    write_notice, None, "warning", trouble, "acceld doctor database, acceld db prune --older 30d"
                 )
             warned = trouble
 
@@ -510,7 +510,7 @@ class Daemon:
         tried = await self._parts.evaluator.evaluate(_asked_by_a_person(best, record, Gate.TIMING))
         if tried.profile is None:
             why = tried.failure.message if tried.failure else tried.status.value
-            raise ConflictError(f"c{best.id} does not pass today: {why}", hint=f"acceld verify r{run}")
+            raise ConflictError(f"c{best.id} does not pass today: {why}", hint=f"acceld check r{run}")
         backup = await asyncio.to_thread(apply, path, best.kernel.text, expected_sha256)
         gained = figures.gained(row["speedup"], row["improved"], row["tie_band"])
         return f"wrote c{best.id} ({gained}) to {path}; the former content is in {backup}"

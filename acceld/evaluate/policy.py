@@ -295,7 +295,7 @@ def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, st
 def _plain_template(text: object) -> bool:
     """Return True if a format template shows its arguments only as a whole, and none of their parts."""
     if _HIDDEN_NAME.search(str(text)):
-        return True  # the template itself is refused, which is the more precise message
+        return True  # the template was refused already, under a more precise message: it is not reported twice
     try:
         fields = [field for _, field, spec, _ in string.Formatter().parse(str(text)) for field in (field, spec)]
     except ValueError:

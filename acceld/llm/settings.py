@@ -176,6 +176,13 @@ class ModelSettings:
             return replace(price, cache_write=HOUR_CACHE_WRITE * price.input)
         return price
 
+    @property
+    def key_variable(self) -> str:
+        """Name of the environment variable that holds the key; empty if the endpoint needs none."""
+        known = PROVIDERS.get(self.provider)
+        usual = known.key_variable if known and (self.base_url is None or known.own_places) else ""
+        return self.key_env or usual
+
     def key(self, environment: Mapping[str, str] | None = None) -> str:
         """Return the key from the environment.
 
@@ -184,9 +191,7 @@ class ModelSettings:
 
         :raises LLMRefused: the variable is not set.
         """
-        known = PROVIDERS.get(self.provider)
-        usual = known.key_variable if known and (self.base_url is None or known.own_places) else ""
-        variable = self.key_env or usual
+        variable = self.key_variable
         if not variable:
             return NO_KEY
         key = (os.environ if environment is None else environment).get(variable, "")
@@ -195,7 +200,8 @@ class ModelSettings:
         if not key:
             raise LLMRefused(
                 f"model {self.name!r}: the environment variable {variable} is not set",
-                hint=f"export {variable}=... before `acceld start`, or set key_env in [models.{self.name}].",
+                hint=f"export {variable}=..., then acceld restart; or set key_env in [models.{self.name}]. acceld resume continues a "
+                "run that paused for this.",
             )
         return key
 

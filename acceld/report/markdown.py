@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from acceld import figures
 from acceld.markup import fenced, literal
 from acceld.model import OWN_ORACLE
+from acceld.report.endings import why
 from acceld.report.facts import RunFacts
 from acceld.report.page import headline, steered
 
@@ -19,6 +20,8 @@ def markdown(runs: Sequence[RunFacts]) -> str:
     for facts in runs:
         o = facts.outcome
         parts += [f"## {literal(facts.title)} (r{facts.number})", "", *_headline(facts), ""]
+        if lost := why(o):
+            parts += [literal(lost), ""]
         parts += ["| | before | after |", "|---|---|---|"]
         rows = (
             ("latency", figures.duration(o["baseline_latency_us"]), figures.duration(o["best_latency_us"])),

@@ -13,6 +13,7 @@ from typing import Any
 from acceld import figures
 from acceld.model import OWN_ORACLE, PRESETS, SEARCH_OPTIONS
 from acceld.report import svg
+from acceld.report.endings import why
 from acceld.report.facts import RunFacts
 from acceld.roofline import peak_source
 
@@ -114,6 +115,8 @@ def _several(runs: Sequence[RunFacts]) -> Iterable[str]:
 def _one(facts: RunFacts) -> Iterable[str]:
     o, run = facts.outcome, facts.run
     yield f'<p class="headline{"" if facts.improved else " same"}"><b>{escape(headline(facts))}</b></p>'
+    if lost := why(facts.outcome):
+        yield f"<p>{escape(lost)}</p>"
     label = "Simulated: no chip ran this." if o["source"] == "simulated" else "Measured on the device."
     yield f'<p class="faint">{label} Method {escape(o["method"] or "unknown")}, API {escape(o["api"])}, proposals by {escape(o["proposer"])}.</p>'
     if o["timed_again"]:

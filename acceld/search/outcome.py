@@ -115,6 +115,8 @@ class Outcome:
     """Speed-ups by shape, for a workload that lists several; latencies and speed-up above are then their weighted
     geometric means.
     """
+    workload_folder: str = ""
+    """Folder of the workload, absolute; empty if it was found by name."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON-able data."""
@@ -174,6 +176,7 @@ def outcome(
         counts={status.value: counts[status] for status in Status},
         wins=wins,
         refusals=_refusals(refused, plans),
+        workload_folder=run.spec.workload_folder,
         baseline=baseline.id if baseline else None,
         best=best.id if best else None,
         elapsed_s=max(0.0, end - (run.started_at or run.created_at)),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld import figures
-from acceld.errors import UsageError
+from acceld.errors import UsageError, no_file
 from acceld.gains import APART, UNVALIDATED
 from acceld.model import Kernel, Source
 from acceld.parsing import parse
@@ -28,7 +28,7 @@ def seen(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError as error:
-        raise UsageError(f"there is no file {path}", hint=f"to write a new one: -o {path}") from error
+        raise no_file(path, hint=f"To write a new file: -o {path}") from error
     except OSError as error:
         raise UsageError(f"can not read {path}: {error.strerror}") from error
 
@@ -38,11 +38,14 @@ def check_win(run: Mapping[str, Any]) -> None:
     if run["improved"]:
         return
     if run["best"] == run["baseline"]:
-        raise UsageError(f"c{run['best']} is the baseline of r{run['id']} itself: nothing faster passed")
+        raise UsageError(
+            f"c{run['best']} is the baseline of r{run['id']} itself: nothing faster passed, so nothing was written",
+            hint=f"acceld show r{run['id']} says why, and what to try next",
+        )
     gained = figures.gained(run["speedup"], False, run["tie_band"], _NO_BAND[run["source"]])
     raise UsageError(
         f"c{run['best']} of r{run['id']} is no win: {gained} over the baseline; nothing was written",
-        hint="to write it nevertheless: --even-if-tied (agents: even_if_tied)",
+        hint=f"acceld show r{run['id']} says why; to write it nevertheless: --even-if-tied (agents: even_if_tied)",
     )
 
 
@@ -63,7 +66,7 @@ def check_drop_in(path: Path, kernel: Kernel) -> None:
     if found:
         raise UsageError(
             f"the kernel is not a drop-in for {path}: {'; '.join(found)}",
-            hint="compare them, and write a new file: acceld best r12 -o FILE",
+            hint="compare them, and write a new file: acceld apply r12 -o FILE",
         )
 
 

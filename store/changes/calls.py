@@ -118,7 +118,8 @@ def end_call(tx: Transaction, number: int, result: CallResult) -> None:
     """Store the outcome. StoreError for a call that already has one."""
     row = tx.one("SELECT outcome FROM llm_calls WHERE id = ?", (number,))
     if row is None or row["outcome"] is not None:
-        raise StoreError(f"call {number} is not under way")
+        what = "has already ended, and can not be completed twice" if row is not None else "does not exist"
+        raise StoreError(f"call {number} {what}")
     tx.update(
         "llm_calls",
         number,

@@ -1,6 +1,6 @@
 """Update totals in the same transaction as the rows they count, so that history is fast at any size.
 
-``EXPECTED`` holds the query that recomputes each total; ``acceld db check`` compares.
+``EXPECTED`` holds the query that recomputes each total; ``acceld doctor database`` compares.
 """
 
 from __future__ import annotations

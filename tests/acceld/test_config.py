@@ -75,7 +75,7 @@ def test_a_wrong_file_gets_an_error_naming_file_and_key(tmp_path: Path, text: st
 )
 def test_a_project_may_not_redirect_keys_or_run_hooks_until_trusted(tmp_path: Path, text: str) -> None:
     write(tmp_path, text)
-    with pytest.raises(ConfigError, match="acceld trust"):
+    with pytest.raises(ConfigError, match="acceld config trust"):
         config.load(tmp_path, environ={})
     config.load(tmp_path, environ={}, trusted_folders=frozenset({tmp_path.resolve()}))
 

@@ -56,7 +56,7 @@ def test_a_reference_that_raises_is_named_with_its_error(tmp_path: Path) -> None
     path.write_text(
         "def get_inputs():\n    return []\ndef forward():\n    raise ValueError('no luck')\n", encoding="utf-8"
     )
-    with pytest.raises(WorkloadError, match=r"ref\.py: running it once failed: ValueError: no luck"):
+    with pytest.raises(WorkloadError, match=r"ref\.py:4: running it once failed: ValueError: no luck"):
         drafts.reference_facts(path)
     path.write_text("def get_inputs():\n    return []\n", encoding="utf-8")
     with pytest.raises(WorkloadError, match="forward"):
@@ -64,6 +64,6 @@ def test_a_reference_that_raises_is_named_with_its_error(tmp_path: Path) -> None
 
 
 def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError, match=r"there is no file .*nothing\.py") as refused:
+    with pytest.raises(UsageError, match=r"there is no file .*nothing\.py") as refused:
         drafts.reference_facts(tmp_path / "nothing.py")
     assert "forward" in refused.value.hint

@@ -149,7 +149,9 @@ def test_a_pid_is_distinguished_from_its_successor() -> None:
     assert process_start(2**22 + 1) is None
 
 
-@pytest.mark.parametrize("words", [["watch", "--once"], ["profile"], ["verify"], ["start"], ["mcp"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["watch", "--once"], ["profile"], ["check", "--all"], ["start"], ["mcp"]], ids=" ".join
+)
 def test_every_command_makes_the_same_private_folder_that_git_ignores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:

@@ -71,7 +71,7 @@ def test_a_folder_from_elsewhere_is_refused(home: Home, tmp_path: Path, how: str
         mark.chmod(0o666)
     with pytest.raises(UsageError, match="not known to be yours") as refused:
         used.prepare()
-    assert f"acceld trust --history {used.path}" in refused.value.hint
+    assert f"acceld config trust --history {used.path}" in refused.value.hint
 
 
 def test_an_empty_folder_is_taken_and_one_with_anything_in_it_is_not(home: Home, tmp_path: Path) -> None:
@@ -104,17 +104,17 @@ def test_trust_is_given_listed_and_taken_back(
 ) -> None:
     copied = Home(tmp_path / "copied")
     shutil.copytree(home.path, copied.path)
-    assert main(["trust", "--history", str(copied.path)]) == 0
+    assert main(["config", "trust", "--history", str(copied.path)]) == 0
     assert "its runs go on" in capsys.readouterr().out
     copied.prepare()
-    assert main(["trust", "--list", "--json"]) == 0
+    assert main(["config", "trust", "--list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["histories"] == sorted([str(copied.path), str(home.path)])
-    assert main(["trust", "--history", str(copied.path), "--remove"]) == 0
+    assert main(["config", "trust", "--history", str(copied.path), "--remove"]) == 0
     with pytest.raises(UsageError, match="not known to be yours"):
         copied.prepare()
-    assert main(["trust", "--history", str(tmp_path / "none")]) == 2
+    assert main(["config", "trust", "--history", str(tmp_path / "none")]) == 2
     monkeypatch.setenv("ACCELD_HOME", str(copied.path))
-    assert main(["trust", "--history"]) == 0
+    assert main(["config", "trust", "--history"]) == 0
     copied.prepare()
 
 
@@ -146,12 +146,12 @@ def test_a_run_of_a_foreign_history_does_not_go_on(
         code = main([*command, "--home", str(checkout.path)])
         said = capsys.readouterr().err
         assert code == 2, (command, said)
-        assert f"acceld trust --history {checkout.path}" in said, command
+        assert f"acceld config trust --history {checkout.path}" in said, command
     assert checkout.daemon() is None
     assert checkout.database.read_bytes() == before
     assert main(["runs", "--home", str(checkout.path)]) == 0  # reading executes nothing
     capsys.readouterr()
-    assert main(["trust", "--history", str(checkout.path)]) == 0
+    assert main(["config", "trust", "--history", str(checkout.path)]) == 0
     assert "r1 will go on" in capsys.readouterr().err
     try:
         assert main(["start", "--home", str(checkout.path)]) == 0

@@ -237,17 +237,17 @@ def test_a_history_from_elsewhere_is_executed_only_where_the_caller_vouches_for_
     shutil.copytree(home, copied)
     refused = acceld.best("twice", (8192,), fallback=plain, home=copied)
     assert refused.stored is None
-    assert f"acceld trust --history {copied}" in refused.why
+    assert f"acceld config trust --history {copied}" in refused.why
     assert not (copied / "best").exists()
     with pytest.raises(UsageError, match="not known to be yours"):
         acceld.best("twice", (8192,), home=copied)
     target = tmp_path / "mine.py"
     target.write_text(KERNEL.format(number=0), encoding="utf-8")
-    assert main(["best", "r1", "--apply", str(target), "--even-if-tied", "--home", str(copied)]) == 2
-    assert f"acceld trust --history {copied}" in capsys.readouterr().err
+    assert main(["apply", "r1", str(target), "--even-if-tied", "--home", str(copied)]) == 2
+    assert f"acceld config trust --history {copied}" in capsys.readouterr().err
     assert target.read_text(encoding="utf-8") == KERNEL.format(number=0)
     assert acceld.best("twice", (8192,), home=copied, trusted=True).stored is not None
-    assert main(["trust", "--history", str(copied)]) == 0
+    assert main(["config", "trust", "--history", str(copied)]) == 0
     assert acceld.best("twice", (8192,), home=copied).stored is not None
 
 
@@ -263,8 +263,8 @@ def test_a_kernel_whose_text_was_changed_is_not_executed(
     assert "not the one that was evaluated" in found.why
     target = tmp_path / "kernel.py"
     target.write_text(KERNEL.format(number=0), encoding="utf-8")
-    for words in (["--apply", str(target)], ["--export", str(tmp_path / "new.py")]):
-        assert main(["best", "r1", *words, "--home", str(home)]) == 1
+    for words in ([str(target)], ["--export", str(tmp_path / "new.py")]):
+        assert main(["apply", "r1", *words, "--home", str(home)]) == 1
         assert "not the one that was evaluated" in capsys.readouterr().err
     assert target.read_text(encoding="utf-8") == KERNEL.format(number=0)
 
@@ -272,7 +272,7 @@ def test_a_kernel_whose_text_was_changed_is_not_executed(
 @pytest.mark.usefixtures("chip")
 def test_an_exported_file_checks_itself(home: Path, tmp_path: Path) -> None:
     target = tmp_path / "exported.py"
-    assert main(["best", "r1", "--export", str(target), "--home", str(home)]) == 0
+    assert main(["apply", "r1", "--export", str(target), "--home", str(home)]) == 0
     module = loaded(target)
     assert module.ACCELD_EVIDENCE["latency_us"] == 80
     assert module.ACCELD_EVIDENCE["gate"] == "strict"
@@ -301,7 +301,7 @@ def test_winners_of_every_run_are_verified_oldest_first_and_marked(
     process = start("tests.acceld.daemon.scripted", "--home", str(home), environment=dict(os.environ))
     try:
         client_of(Home(home))
-        assert main(["verify", "--all", "--json", "--home", str(home)]) == 7
+        assert main(["check", "--all", "--json", "--home", str(home)]) == 7
     finally:
         process.terminate()
         process.wait(30)

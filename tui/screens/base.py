@@ -35,7 +35,7 @@ OF_MODELS = frozenset({"memory", "costs"})
 
 
 class ConsoleScreen(Screen[None]):
-    """A screen of the console. ``NAME`` is its mode."""
+    """Base of the console's screens. ``NAME`` is the Textual mode that opens the screen."""
 
     NAME: ClassVar[str] = ""
     WANTS: ClassVar[frozenset[str]] = frozenset()

@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not found:
         raise DeviceError(
             "no kernel was both measured and predicted on this machine",
-            hint="measure the best kernels of a simulated run: acceld verify r12 --on device",
+            hint="measure the best kernels of a simulated run: acceld check r12 --on device",
         )
     if arguments.json:
         print_json({"errors": [asdict(one) for one in found]})

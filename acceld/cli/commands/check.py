@@ -1,283 +1,117 @@
-"""``acceld check``: read configuration, models, prompts and workloads, and report errors. Sends nothing.
+"""``acceld check``: evaluate kernels again by the strict gate, or list what versions of nki refuse. Exit code 7 if one fails.
 
-With a kernel's file it reads that alone, and lists what each version of the package ``nki`` refuses in it.
-
-With ``--call`` each model gets one tiny question, which is paid for. With ``--admit`` the references of workloads are
-run in the sandbox, to see whether passing their checks means anything.
+One kernel file, the best kernels of runs, or the kernels that a branch changed: each is evaluated as a winner is.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from acceld import figures
+from acceld import config
 from acceld.chips import NKI_VERSIONS
-from acceld.cli.arguments import add_json
-from acceld.cli.kernels import NOT_PASSED, parsed_kernel
-from acceld.cli.output import print_json, print_table, say
-from acceld.config import Config, load
-from acceld.errors import AcceldError, UsageError, did_you_mean
-from acceld.home import Home, find_home
+from acceld.cli.arguments import add_json, add_target
+from acceld.cli.checks.winners import is_file
+from acceld.cli.kernels import workload_of
+from acceld.errors import UsageError, no_file
 from acceld.kernel_files import api_of_file
-from acceld.targets import nki_version
-from acceld.trust import trusted_folders
 
-if TYPE_CHECKING:
-    from acceld.evaluate.correctness.admission import Admission, Admissions
-    from acceld.llm.settings import ModelSettings
-    from acceld.proposers.llm.roles import RoleTable
-    from acceld.workloads import Workload
-
-UNPRICED = "declare input_usd_per_mtok and output_usd_per_mtok"
-PARTS = ("config", "models", "prompts", "workloads")
+CONFIGURED = "configured"
+BASE = "origin/main"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART|KERNEL.py", help=f"of {', '.join(PARTS)}; or the file of one kernel of nki"
-    )
-    parser.add_argument("--nki", choices=NKI_VERSIONS, help="with KERNEL.py: the version that decides the exit code")
-    parser.add_argument("--entry", default="", help="with KERNEL.py: name of the kernel function, or Class.name")
-    parser.add_argument(
-        "--call",
+    parser.add_argument("what", nargs="?", metavar="r12|KERNEL", help="a run's best kernel, or a kernel file")
+    many = parser.add_argument_group("several kernels")
+    many.add_argument(
+        "--all",
         action="store_true",
-        help="ask each model one tiny question, which is paid for: price, latency, refused settings",
+        dest="every",
+        help="the best kernel of every run, oldest first; the history keeps which no longer hold (after an update of the SDK)",
+    )
+    many.add_argument(
+        "--workload", help="the best kernel of every run of it; with a file, the workload to check it against"
+    )
+    many.add_argument(
+        "--changed", action="store_true", help="the kernel files that the branch changed since --against, for CI"
     )
     parser.add_argument(
-        "--admit",
-        nargs="*",
-        metavar="WORKLOAD",
-        help="also examine these workloads, or all: no constant may pass, and every input must matter",
+        "--against",
+        metavar="REV",
+        help=f"with a file: also compare the latency with that of a revision in git; with --changed: the base ({BASE})",
     )
+    parser.add_argument(
+        "--max-regression",
+        type=float,
+        metavar="PERCENT",
+        help="greatest slow-down in percent (5); for a win measured on a device: how much smaller it may be now",
+    )
+    parser.add_argument(
+        "--on",
+        choices=("simulator", "device"),
+        default="simulator",
+        help="device: measure a simulated run's fastest kernels and show the predictions beside (a measured run's kernels are always measured again)",
+    )
+    parser.add_argument("--top", type=int, default=5, metavar="M", help="with --on device: how many kernels (5)")
+    add_target(parser, backend="with --on device: default by the run's API")
     add_json(parser)
+    branch = parser.add_argument_group("with --changed")
+    branch.add_argument("--budget", metavar="FILE", help="default: regressions.toml at the repository's top")
+    branch.add_argument("--annotate", action="store_true", help="print annotations as GitHub reads them")
+    branch.add_argument("--summary", metavar="FILE", help="write the table there as Markdown")
+    versions = parser.add_argument_group("versions of the package nki")
+    versions.add_argument(
+        "--nki",
+        nargs="?",
+        const=CONFIGURED,
+        choices=(CONFIGURED, *NKI_VERSIONS),
+        metavar="VERSION",
+        help="with a file: list what each version refuses in it, without running it; VERSION decides the exit code "
+        f"({', '.join(NKI_VERSIONS)}; default: as acceld.toml says)",
+    )
+    versions.add_argument("--entry", default="", help="with --nki: name of the kernel function, or Class.name")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a line for each item that was read. Return 2 if one has an error, 7 if the kernel's version refuses it."""
-    if any(Path(part).suffix in (".py", ".ipynb") for part in arguments.parts):
-        return _kernel(arguments)
-    if arguments.nki or arguments.entry:
-        raise UsageError("--nki and --entry are for a kernel", hint="acceld check KERNEL.py --nki 0.7")
-    for part in arguments.parts:
-        if part not in PARTS:
+    """Check what the arguments name. Return 7 if a kernel does not pass, or does not hold any more."""
+    if arguments.changed:
+        if arguments.what or arguments.every or arguments.nki:
             raise UsageError(
-                f"there is no part {part!r}. {did_you_mean(part, PARTS)}".rstrip(), hint=f"one of {', '.join(PARTS)}"
+                "--changed finds the kernels itself: it takes no kernel, no --all and no --nki",
+                hint=f"acceld check --changed --against {arguments.against or BASE}",
             )
-    home = find_home(arguments.home)
-    found = list(_findings(arguments.parts or list(PARTS), home, arguments.admit, arguments.call))
-    wrong = [finding for finding in found if finding[2]]
-    if arguments.json:
-        keys = ("part", "name", "problem", "note")
-        print_json({"ok": not wrong, "checked": [dict(zip(keys, finding, strict=True)) for finding in found]})
-    else:
-        rows = [[part, name, problem or ("ok" if not note else f"ok: {note}")] for part, name, problem, note in found]
-        if rows:
-            print_table(rows, ["part", "name", "state"])
-        else:
-            say(f"nothing to check: no {' and no '.join(arguments.parts)} configured")
-    return 2 if wrong else 0
+        from acceld.cli.checks import branch
+
+        arguments.against = arguments.against or BASE
+        return branch.run(arguments)
+    if _of_versions(arguments):
+        from acceld.cli.checks import versions
+
+        arguments.nki = None if arguments.nki == CONFIGURED else arguments.nki
+        return versions.run(arguments)
+    from acceld.cli.checks import winners
+
+    return winners.run(arguments)
 
 
-def _kernel(arguments: argparse.Namespace) -> int:
-    """Print what each version of ``nki`` refuses in a kernel's file. Return 7 if the asked version refuses something."""
-    from acceld.nki.frontend.current.reading import file_needs, names_needed
-    from acceld.nki.frontend.entry import entry_in, parse
-
-    path = Path(arguments.parts[0])
-    if len(arguments.parts) > 1:
-        raise UsageError("check one kernel at a time", hint=f"acceld check {path}")
-    kernel = parsed_kernel(path, api="nki", entry=arguments.entry)
-    if api_of_file(path) == "nki_legacy":
-        raise UsageError(
-            f"{path} is a kernel of neuronxcc.nki, which ends with SDK 2.29",
-            hint=f"acceld port {path} rewrites it for nki",
-        )
-    asked = nki_version(arguments.nki or load(trusted_folders=trusted_folders()).config.evaluate.nki)
-    tree = parse(kernel.text, str(path))
-    needs = [*file_needs(tree, entry_in(tree, kernel.entry or None)), *names_needed(tree)]
-    broken = {version: [need for need in needs if not need.life.covers(version)] for version in NKI_VERSIONS}
-    refused = any(need.life.certain for need in broken[asked])
-    if arguments.json:
-        listed = [
-            {
-                "nki": version,
-                "ok": not any(need.life.certain for need in found),
-                "breaks": [
-                    {"line": n.line, "what": n.what, "instead": n.life.instead, "certain": n.life.certain}
-                    for n in found
-                ],
-            }
-            for version, found in broken.items()
-        ]
-        print_json({"ok": not refused, "nki": asked, "versions": listed})
-        return NOT_PASSED if refused else 0
-    rows = []
-    for version, found in broken.items():
-        if not found:
-            rows.append([version, "", "ok", ""])
-        for need in sorted(found, key=lambda one: one.line):
-            shown = need.what if need.life.certain else f"{need.what} (documented only: a note)"
-            rows.append([version, str(need.line), shown, need.life.instead])
-    print_table(rows, ["nki", "line", "what breaks", "write instead"])
-    say(f"read for names and syntax, not run; a trace finds more: acceld profile {path} --nki {asked}")
-    return NOT_PASSED if refused else 0
-
-
-def _findings(
-    parts: list[str], home: Home, admit: Sequence[str] | None, call: bool
-) -> Iterator[tuple[str, str, str, str]]:
-    """Yield part, name, problem (empty if there is none) and a note for each item."""
-    try:
-        resolved = load(trusted_folders=trusted_folders())
-    except AcceldError as error:
-        yield "config", "acceld.toml", str(error), ""
-        return
-    if "config" in parts:
-        yield from (("config", str(path), "", "") for path in resolved.files or ())
-        if not resolved.files:
-            yield "config", "defaults", "", ""
-    if "models" in parts:
-        yield from (("models", name, problem, note) for name, problem, note in _models(resolved.config, call))
-    if "prompts" in parts:
-        yield from (("prompts", name, problem, "") for name, problem in _prompts(resolved.config))
-    if "workloads" in parts:
-        for name, problem, note in _workloads(resolved.config, home, admit):
-            yield "workloads", name, problem, note
-
-
-def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield name, problem and a note for each model: that its price is unknown or its end is near, or the result of a
-    call.
-    """
-    from acceld.llm.pricing import PriceBook
-    from acceld.llm.retirement import retirement
-    from acceld.llm.settings import ModelSettings
-    from acceld.proposers.llm.roles import RoleTable
-
-    book, budget = PriceBook(), config.budget
-    capped = any(cap is not None for cap in (budget.run_usd, budget.day_usd, budget.daemon_usd))
-    for name, section in config.models.items():
-        try:
-            model = ModelSettings.from_config(name, section, config.llm)
-            model.key()
-            unpriced = model.price_in(book) is None
-            if unpriced and capped and not budget.allow_unknown_price:
-                yield name, f"its price is not known, so the cap in USD refuses its calls; {UNPRICED}", ""
-                continue
-            notes = [f"its price is not known; {UNPRICED}" if unpriced else "", retirement(model)]
-            if call:
-                notes[0] = asyncio.run(_call(model))
-            yield name, "", "; ".join(filter(None, notes))
-        except (AcceldError, ValueError) as error:
-            yield name, str(error), ""
-    if config.models:
-        try:
-            table = RoleTable.from_config(config)
-            yield "roles", "", "; ".join(_without_temperature(config, table))
-        except AcceldError as error:
-            yield "roles", str(error), ""
-
-
-def _without_temperature(config: Config, table: RoleTable) -> Iterator[str]:
-    """Yield the roles whose temperature is not sent to a model, because its API is given none."""
-    from acceld.llm.client import ROLES
-    from acceld.llm.settings import ModelSettings
-
-    for role in ROLES:
-        models = table.of(role)
-        for name, _ in models.models if models.temperature is not None else ():
-            if ModelSettings.from_config(name, config.models[name], config.llm).api == "messages":
-                yield f"the temperature of the {role} is not sent to {name}: Anthropic's models take none"
-
-
-async def _call(settings: ModelSettings) -> str:
-    """Ask a model one tiny question. Return its cost, its latency, and the settings that the model refused."""
-    from acceld.llm.calls import Calls
-    from acceld.llm.client import CompletionRequest
-    from acceld.llm.ledger import MemoryLedger
-    from acceld.llm.model import connect
-    from acceld.search.budget import Budget
-
-    model, ledger = connect(settings), MemoryLedger()
-    calls = Calls({settings.name: (settings, model)}, ledger=ledger, purse=Budget())
-    question = CompletionRequest("planner", settings.name, "", "Answer with the one word ok.", 512, 0.5, 1)
-    try:
-        answer = await calls.complete(question)
-    finally:
-        await calls.close()
-    (outcome,) = ledger.outcomes.values()
-    said = f"{figures.usd(outcome.cost_usd)}, {answer.latency_s:.1f} s, answered by {answer.model}"
-    return said + (f"; it does not take {', '.join(model.dropped)}" if model.dropped else "")
-
-
-def _prompts(config: Config) -> Iterator[tuple[str, str]]:
-    from acceld.proposers.llm.prompts import APIS, PromptLibrary
-    from acceld.resources import prompts_folder
-
-    library = PromptLibrary([*map(Path, config.paths.prompts), prompts_folder()])
-    for api in APIS:
-        yield api, "; ".join(library.check([api]))
-
-
-def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Iterator[tuple[str, str, str]]:
-    """Yield name, problem and state of the admission for each workload."""
-    from acceld.evaluate.correctness.admission import Admissions
-    from acceld.workloads import load_workload
-    from acceld.workloads.discovery import workload_folders
-
-    folders = dict(sorted(workload_folders(config.paths.workloads).items()))
-    for name in set(admit or ()) - set(folders):
-        raise UsageError(
-            f"there is no workload {name!r}", hint=did_you_mean(name, folders) or "`acceld workloads` lists them."
-        )
-    admissions = Admissions(home.path / "floors")
-    read: dict[str, Workload | str] = {}
-    for name, folder in folders.items():
-        try:
-            read[name] = load_workload(folder)
-        except AcceldError as error:
-            read[name] = str(error)
-    asked = [] if admit is None else [one for name, one in read.items() if not admit or name in admit]
-    tried = asyncio.run(_admit(config, home, admissions, [one for one in asked if not isinstance(one, str)]))
-    for name, one in read.items():
-        if isinstance(one, str):
-            yield name, one, ""
-            continue
-        found = tried.get(name) or admissions.known(one)
-        if isinstance(found, str):
-            yield name, found, ""
-        elif found is None:
-            yield name, "", "admission not tried yet (--admit tries it)"
-        else:
-            yield name, found.complaint, found.text
-
-
-async def _admit(
-    config: Config, home: Home, admissions: Admissions, asked: Sequence[Workload]
-) -> dict[str, Admission | str]:
-    """Run the admission of workloads that have none yet. Return findings by name, or the error of the workload."""
-    from acceld.evaluate.sandbox.ladder import probe_level
-    from acceld.evaluate.simulated.children import Children
-
-    tried: dict[str, Admission | str] = {}
-    if not asked:
-        return tried
-    home.prepare()
-    report = await probe_level()
-    children = Children(config.evaluate, home.path, report.level, report.cgroup_folder)
-    await children.start()
-    try:
-        for loaded in asked:
-            say(f"admitting {loaded.name}")
-            try:
-                tried[loaded.name] = await admissions.of(loaded, children.admit)
-            except AcceldError as error:
-                tried[loaded.name] = str(error)
-    finally:
-        await children.stop()
-    return tried
+def _of_versions(arguments: argparse.Namespace) -> bool:
+    """Return True if a file is read for versions of nki: because it was asked for, or nothing else can be checked."""
+    if arguments.nki or arguments.entry:
+        if arguments.what is None or not is_file(arguments.what):
+            raise UsageError("--nki and --entry are for a kernel file", hint="acceld check KERNEL.py --nki 0.7")
+        return True
+    if arguments.what is None or not is_file(arguments.what) or arguments.workload:
+        return False
+    path = Path(arguments.what)
+    if not path.is_file():
+        raise no_file(path, hint="acceld check takes a kernel's file, or a run: acceld check r12")
+    if workload_of(path, None, config.load().config) is not None:
+        return False
+    if path.suffix == ".ipynb" or api_of_file(path) == "nki":
+        return True
+    port = f"; acceld port {path} rewrites it for nki" if api_of_file(path) == "nki_legacy" else ""
+    raise UsageError(
+        f"{path} has no workload to check it against, and no workload.toml is beside it",
+        hint=f"acceld check {path} --workload NAME (acceld workloads lists them), or acceld init {path} makes one{port}",
+    )

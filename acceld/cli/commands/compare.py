@@ -1,4 +1,4 @@
-"""``acceld compare``: show runs side by side, also at equal numbers of candidates."""
+"""``acceld compare``: show runs side by side, also at equal numbers of candidates; or two suites."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from acceld.cli.arguments import add_json
 from acceld.cli.commands.costs import usd
 from acceld.cli.connect import history_file, run_numbers
 from acceld.cli.output import print_json, print_table, say
+from acceld.errors import UsageError
 from acceld.model import PROPOSERS
 from acceld.roofline import peak_source
 
@@ -26,12 +27,24 @@ STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("runs", nargs="+", metavar="r12", help="the runs, by id or name, one column each")
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="r12|A.json",
+        help="the runs, by id or name, one column each; or the --json files of two suites",
+    )
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the runs and print a column for each."""
+    """Read the runs and print a column for each. For the files of two suites print a row for each workload."""
+    files = [one for one in arguments.runs if one.endswith(".json")]
+    if files:
+        if len(files) != 2 or len(arguments.runs) != 2:
+            raise UsageError("two files of suites are compared at a time", hint="acceld compare A.json B.json")
+        from acceld.cli import suite_tables
+
+        return suite_tables.run(arguments)
     from acceld.search.comparison import comparable, compared
 
     numbers = run_numbers(arguments.home, arguments.runs)

@@ -1,4 +1,4 @@
-"""``acceld config``: show each configured value and its origin, or the commented default file."""
+"""``acceld config``: show each configured value and its origin, or the commented default file; trust a folder's file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from acceld import config
 from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_table
+from acceld.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,16 +17,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=("show", "default", "path"),
+        choices=("show", "default", "path", "trust"),
         default="show",
-        help="show: every value and its origin; default: the commented file; path: the files that are read",
+        help="show: every value and its origin; default: the commented file; path: the files that are read; trust: let a "
+        "folder's acceld.toml set keys that can send data elsewhere or run commands",
     )
-    parser.add_argument("--changed", action="store_true", help="only values that are not defaults")
+    parser.add_argument("folder", nargs="?", metavar="DIR", help="with trust: the folder that holds acceld.toml")
+    parser.add_argument("--changed", action="store_true", help="with show: only values that are not defaults")
+    trust = parser.add_argument_group("with trust")
+    trust.add_argument(
+        "--history",
+        action="store_true",
+        help="DIR is a state folder (default: the one in use) that was copied, moved, or made by an older acceld",
+    )
+    trust.add_argument("--list", action="store_true", help="list trusted folders and state folders")
+    trust.add_argument("--remove", action="store_true", help="take trust back")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the configuration. ConfigError (exit code 2) for an invalid file."""
+    """Print the configuration, or trust a folder. ConfigError (exit code 2) for an invalid file."""
+    if arguments.what == "trust":
+        from acceld.cli import trusting
+
+        return trusting.run(arguments)
+    if arguments.folder or arguments.history or arguments.list or arguments.remove:
+        raise UsageError(
+            f"DIR, --history, --list and --remove go with trust, not with {arguments.what}",
+            hint="acceld config trust DIR",
+        )
     if arguments.what == "default":
         print(config.default_toml(), end="")
         return 0

@@ -1,4 +1,4 @@
-"""``acceld db``: back up, restore, check, shrink or prune the history's database."""
+"""``acceld db``: back up, restore, shrink or prune the history's database."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import asyncio
 import re
 import time
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 
 from acceld.cli.arguments import add_json
@@ -23,12 +22,11 @@ _UNITS_S = {"h": 3600, "d": 86400, "w": 604800, "m": 2629800}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
-        "what", choices=("backup", "check", "restore", "vacuum", "prune", "path", "migrations"), help="what to do"
+        "what", choices=("backup", "restore", "vacuum", "prune", "path", "migrations"), help="what to do"
     )
     parser.add_argument(
         "target", nargs="?", metavar="FILE", help="backup: path of the new copy; restore: path of the copy to restore"
     )
-    parser.add_argument("--quick", action="store_true", help="check: leave out the slow part of the integrity check")
     parser.add_argument("--older", metavar="SPAN", help="prune: runs that ended so long ago, such as 30d, 12h, 6m")
     parser.add_argument("--dry-run", action="store_true", help="prune: only print what would be deleted")
     add_json(parser)
@@ -40,7 +38,6 @@ def run(arguments: argparse.Namespace) -> int:
     return {
         "path": _path,
         "migrations": _migrations,
-        "check": _check,
         "backup": _backup,
         "restore": _restore,
         "vacuum": _vacuum,
@@ -63,18 +60,6 @@ def _migrations(home: Home, arguments: argparse.Namespace) -> int:
     found = [{"name": name, "applied_at": applied.get(name)} for name in names()]
     shown = "\n".join(f"{name}  {applied.get(name, 'not applied')}" for name in names())
     return answer(arguments, {"migrations": found}, shown)
-
-
-def _check(home: Home, arguments: argparse.Namespace) -> int:
-    from acceld.store.maintenance import check
-
-    report = check(home.database, quick=arguments.quick)
-    rows = ", ".join(f"{count} {name}" for name, count in report.rows.items())
-    state = f"{'DAMAGED' if report.problems else 'ok'}  {rows}  {size(report.bytes)}  {report.seconds:.1f} s"
-    answer(arguments, {"ok": not report.problems} | asdict(report), "\n".join([*report.problems, state]))
-    if report.problems and not arguments.json:
-        say(f"`acceld db restore FILE` replaces it by a copy and keeps the damaged file; copies are in {home.backups}")
-    return 1 if report.problems else 0
 
 
 def _backup(home: Home, arguments: argparse.Namespace) -> int:

@@ -1,311 +1,85 @@
-"""``acceld doctor``: show the facilities of this machine that acceld uses, and the remedy for each missing one."""
+"""``acceld doctor``: examine this machine, the settings, the history's database, and the evaluator under attack."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
-import os
-import platform
-import shutil
-import sqlite3
-import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
-from urllib.parse import quote
 
-from acceld import config, plugins
 from acceld.chips import API_CHIPS
-from acceld.cli.arguments import add_json
-from acceld.cli.commands.status import size
-from acceld.cli.connect import records
-from acceld.cli.output import print_json
-from acceld.client import Client
-from acceld.device import Finding
-from acceld.errors import AcceldError, UsageError
-from acceld.home import find_home
-from acceld.targets import nki_version
+from acceld.cli.arguments import add_json, count
+from acceld.errors import UsageError, did_you_mean
 
-SHOWN_OPINIONS = 5
-"""Limit on the disagreements with AWS's tools that are shown, latest first."""
-_DISAGREEMENTS = """
-SELECT min(c.id) AS candidate, e.source_sha256, e.workload, e.chip, e.failure_line AS line, e.failure_message AS message
-FROM evaluations e LEFT JOIN candidates c ON c.evaluation = e.id
-WHERE e.failure_rule = ? GROUP BY e.source_sha256, e.chip ORDER BY max(e.id) DESC LIMIT ?
-"""
-GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
+SETTINGS = ("config", "models", "prompts", "workloads")
+PARTS = (*SETTINGS, "database", "selftest")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    add_json(parser)
-    parser.add_argument("--neuron", action="store_true", help="try everything on a Trainium machine; write a report")
     parser.add_argument(
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help="config, models, prompts, workloads: read them and list every problem, sending nothing; database: check the "
+        "history; selftest: try every known attack on the evaluator. Default: what this machine offers, and what to install",
+    )
+    add_json(parser)
+    settings = parser.add_argument_group("with models or workloads")
+    settings.add_argument(
+        "--call",
+        action="store_true",
+        help="ask each model one tiny question, which is paid for: price, latency, refused settings",
+    )
+    settings.add_argument(
+        "--admit",
+        nargs="*",
+        metavar="WORKLOAD",
+        help="also examine these workloads, or all: no constant may pass, and every input must matter",
+    )
+    database = parser.add_argument_group("with database")
+    database.add_argument("--quick", action="store_true", help="leave out the slow part of the integrity check")
+    attacks = parser.add_argument_group("with selftest")
+    attacks.add_argument("--attacks", metavar="DIR", type=Path, help="a folder of further attacks")
+    attacks.add_argument("--backend", choices=("simulator", "cpu"), default="simulator", help="backend to attack")
+    attacks.add_argument("--only", metavar="GLOB", default="", help="only attacks whose id matches, such as 'F*'")
+    attacks.add_argument("--repeats", metavar="N", type=count, default=1, help="try each N times")
+    trial = parser.add_argument_group("on a Trainium machine")
+    trial.add_argument("--neuron", action="store_true", help="try everything there, and write a report")
+    trial.add_argument(
         "--from", dest="report", metavar="REPORT", type=Path, help="read such a report, and print what to set"
     )
-    trial = parser.add_argument_group("with --neuron")
-    trial.add_argument("--api", choices=tuple(API_CHIPS), default="", help="default: the chip of this machine")
-    trial.add_argument("--target", choices=("trn1", "trn2", "trn3"), default="", help="default: the machine's chip")
+    trial.add_argument(
+        "--api", choices=tuple(API_CHIPS), default="", help="with --neuron (default: the chip of this machine)"
+    )
+    trial.add_argument(
+        "--target", choices=("trn1", "trn2", "trn3"), default="", help="with --neuron (default: the machine's chip)"
+    )
     trial.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="physical cores in a logical one")
     trial.add_argument("--out", type=Path, default=Path("acceld-neuron-report.json"), help="the report's file")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print all findings. Return 1 if kernels can not be optimized here."""
-    if arguments.report is not None:
-        return _show(_read(arguments.report), as_json=arguments.json)
-    if arguments.neuron:
-        return _show(_try_neuron(arguments), as_json=arguments.json)
-    looks: tuple[Callable[[argparse.Namespace], Iterator[Finding]], ...] = (
-        _python,
-        _simulator,
-        _versions,
-        _configuration,
-        _state,
-        _data,
-        _sandbox,
-        _models,
-        _command,
-        _devices,
-        _opinions,
-        _hosts,
-        _plugins,
-    )
-    findings: list[Finding] = []
-    for look in looks:
-        try:
-            findings += look(arguments)
-        except AcceldError as error:
-            findings.append(Finding(look.__name__.strip("_"), "fail", error.message, error.hint))
-    return _show(findings, as_json=arguments.json)
-
-
-def _try_neuron(arguments: argparse.Namespace) -> list[Finding]:
-    """Run the Neuron trial, write its report, and return the findings."""
-    from acceld.devices.neuron.tools.advice import advice
-    from acceld.devices.neuron.tools.trial import scrubbed, try_machine
-
-    settings = config.load().config
-    with tempfile.TemporaryDirectory(prefix="acceld-trial-") as folder:
-        _, report = asyncio.run(
-            try_machine(
-                api=arguments.api,
-                target=arguments.target,
-                lnc=arguments.lnc,
-                compile_python=settings.devices.compile_python,
-                runner_python=settings.devices.runner_python,
-                memory_bytes=int(settings.evaluate.memory_gib * 2**30),
-                folder=Path(folder),
+    """Examine the parts, or the machine if no part is named. Return 1, or 2 for settings, if one has a problem."""
+    for part in arguments.parts:
+        if part not in PARTS:
+            raise UsageError(
+                f"doctor has no part {part!r}. {did_you_mean(part, PARTS)}".rstrip(),
+                hint=f"the parts are {', '.join(PARTS)}; a kernel is checked by acceld check KERNEL.py",
             )
-        )
-    arguments.out.write_text(scrubbed(report), encoding="utf-8")
-    reported = Finding(
-        "report", "ok", str(arguments.out), "send it with an issue: it holds no key, no kernel and no name"
-    )
-    return [*advice(report), reported]
+    alone = {"database", "selftest"} & set(arguments.parts)
+    if alone and len(arguments.parts) > 1:
+        raise UsageError(f"{min(alone)} is examined alone", hint=f"acceld doctor {min(alone)}")
+    if "database" in alone:
+        from acceld.cli.diagnosis import database
 
+        return database.run(arguments)
+    if "selftest" in alone:
+        from acceld.cli.diagnosis import attacks
 
-def _read(path: Path) -> list[Finding]:
-    """Return the findings of a report. UsageError if it can not be read."""
-    from acceld.devices.neuron.tools.advice import advice
+        return attacks.run(arguments)
+    if arguments.parts or arguments.call or arguments.admit is not None:
+        from acceld.cli.diagnosis import settings
 
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"can not read {path}: {error.strerror}", hint="acceld doctor --neuron writes one") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not a report: {error}", hint="acceld doctor --neuron writes one") from error
-    if not isinstance(report, dict):
-        raise UsageError(f"{path} is not a report")
-    return list(advice(report))
+        return settings.run(arguments, arguments.parts or SETTINGS)
+    from acceld.cli.diagnosis import machine
 
-
-def _show(findings: list[Finding], *, as_json: bool) -> int:
-    """Print the findings. Return 1 if one of them prevents optimizing."""
-    failed = any(finding.state == "fail" for finding in findings)
-    if as_json:
-        print_json({"ok": not failed, "findings": [{k: getattr(f, k) for k in Finding.__slots__} for f in findings]})
-        return int(failed)
-    width = max(len(finding.name) for finding in findings)
-    for finding in findings:
-        print(f"{GLYPHS[finding.state]} {finding.name:{width}}  {finding.text}")
-        if finding.todo:
-            print(f"  {'':{width}}  → {finding.todo}")
-    return int(failed)
-
-
-def _python(_: argparse.Namespace) -> Iterator[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Finding(
-        "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}, {cores} cores"
-    )
-    missing = [name for name in ("numpy", "ml_dtypes", "aiohttp", "tree_sitter", "textual") if not _importable(name)]
-    if missing:
-        yield Finding("packages", "fail", f"missing: {', '.join(missing)}", "pip install acceld, in this environment")
-    else:
-        yield Finding("packages", "ok", "all that acceld needs")
-
-
-def _simulator(_: argparse.Namespace) -> Iterator[Finding]:
-    from acceld.nki.timing import passes
-
-    if passes.COMPILED:
-        yield Finding("simulator", "ok", "its performance model is compiled")
-    else:
-        text = "its performance model runs in Python, which takes about ten times longer"
-        todo = "install a C++ compiler, then acceld again"
-        if passes.STALE:
-            text += ": its compiled part was built before this checkout changed"
-            todo = "pip install -e . builds it anew"
-        yield Finding("simulator", "note", text, todo)
-
-
-def _versions(_: argparse.Namespace) -> Iterator[Finding]:
-    asked = config.load().config.evaluate.nki
-    why = "evaluate.nki" if asked != "auto" else "evaluate.nki = auto: the package of this machine, else the default"
-    yield Finding("nki", "ok", f"kernels of nki obey version {nki_version(asked)} ({why})")
-
-
-def _opinions(arguments: argparse.Namespace) -> Iterator[Finding]:
-    """Yield the latest kernels that acceld accepted and AWS's tools refused: each is a rule that acceld lacks."""
-    from acceld.evaluate.opinion import RULE
-
-    if not find_home(arguments.home).database.is_file():
-        return
-    for one in records(arguments.home, _DISAGREEMENTS, (RULE, SHOWN_OPINIONS)):
-        kernel = f"c{one['candidate']}" if one["candidate"] else f"kernel {one['source_sha256'][:12]}"
-        text = f"{kernel} of {one['workload']} on {one['chip']}, line {one['line']}: {one['message']}"
-        yield Finding("second opinion", "note", text, "acceld's rules lack this one: send it with an issue")
-
-
-def _importable(name: str) -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec(name) is not None
-
-
-def _configuration(_: argparse.Namespace) -> Iterator[Finding]:
-    resolved = config.load()
-    files = ", ".join(map(str, resolved.files)) or "no file: defaults"
-    yield Finding("configuration", "ok", files)
-
-
-def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
-    from acceld.evaluate.correctness.datasets import size_bytes
-    from acceld.nki.timing import calibration
-
-    home = find_home(arguments.home)
-    reported = home.daemon()
-    yield Finding(
-        "daemon",
-        "ok" if reported else "note",
-        f"pid {reported['pid']}" if reported else "none runs; optimize starts one",
-    )
-    folder = home.path if home.path.exists() else home.path.parent
-    if not os.access(folder, os.W_OK):
-        yield Finding("state folder", "fail", f"{home.path} can not be written", "choose another: --home DIR")
-    else:
-        free = shutil.disk_usage(folder).free / 2**30
-        yield Finding("state folder", "ok" if free > 2 else "note", f"{home.path}, {free:.0f} GiB free")
-    place, cap = home.datasets, config.load().config.evaluate.cache_bytes
-    used = size_bytes(place)
-    text = f"{size(used)} of {size(cap)} in {place}"
-    yield Finding("data sets", "ok" if used <= cap else "note", text, "" if used <= cap else "acceld clean")
-    yield Finding("sqlite", "ok", sqlite3.sqlite_version)
-    for one in calibration.read(home.path):
-        factors = ", ".join(f"{name} x{factor:.3f}" for name, factor in one.factors.items())
-        text = f"{one.chip} {one.api}: calibrated on {one.kernels} kernels, {factors}"
-        stale = f"of version {one.params_version} of the parameters: not used"
-        todo = "" if one.current else "acceld calibrate --fit"
-        yield Finding(
-            "performance model", "ok" if one.current else "note", text if one.current else f"{text}; {stale}", todo
-        )
-
-
-def _data(_: argparse.Namespace) -> Iterator[Finding]:
-    from acceld.resources import prompts_folder
-    from acceld.workloads import find_workloads
-
-    extra = config.load().config.paths.workloads
-    yield Finding("workloads", "ok", f"{len(find_workloads(extra))} found")
-    yield Finding("prompts", "ok", str(prompts_folder()))
-
-
-def _sandbox(_: argparse.Namespace) -> Iterator[Finding]:
-    from acceld.evaluate.sandbox.jail import Level
-    from acceld.evaluate.sandbox.ladder import probe_level
-
-    report = asyncio.run(probe_level())
-    state: Literal["ok", "note", "fail"] = (
-        "ok" if report.level >= Level.L2 else "note" if report.untrusted_allowed else "fail"
-    )
-    refused = "; ".join(f"{level.name}: {why}" for level, why in report.refused)
-    yield Finding("sandbox", state, f"level {report.level.name}", refused)
-
-
-def _models(_: argparse.Namespace) -> Iterator[Finding]:
-    settings = config.load().config
-    if not settings.models:
-        yield Finding("models", "note", "none configured; rewrite rules need none", "[models] in acceld.toml")
-    for name, model in settings.models.items():
-        default = "ANTHROPIC_API_KEY" if model.provider == "anthropic" else "OPENAI_API_KEY"
-        variable = model.key_env or default
-        if os.environ.get(variable) or model.base_url:
-            yield Finding(f"model {name}", "ok", model.base_url or f"key in {variable}")
-        else:
-            yield Finding(f"model {name}", "note", f"no key: {variable} is not set", f"export {variable}=...")
-
-
-def _command(_: argparse.Namespace) -> Iterator[Finding]:
-    from acceld.proposers.command import command_words
-
-    settings = config.load().config
-    if not settings.command.run:
-        return
-    program = command_words(settings.command.run)[0]
-    found = shutil.which(program)
-    if found is None:
-        yield Finding("command", "note", f"{program} is not found", "install it, or change [command] run")
-        return
-    caps = f"{settings.command.time_s:g} s"
-    if settings.command.usd is not None:
-        caps += f" and {settings.command.usd:g} USD"
-    yield Finding("command", "ok", f"{found} runs with your own rights, outside of the sandbox; {caps} an attempt")
-
-
-def _devices(arguments: argparse.Namespace) -> Iterator[Finding]:
-    from acceld.evaluate.local import findings
-
-    yield from findings(config.load().config, find_home(arguments.home).path)
-
-
-def _hosts(arguments: argparse.Namespace) -> Iterator[Finding]:
-    cluster, home = config.load().config.devices.cluster, find_home(arguments.home)
-    if not cluster:
-        return
-    found = "installed" if _importable("ray") else "missing"
-    todo = "" if found == "installed" else "pip install 'acceld[cluster]'"
-    yield Finding("Ray", "fail" if todo else "ok", f"{found}; devices.cluster is {cluster}", todo)
-    if home.daemon() is None:
-        yield Finding("hosts", "note", "no daemon runs, so no host is asked", "acceld start")
-        return
-    client = Client(home)
-    for host in client.get("/v1/hosts")["hosts"]:
-        name, standing = host["host"], host["standing"]
-        reported = f"{standing}: {host['reason']}".rstrip(": ")
-        todo = f"acceld hosts undrain {name}" if standing == "aside" else ""
-        yield Finding(f"host {name}", "ok" if standing == "active" else "note", reported, todo)
-        for backend, why in host["unfit"].items():
-            yield Finding(f"host {name}", "note", f"{backend}: {why}")
-        if standing != "silent":
-            for one in client.get(f"/v1/hosts/{quote(name, safe='')}/doctor")["findings"]:
-                yield Finding(f"host {name}: {one['name']}", one["state"], one["text"], one["todo"])
-
-
-def _plugins(_: argparse.Namespace) -> Iterator[Finding]:
-    for group in plugins.GROUPS:
-        for plugin in plugins.plugins(group):
-            yield Finding("plug-in", "ok", f"{plugin.name} of {plugin.package} in {group}")
-    for one in plugins.broken():
-        yield Finding("plug-in", "note", f"{one.name} of {one.package} in {one.group} is not used: {one.reason}")
+    return machine.run(arguments)

@@ -1,4 +1,4 @@
-"""``acceld export``: write the history as data sets for training, or in the formats of other projects."""
+"""``acceld export``: write runs as a report, as data sets for training, or in the formats of other projects."""
 
 from __future__ import annotations
 
@@ -13,21 +13,47 @@ from acceld.cli.output import print_json, say
 from acceld.errors import UsageError
 from acceld.workloads.discovery import workload_folders
 
+REPORTS = ("html", "md", "png", "json")
 FORMATS = ("pairs", "roles", "numpy-nki", "trl-sft", "trl-dpo", "verl", "jsonl", "flashinfer", "nkibench")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("runs", nargs="*", metavar="r12", help="the runs, by id or name; default: every run that ended")
-    parser.add_argument("--format", choices=FORMATS, required=True, help="docs/reports.md describes each")
-    parser.add_argument("--workload", help="runs of this workload only")
-    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="a new folder")
-    parser.add_argument("--parquet", action="store_true", help="rows as Parquet instead of JSON lines (needs pyarrow)")
+    parser.add_argument(
+        "runs", nargs="*", metavar="r12", help="the runs, by id or name; default, for data sets: every run that ended"
+    )
+    parser.add_argument(
+        "--format",
+        choices=(*REPORTS, *FORMATS),
+        default="html",
+        help="a report: html (default), md for a pull request, png, or json; the others are data sets, which "
+        "docs/history.md describes",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="PATH",
+        help="html: the file (default: report-r12.html); png and data sets: a new folder",
+    )
+    report = parser.add_argument_group("reports")
+    report.add_argument("--redact", action="store_true", help="leave out models' texts, and messages")
+    rows = parser.add_argument_group("data sets")
+    rows.add_argument("--workload", help="runs of this workload only")
+    rows.add_argument("--parquet", action="store_true", help="rows as Parquet instead of JSON lines (needs pyarrow)")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the folder of files."""
+    """Write the report, or the folder of files."""
+    if arguments.format in REPORTS:
+        from acceld.cli import report_files
+
+        return report_files.run(arguments)
+    if not arguments.output:
+        raise UsageError(
+            f"the format {arguments.format} needs a new folder",
+            hint=f"acceld export --format {arguments.format} -o DIR",
+        )
     from acceld.report.datasets import ROWS, distinct, split
     from acceld.report.exchange import card, nkibench, solutions, traces
     from acceld.report.trace_set import trace_set
@@ -37,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{folder} is not empty", hint="give a new folder: -o DIR")
     materials = _materials(arguments)
     if not materials:
-        raise UsageError("there is no run to export", hint="acceld history lists all runs")
+        raise UsageError("there is no run to export", hint="acceld runs lists them")
     folder.mkdir(parents=True, exist_ok=True)
     counts: dict[str, int]
     if arguments.format == "nkibench":

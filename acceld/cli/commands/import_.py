@@ -9,8 +9,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from acceld import config
 from acceld.cli.output import print_json, say
-from acceld.errors import DaemonError, UsageError
+from acceld.errors import DaemonError, UsageError, no_file
 from acceld.home import Home, find_home
 
 
@@ -35,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if source.is_file():
         return _workloads(source, Path(arguments.into), arguments)
     if not source.is_dir():
-        raise UsageError(f"there is no file or folder {source}")
+        raise no_file(source)
     if (source / "summary.json").is_file():
         return _workloads(source / "summary.json", Path(arguments.into), arguments)
     home = find_home(arguments.home)
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"runs": runs})
     else:
-        say(f"{len(runs)} runs, {sum(one['candidates'] for one in runs)} kernels: acceld history shows them")
+        say(f"{len(runs)} runs, {sum(one['candidates'] for one in runs)} kernels: acceld runs shows them")
     return 0
 
 
@@ -65,7 +66,9 @@ def _workloads(summary: Path, folder: Path, arguments: argparse.Namespace) -> in
     if arguments.json:
         print_json({"workloads": made, "refused": refused})
     else:
-        say(f"{len(made)} workloads in {folder}; add it to acceld.toml: [paths] workloads = [{str(folder)!r}]")
+        say(
+            f"{len(made)} workloads in {folder}; add it to {config.settings_file()}: [paths] workloads = [{str(folder)!r}]"
+        )
     return 1 if refused else 0
 
 

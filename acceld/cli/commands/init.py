@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from acceld import config, drafts, plugins
 from acceld.cli.arguments import add_json, add_launch, add_target
+from acceld.cli.bare_arguments import by_signature
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
-from acceld.cli.kernels import NOT_PASSED, baseline_of, default_target, evaluated, parsed_kernel
+from acceld.cli.kernels import NOT_PASSED, baseline_of, evaluated, parsed_kernel, place_of
 from acceld.cli.output import print_json, say
 from acceld.cli.reference import write_reference_workload
 from acceld.drafts import DraftArgument, DraftOutput
-from acceld.errors import UsageError
+from acceld.errors import UsageError, no_file
 from acceld.home import find_home
-from acceld.kernel_files import api_of_file
 from acceld.model import Evaluation, Gate, Kernel
-from acceld.targets import DEVICE_OF, SIMULATOR, Choice, choose
+from acceld.targets import DEVICE_OF, SIMULATOR, Choice
 from acceld.workloads import BASELINE_FILES, Arguments, ArraySpec, Workload, load_workload
 
 
@@ -58,29 +60,39 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.kernel is None:
         return _from_reference(arguments)
     path = Path(arguments.kernel)
-    asked = arguments.api or api_of_file(path)
     in_c = path.suffix == ".c"
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
-    default = default_target(settings, SIMULATOR)
     if in_c and (arguments.api or arguments.chip):
         raise UsageError("a kernel in C is timed on the host's processor", hint="leave out --api and --chip")
     if in_c and not arguments.reference:
         raise UsageError("a kernel in C needs a reference", hint="--reference REF.py: numpy, forward and get_inputs")
-    where = choose(default, api="c") if in_c else choose(default, backend=SIMULATOR, api=asked, chip=arguments.chip)
+    where = place_of(settings, path, None, api=arguments.api, chip=arguments.chip, simulated=not in_c)
     chip, api = where.chip, where.api
     kernel = parsed_kernel(path, api=api, entry=arguments.entry, grid=arguments.grid, lnc=arguments.lnc)
     folder = Path(arguments.output or path.stem)
     if folder.exists():
         raise UsageError(f"{folder} exists", hint="choose another folder with -o")
-    given, outputs = _facts(arguments)
+    given, outputs = _facts(arguments, kernel)
     state = find_home(arguments.home).prepare()
     if not outputs:
         outputs = asyncio.run(_traced_outputs(kernel, given, chip, settings.evaluate, state))
     _write(folder, path, kernel, given, outputs, arguments)
-    say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
-    loaded = load_workload(folder)
-    evaluation = asyncio.run(_result(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
-    return _shown(arguments, folder, path, kernel, loaded, evaluation, chip)
+    with _kept_if_fine(folder) as kept:
+        loaded = load_workload(folder)
+        evaluation = asyncio.run(_result(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
+        kept.append(evaluation.status in FINE)
+        return _shown(arguments, folder, path, kernel, loaded, evaluation, chip)
+
+
+@contextmanager
+def _kept_if_fine(folder: Path) -> Iterator[list[bool]]:
+    """Remove the folder after the block, unless True was added to the list: a failed init leaves no folder."""
+    kept: list[bool] = []
+    try:
+        yield kept
+    finally:
+        if not any(kept):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _shown(
@@ -99,8 +111,11 @@ def _shown(
         print_evaluation(evaluation, Subject(kernel, loaded, loaded.kernel_arguments()), chip, str(path))
         if arguments.reference is None:
             say("note: without a reference, the kernel's own execution in float64 is the oracle")
-        if evaluation.status in FINE:
-            say(f"next: acceld optimize {folder} --wait")
+    if evaluation.status in FINE:
+        say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
+        say(f"next: acceld optimize {folder} --wait")
+    else:
+        say(f"{folder}/ was not kept, because the kernel does not pass; mend {path}, then run the same command again")
     return 0 if evaluation.status in FINE else NOT_PASSED
 
 
@@ -123,25 +138,23 @@ def _from_reference(arguments: argparse.Namespace) -> int:
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
     lowered = write_reference_workload(reference, given, folder, name=folder.name)
-    say(f"wrote {folder}/; read its workload.toml: the tolerance is yours to set")
     if not lowered.kernels:
-        raise UsageError(f"{folder} has no kernel", hint="--proposer llm lets models write the first kernel")
+        raise UsageError(
+            f"no kernel could be lowered from {reference}; {folder}/ has the workload without one",
+            hint=f"models can write the first kernel: acceld optimize --from-reference --workload {folder} --proposer llm",
+        )
     loaded = load_workload(folder)
-    where = choose(
-        default_target(settings, SIMULATOR),
-        backend=SIMULATOR,
-        api=arguments.api,
-        chip=arguments.chip,
-        offered=loaded.baselines,
-    )
+    where = place_of(settings, None, loaded, api=arguments.api, chip=arguments.chip, simulated=True)
     path = baseline_of(loaded, where.api)
     kernel = parsed_kernel(path, api=where.api, entry=loaded.entry or "")
     state = find_home(arguments.home).prepare()
-    evaluation = asyncio.run(_result(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
-    return _shown(arguments, folder, path, kernel, loaded, evaluation, where.chip)
+    with _kept_if_fine(folder) as kept:
+        evaluation = asyncio.run(_result(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
+        kept.append(evaluation.status in FINE)
+        return _shown(arguments, folder, path, kernel, loaded, evaluation, where.chip)
 
 
-def _facts(arguments: argparse.Namespace) -> tuple[list[DraftArgument], list[DraftOutput]]:
+def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArgument], list[DraftOutput]]:
     """Return the arguments, and the outputs if there is a reference."""
     given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
     if arguments.inputs:
@@ -149,16 +162,20 @@ def _facts(arguments: argparse.Namespace) -> tuple[list[DraftArgument], list[Dra
 
         sample = Path(arguments.inputs)
         if not sample.is_file():
-            raise UsageError(f"there is no file {sample}")
+            raise no_file(
+                sample, hint="--inputs SAMPLE.npz: a file that numpy.savez wrote, with the arrays by argument name"
+            )
         with np.load(sample) as arrays:
             given = [DraftArgument(name, arrays[name].shape, arrays[name].dtype.name) for name in arrays.files]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
+    if given and kernel.api != "c":  # the parameters of C are read by its compiler
+        given = by_signature(kernel, given)
     if arguments.reference:
         facts = drafts.reference_facts(Path(arguments.reference), given)
         return list(facts.arguments), list(facts.outputs)
     if not given:
         raise UsageError(
-            "what is the kernel called with?",
+            f"the shapes of the arguments of {arguments.kernel} are not known",
             hint="give --arg x=128x512:float32 for each array, or --inputs SAMPLE.npz, or --reference REF.py",
         )
     return given, []

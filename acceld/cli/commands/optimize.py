@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from acceld import config
 from acceld.cli.arguments import CONFIGURED, add_json, add_target, amount, count, natural, span
-from acceld.cli.kernels import default_target, parsed_kernel, workload_folders
+from acceld.cli.kernels import parsed_kernel, place_of, workload_folders
 from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.errors import BudgetError, DaemonError, UsageError
@@ -30,7 +30,7 @@ from acceld.model import (
     SearchParameters,
     StrategyName,
 )
-from acceld.targets import SIMULATOR, choose
+from acceld.targets import SIMULATOR
 
 DETACHED = 130
 BACKEND_START_S = 900.0
@@ -39,70 +39,76 @@ BACKEND_START_S = 900.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
+    parser.usage = "%(prog)s [options] [WORKLOAD|REF.py|KERNEL.py]"  # argparse's own would list forty options
     parser.add_argument(
         "target", metavar="WORKLOAD|REF.py|KERNEL.py", nargs="?", help="a workload, a numpy reference, or a kernel file"
     )
+    parser.add_argument("--wait", action="store_true", help="follow the run; Ctrl-C detaches")
+    parser.add_argument("--name", default="", help="a name for the run")
+    parser.add_argument("--dry-run", action="store_true", help="estimate calls, money and time, and start nothing")
     parser.add_argument(
-        "--from-reference",
-        nargs="?",
-        const="",
-        metavar="REF.py",
-        help="start from a numpy reference: models write the first kernel, or it is lowered for rules",
+        "--show-prompts", action="store_true", help="print the prompts that models would get, and send nothing"
     )
-    parser.add_argument(
+    add_json(parser)
+    what = parser.add_argument_group("what is optimized")
+    what.add_argument("--workload", help="the workload that a kernel file is checked against")
+    what.add_argument("--entry", help="name of the kernel function in the file")
+    what.add_argument(
         "--arg",
         action="append",
         default=[],
         metavar="NAME=SHAPE:DTYPE",
         help="with REF.py: the shape and type of an array argument; repeat it for each, in order",
     )
-    parser.add_argument(
+    what.add_argument(
         "--scalar", action="append", default=[], metavar="NAME=VALUE", help="a number argument, with REF.py"
     )
-    parser.add_argument("--workload", help="the workload that a kernel file is checked against")
-    parser.add_argument(
-        "--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, both, or a program of yours"
+    what.add_argument(
+        "--from-reference",
+        nargs="?",
+        const="",
+        metavar="REF.py",
+        help="start from a numpy reference: models write the first kernel, or it is lowered for rules",
     )
-    parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
-    add_option(parser, "iterations", count, "N")
-    add_option(parser, "beam_width", count, "B", flag="--beam")
-    add_option(parser, "plans", count, "N")
-    add_option(parser, "attempts", count, "K")
-    add_target(parser, backend=f"backend that evaluates them {CONFIGURED}")
-    parser.add_argument(
+    where = parser.add_argument_group("for which chip, on which backend")
+    add_target(where, backend=f"backend that evaluates them {CONFIGURED}")
+    add_option(where, "host", str, "NAME")
+    where.add_argument(
         "--screen",
         choices=("off", "simulator"),
         help="on a device: skip candidates that the simulator finds clearly slower",
     )
-    parser.add_argument("--strategy", choices=get_args(StrategyName), help=option_text("strategy"))
-    parser.add_argument("--memory", choices=get_args(MemoryPolicy), help=option_text("memory"))
-    parser.add_argument("--knowledge", choices=get_args(KnowledgeLevel), help=option_text("knowledge"))
-    add_option(parser, "fixer_steps", natural, "N")
-    add_option(parser, "polish", natural, "N")
-    add_option(parser, "seed", natural, "N")
-    add_option(parser, "patience", natural, "N")
-    add_option(parser, "target_percent", span, "P")
-    add_option(parser, "max_usd_per_percent", amount, "USD")
-    add_option(parser, "fixer_usd", amount, "USD")
-    add_option(parser, "candidates", count, "N")
-    add_option(parser, "host", str, "NAME")
-    parser.add_argument(
+    who = parser.add_argument_group("who proposes changes")
+    who.add_argument(
+        "--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, both, or a program of yours"
+    )
+    who.add_argument(
         "--no-planner",
         dest="planner",
         action="store_false",
         default=None,
         help="the executor works straight from the kernel",
     )
-    add_option(parser, "budget_usd", amount, "USD")
-    add_option(parser, "time_limit_s", span, "S")
-    parser.add_argument("--entry", help="name of the kernel function in the file")
-    parser.add_argument("--name", default="", help="a name for the run")
-    parser.add_argument("--dry-run", action="store_true", help="estimate calls, money and time, and start nothing")
-    parser.add_argument(
-        "--show-prompts", action="store_true", help="print the prompts that models would get, and send nothing"
-    )
-    parser.add_argument("--wait", action="store_true", help="follow the run; Ctrl-C detaches")
-    add_json(parser)
+    who.add_argument("--memory", choices=get_args(MemoryPolicy), help=option_text("memory"))
+    who.add_argument("--knowledge", choices=get_args(KnowledgeLevel), help=option_text("knowledge"))
+    add_option(who, "fixer_steps", natural, "N")
+    add_option(who, "polish", natural, "N")
+    ends = parser.add_argument_group("when it ends")
+    add_option(ends, "time_limit_s", span, "S")
+    add_option(ends, "candidates", count, "N")
+    add_option(ends, "iterations", count, "N")
+    add_option(ends, "patience", natural, "N")
+    add_option(ends, "target_percent", span, "P")
+    add_option(ends, "budget_usd", amount, "USD")
+    add_option(ends, "fixer_usd", amount, "USD")
+    add_option(ends, "max_usd_per_percent", amount, "USD")
+    search = parser.add_argument_group("how it searches")
+    search.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
+    search.add_argument("--strategy", choices=get_args(StrategyName), help=option_text("strategy"))
+    add_option(search, "beam_width", count, "B", flag="--beam")
+    add_option(search, "plans", count, "N")
+    add_option(search, "attempts", count, "K")
+    add_option(search, "seed", natural, "N")
 
 
 def option_text(name: str) -> str:
@@ -111,11 +117,11 @@ def option_text(name: str) -> str:
 
 
 def add_option(
-    parser: argparse.ArgumentParser, name: str, kind: Callable[[str], Any], metavar: str, *, flag: str = ""
+    group: argparse._ActionsContainer, name: str, kind: Callable[[str], Any], metavar: str, *, flag: str = ""
 ) -> None:
     """Add the flag of a search parameter. It is ``--`` and the parameter's name unless ``flag`` is given."""
     flag = flag or "--" + name.replace("_", "-")
-    parser.add_argument(flag, dest=name, type=kind, metavar=metavar, help=option_text(name))
+    group.add_argument(flag, dest=name, type=kind, metavar=metavar, help=option_text(name))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -156,8 +162,9 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     flags |= {"search.chip": arguments.chip, "devices.backend": arguments.backend, "devices.screen": arguments.screen}
     resolved = config.load(flags=flags)
     settings = resolved.config
-    default = default_target(settings)
-    where = choose(default, backend=arguments.backend, api=asked, chip=arguments.chip)
+    path = Path(arguments.target) if arguments.target else None
+    asked_for = {"chip": arguments.chip, "backend": arguments.backend}
+    where = place_of(settings, path, None, api=arguments.api, **asked_for)
     root, name = _target(arguments, where.api)
     found = workload(name, workload_folders(settings))
     writes_first = arguments.from_reference is not None and PROPOSERS[settings.search.proposer].writes_first
@@ -172,11 +179,8 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
                 f"workload {found.name} has no kernel to begin with, and its reference could not be lowered to one",
                 hint="--proposer llm lets models write the first kernel",
             )
-        api = asked if root is None else root.api
-        offered = found.baselines if root is None else ()
-        where = choose(
-            default, backend=arguments.backend, api=api, chip=arguments.chip, offered=offered, runs_on=found.chips
-        )
+        api = arguments.api if root is None else root.api
+        where = place_of(settings, None if root is None else path, found, api=api, **asked_for)
     spec = RunSpec(
         workload=found.name,
         workload_folder=str(found.folder.resolve()),

@@ -1,9 +1,10 @@
-"""``acceld profile``: check one kernel and time it on the simulator. It needs no daemon."""
+"""``acceld profile``: check one kernel and time it on the simulator, without a daemon; or many, on any backend."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,25 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 from acceld import config, figures, roofline
 from acceld.chips import NKI_VERSIONS
-from acceld.cli.arguments import add_json, add_launch, add_target
+from acceld.cli.arguments import CONFIGURED, add_json, add_launch, add_target, count
 from acceld.cli.kernels import (
     NOT_PASSED,
+    SUFFIXES,
     baseline_of,
-    default_target,
     evaluated,
     parsed_kernel,
+    place_of,
     plain,
     workload_folders,
     workload_of,
 )
 from acceld.cli.output import print_json, print_pairs, print_table, say, write_file
-from acceld.errors import DaemonError, UsageError
+from acceld.errors import DaemonError, UsageError, no_file
 from acceld.home import Home, find_home
 from acceld.kernel_files import api_of_file
-from acceld.model import Evaluation, Gate, Kernel, Profile, Status
+from acceld.model import Correctness, Evaluation, Gate, Kernel, Profile, Status
 from acceld.nki.errors import KernelFailure
 from acceld.roofline import peak_source
-from acceld.targets import SIMULATOR, choose
+from acceld.targets import SIMULATOR
 from acceld.workloads import Arguments, ArraySpec, Workload, load_workload, workload
 
 if TYPE_CHECKING:
@@ -43,7 +45,9 @@ FINE = frozenset({Status.PASSED, Status.UNCHECKED, Status.UNTESTED})
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("kernel", metavar="KERNEL.py|WORKLOAD", help="a kernel file, or a workload for its baseline")
+    parser.add_argument(
+        "kernel", nargs="?", metavar="KERNEL.py|WORKLOAD", help="a kernel file, or a workload for its baseline"
+    )
     against = parser.add_mutually_exclusive_group()
     against.add_argument("--workload", help="check it against this workload")
     against.add_argument("--reference", metavar="REF.py", help="check it against a file with get_inputs and forward")
@@ -54,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scalar", action="append", default=[], metavar="NAME=VALUE", help="with --arg: a number, true or false"
     )
     add_launch(parser)
-    add_target(parser, simulated=True)
+    add_target(parser, backend=f"with --jsonl: the backend that evaluates the kernels {CONFIGURED}")
     parser.add_argument("--nki", choices=NKI_VERSIONS, help="version of the package nki (default: as acceld.toml says)")
     parser.add_argument("--strict", action="store_true", help="all seeds and distributions, not one data set")
     parser.add_argument(
@@ -63,6 +67,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ir", action="store_true", help="print the traced program instead")
     parser.add_argument("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev")
     add_json(parser)
+    many = parser.add_argument_group("many kernels, on any backend, for other programs")
+    many.add_argument("--jsonl", metavar="IN", help="one JSON object a line: workload, kernel or file")
+    many.add_argument("--out", metavar="OUT", help="file for the results; an existing one is continued")
+    many.add_argument("--gate", choices=("search", "strict"), default="strict", help="default: strict")
+    many.add_argument("--trusted", action="store_true", help="the kernels are your own: no import policy")
+    many.add_argument("--jobs", type=count, default=8, metavar="N", help="requests at the same time (default 8)")
+    many.add_argument(
+        "--best-of", type=count, default=1, metavar="N", help="for the table: best of each N of a workload"
+    )
+    many.add_argument(
+        "--table", action="store_true", help="print a table: how many are correct, how many at least as fast, speed-ups"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +96,30 @@ class Subject:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Profile the kernel and print the result. Return 7 if it does not pass."""
+    """Profile the kernel and print the result. Return 7 if it does not pass. With ``--jsonl`` profile many."""
+    if arguments.jsonl:
+        if arguments.kernel:
+            raise UsageError(
+                f"--jsonl reads the kernels from {arguments.jsonl}, so it takes no {arguments.kernel} beside",
+                hint=f"acceld profile --jsonl {arguments.jsonl} --out OUT.jsonl",
+            )
+        from acceld.cli import many_kernels
+
+        return many_kernels.run(arguments)
+    if arguments.kernel is None:
+        raise UsageError(
+            "which kernel is to be profiled?", hint="acceld profile KERNEL.py, or a workload for its baseline"
+        )
+    if arguments.backend not in (None, SIMULATOR):
+        raise UsageError(
+            f"one kernel is profiled on the simulator, not on {arguments.backend}",
+            hint=f"acceld optimize {arguments.kernel} --backend {arguments.backend} measures it, or acceld profile --jsonl",
+        )
     asked = arguments.api or api_of_file(Path(arguments.kernel))
     flags = {"search.chip": arguments.chip, "search.api": asked, "evaluate.nki": arguments.nki}
     settings = config.load(flags=flags).config
     found = _named(arguments, settings)
-    where = choose(
-        default_target(settings, SIMULATOR),
-        backend=SIMULATOR,
-        api=asked,
-        chip=arguments.chip,
-        offered=found.baselines if found is not None and _is_workload(arguments) else (),
-        runs_on=found.chips if found is not None else (),
-    )
+    where = place_of(settings, Path(arguments.kernel), found, api=arguments.api, chip=arguments.chip, simulated=True)
     chip, api = where.chip, where.api
     with _subject(arguments, api, found) as subject:
         home = find_home(arguments.home)
@@ -116,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _is_workload(arguments: argparse.Namespace) -> bool:
     """Return True if the argument names a workload, and not a kernel file."""
-    return Path(arguments.kernel).suffix != ".py"
+    return Path(arguments.kernel).suffix not in SUFFIXES
 
 
 def _named(arguments: argparse.Namespace, settings: config.Config) -> Workload | None:
@@ -173,7 +200,7 @@ def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
     from acceld import drafts
 
     if not reference.is_file():
-        raise UsageError(f"there is no file {reference}")
+        raise no_file(reference, hint="--reference REF.py: a file with get_inputs() and forward(...)")
     facts = drafts.reference_facts(reference)
     (folder / "reference.py").write_text(reference.read_text(encoding="utf-8"), encoding="utf-8")
     text = drafts.workload_toml(kernel.stem, facts.arguments, facts.outputs, baselines={}, reference="reference.py")
@@ -316,7 +343,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
         if failure.hint:
             pairs.append(("what to do", failure.hint))
     if correctness is not None:
-        pairs.append(("error", f"{correctness.rel_l2:.2g} relative L2, tolerance {correctness.tolerance:.2g}"))
+        pairs.append(("error", _error(correctness, subject.workload)))
     if profile is not None:
         pairs.append(("latency", _latency(profile, chip)))
         if evaluation.percent_of_peak is not None:
@@ -362,13 +389,24 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
                 str(one["line"]),
                 str(one["engine"]),
                 figures.duration(one["busy_us"]),
-                source[one["line"] - 1].strip()[:80] if 0 < one["line"] <= len(source) else "",
+                figures.cell(source[one["line"] - 1].strip(), 80) if 0 < one["line"] <= len(source) else "",
             )
             for one in lines
         ]
         print_table(spots, ("line", "engine", "busy", "source"), right=frozenset({0, 2}))
     for note in profile.notes:
         say(f"note: {note}")
+
+
+def _error(correctness: Correctness, found: Workload | None) -> str:
+    """Return the error beside its tolerance, and where the tolerance comes from."""
+    text = f"{correctness.rel_l2:.2g} relative L2, tolerance {correctness.tolerance:.2g}"
+    if found is None:
+        return text
+    declared = math.isclose(correctness.tolerance, found.tolerance)
+    return text + (
+        " (declared in workload.toml)" if declared else " (derived from the rounding noise of float32 on this workload)"
+    )
 
 
 def _latency(profile: Profile, chip: str) -> str:

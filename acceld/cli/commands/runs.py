@@ -1,4 +1,4 @@
-"""``acceld runs``: list runs, with or without a daemon."""
+"""``acceld runs``: list runs, also by condition; run saved queries, search the text. Works with and without a daemon."""
 
 from __future__ import annotations
 
@@ -6,28 +6,62 @@ import argparse
 from typing import Any
 
 from acceld import figures
-from acceld.cli.arguments import add_json, count
+from acceld.cli.arguments import add_forms, count
 from acceld.cli.connect import reading
 from acceld.cli.output import print_json, print_table, say
+from acceld.errors import UsageError
 from acceld.model import STOPPED, RunState
+
+NEWEST, ROWS = 20, 50
+"""Most rows of the list of runs, and of the other tables."""
+CONDITIONS = ("saved", "search", "chip", "model", "since", "where", "sort", "jsonl", "csv")
+"""Arguments that need the view ``history``."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("--workload", help="runs of this workload only")
+    parser.add_argument("--workload", default="", help="this workload only, with or without its family")
     parser.add_argument(
         "--state",
         choices=(*(state.value for state in RunState), STOPPED),
         help="runs in this state; stopped: active when the daemon ended",
     )
-    parser.add_argument("--limit", type=count, default=20, metavar="N", help="rows at most (default 20)")
-    add_json(parser)
+    parser.add_argument(
+        "--limit", type=count, metavar="N", help=f"rows at most (default {NEWEST}; with a condition {ROWS})"
+    )
+    view = parser.add_argument_group("by condition, from the view history")
+    view.add_argument("--chip", default="", help="runs for this chip only")
+    view.add_argument("--model", default="", help="runs that asked this model")
+    view.add_argument("--since", default="", metavar="WHEN", help="such as 7d, 12h or 2026-11-01")
+    view.add_argument(
+        "--where", default="", metavar="EXPR", help='over the columns, such as "speedup>1.2 and cost_usd<3"'
+    )
+    view.add_argument("--sort", metavar="COLUMN", help="-COLUMN: greatest first (default: -id)")
+    other = parser.add_argument_group("other tables").add_mutually_exclusive_group()
+    other.add_argument(
+        "--saved", metavar="NAME", help="best, failures, near-best, cost-per-win, insight-winrate, flaky, models, rules"
+    )
+    other.add_argument("--search", metavar="WORDS", help="plans, insights and errors with these words")
+    add_forms(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List runs, newest first."""
+    """List runs, newest first, or the rows that were asked for."""
+    if any(getattr(arguments, name) for name in CONDITIONS):
+        if arguments.state:
+            raise UsageError(
+                "--state does not go with a condition", hint=f"acceld runs --where \"state = '{arguments.state}'\""
+            )
+        from acceld.cli import run_table
+
+        arguments.limit, arguments.sort = arguments.limit or ROWS, arguments.sort or "-id"
+        return run_table.run(arguments)
+    return _newest(arguments)
+
+
+def _newest(arguments: argparse.Namespace) -> int:
     with reading(arguments.home) as history:
-        query = {"workload": arguments.workload, "state": arguments.state, "limit": arguments.limit}
+        query = {"workload": arguments.workload or None, "state": arguments.state, "limit": arguments.limit or NEWEST}
         listed: list[dict[str, Any]] = history.get("/v1/runs", **query)["runs"]
     if arguments.json:
         print_json({"runs": listed})

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json(found)
         elif kind == "r":
-            print_outcome(found, None, str(history.database))
+            print_outcome(found, None, str(history.database), listed=True)
             _candidates(history, number)
         elif kind == "i":
             _insight(found)
@@ -57,7 +57,7 @@ def _candidates(history: History, run: int) -> None:
             figures.brief_latency(one["latency_us"], one["source"]),
             figures.brief_gain(one["speedup"], one["improved"]),
             f"{one['title'] or 'baseline'}{figures.crossed(one['partner'])}",
-            (one["failure_message"] or "").splitlines()[0][:60] if one["failure_message"] else "",
+            figures.cell((one["failure_message"] or "").partition("\n")[0], 60),
         )
         for one in history.get(f"/v1/runs/{run}/candidates", limit=500)["candidates"]
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from acceld.cli.arguments import add_json, number_of
+from acceld.cli.arguments import add_json, amount, number_of
 from acceld.cli.connect import run_number
 from acceld.cli.output import print_json, say
 from acceld.client import Client
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     if name == "hint":
         parser.add_argument("text", help="such as: 'try keeping the weights in SBUF across row tiles'")
     if name == "budget":
-        parser.add_argument("usd", type=float, metavar="USD", help="the new cap; a run that waits for it continues")
+        parser.add_argument("usd", type=amount, metavar="USD", help="the new cap; a run that waits for it continues")
     add_json(parser)
     parser.set_defaults(action=name)
 

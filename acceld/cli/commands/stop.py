@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import time
 
 from acceld.cli.arguments import add_json, amount
 from acceld.cli.output import answer, say
-from acceld.client import Client, not_running
-from acceld.errors import DaemonError
+from acceld.client import Client
+from acceld.errors import AcceldError, DaemonError
 from acceld.home import Home, find_home, process_start
+from acceld.model import RunState
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,17 +26,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Stop and wait until it has ended."""
     home = find_home(arguments.home)
+    unfinished = _unfinished(home)
     pid = stop(home, grace_s=0.0 if arguments.now else None, timeout_s=arguments.timeout)
-    if not arguments.json:
-        say("runs that had not ended continue when a daemon starts again")
+    if unfinished and not arguments.json:
+        say(f"{', '.join(f'r{run}' for run in unfinished)} will go on when a daemon starts again")
     return answer(arguments, {"stopped": pid, "home": str(home.path)}, f"stopped (pid {pid})")
+
+
+def _unfinished(home: Home) -> list[int]:
+    """Return the runs that the next daemon continues; none if the daemon does not answer."""
+    with contextlib.suppress(AcceldError):
+        listed = Client(home, timeout_s=5.0).get("/v1/runs", limit=500)["runs"]
+        return sorted(one["id"] for one in listed if one["state"] in (RunState.QUEUED, RunState.RUNNING))
+    return []
 
 
 def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
     """Stop the daemon of ``home`` and return its former pid. DaemonError if none runs or it does not end."""
     reported = home.daemon()
     if reported is None:
-        raise not_running(home)
+        raise DaemonError(
+            f"no daemon runs for {home.path}, so there is nothing to stop", hint="another one: --home DIR"
+        )
     pid: int = reported["pid"]
     try:
         Client(home).send("POST", "/v1/stop", {} if grace_s is None else {"grace_s": grace_s})

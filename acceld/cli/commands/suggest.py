@@ -7,11 +7,10 @@ from pathlib import Path
 
 from acceld import config
 from acceld.cli.arguments import add_json, add_target
-from acceld.cli.kernels import NOT_PASSED, baseline_of, default_target, parsed_kernel, workload_folders, workload_of
+from acceld.cli.kernels import NOT_PASSED, baseline_of, parsed_kernel, place_of, workload_folders, workload_of
 from acceld.cli.output import print_json, say
 from acceld.errors import UsageError
 from acceld.kernel_files import api_of_file
-from acceld.targets import choose
 from acceld.workloads import Workload, workload
 
 
@@ -29,25 +28,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print line, proven precondition, expected effect and diff of everything that would apply."""
+    """Print line, proven precondition, expected effect and diff of everything that would apply; then what rules refuse."""
     path = Path(arguments.kernel)
     asked = arguments.api or api_of_file(path)
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": asked}).config
     found = _workload(arguments, path, settings)
     is_file = path.suffix in (".py", ".c")
-    offered = found.baselines if found is not None and not is_file and asked is None else ()
-    api = choose(default_target(settings), api=asked, chip=arguments.chip, offered=offered).api
+    api = place_of(settings, path, found, api=arguments.api, chip=arguments.chip).api
     if not is_file:
         assert found is not None
         path = baseline_of(found, api)
-    from acceld.proposers.rules.suggested import suggested
+    from acceld.proposers.rules.suggested import refused, suggested
 
     shapes, dtypes = (found.kernel_shapes, found.kernel_dtypes) if found else ((), ())
     text = parsed_kernel(path, api=api, exit_code=NOT_PASSED).text
     entry = (found.entry or "") if found else ""
     suggestions = suggested(text, api, arguments.rule, shapes, dtypes, entry=entry)
+    places = refused(text, api, arguments.rule, shapes, dtypes, entry=entry)
     if arguments.json:
-        print_json({"kernel": str(path), "api": api, "suggestions": suggestions})
+        print_json({"kernel": str(path), "api": api, "suggestions": suggestions, "refused": places})
         return 0
     for one in suggestions:
         low, high = one["gain_percent"]
@@ -55,8 +54,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  holds: {one['precondition']}")
         print(f"  expected: {low:.0f} to {high:.0f} % less time ({one['reason']})")
         print(_indented(one["diff"]) + "\n")
+    for place in places:
+        print(f"{path}:{place['line']}: {place['rule']} refuses: {place['reason']}")
     print(end="", flush=True)
-    say(f"{len(suggestions)} suggestions; nothing was changed. acceld optimize tries and checks them.")
+    say(
+        f"{len(suggestions)} suggestions, {len(places)} places refused; nothing was changed. acceld optimize tries and checks them."
+    )
     return 0
 
 

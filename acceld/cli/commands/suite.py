@@ -1,9 +1,8 @@
-"""``acceld suite``: optimize many kernels under one budget, with one table and one figure; or compare two suites."""
+"""``acceld suite``: optimize many kernels under one budget, with one table and one figure."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,11 +31,11 @@ _ANSWER_S = 1800.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
+    parser.add_argument("action", choices=("run",), help="run: optimize the suite")
     parser.add_argument(
-        "action", choices=("run", "compare"), help="run optimizes a suite; compare shows two runs' JSON"
-    )
-    parser.add_argument(
-        "what", nargs="+", metavar="FAMILY|SUITE.toml|A.json", help="a family of workloads, such as nkibench, or a file"
+        "what",
+        metavar="FAMILY|SUITE.toml",
+        help="a family of workloads, such as nkibench, or a file that lists kernels",
     )
     parser.add_argument("--roots", metavar="FOLDER", help="kernels to start from, named WORKLOAD.py or WORKLOAD_*.py")
     parser.add_argument(
@@ -56,16 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run a suite, or compare two results."""
-    wanted = 1 if arguments.action == "run" else 2
-    if len(arguments.what) != wanted:
-        raise UsageError(
-            f"suite {arguments.action} takes {wanted}, not {len(arguments.what)}", hint="acceld suite --help"
-        )
-    return _run(arguments) if arguments.action == "run" else _compare(arguments)
-
-
-def _run(arguments: argparse.Namespace) -> int:
+    """Optimize the kernels of a suite, and print one table."""
     from acceld.cli.connect import connected
     from acceld.search.suites import figures_of, least_work_first, next_entry, slice_s
 
@@ -121,7 +111,7 @@ def _suite(arguments: argparse.Namespace) -> Suite:
     from acceld.search.suites import family, kernels_in, read_suite
     from acceld.workloads import find_workloads
 
-    (asked,) = arguments.what
+    asked = arguments.what
     path = Path(asked)
     suite = read_suite(path) if path.suffix == ".toml" else family(asked, find_workloads())
     if arguments.roots:
@@ -302,33 +292,3 @@ def _draw(place: Path, rows: Sequence[Row]) -> None:
 
     write_file(place, svg.peak_bars([(row.workload, row.percent_before, row.percent_after) for row in rows]))
     say(f"wrote {place}")
-
-
-def _compare(arguments: argparse.Namespace) -> int:
-    from acceld.search.suites import compared, geometric_mean
-
-    one, other = (_figures(place) for place in arguments.what)
-    rows = compared(one, other)
-    mean = geometric_mean([here / there for _, here, there in rows])
-    if arguments.json:
-        listed = [{"workload": name, "a_us": here, "b_us": there} for name, here, there in rows]
-        print_json({"rows": listed, "a_over_b": None if mean is None else mean.value})
-        return 0
-    models = [{row["workload"]: row.get("model") for row in each["rows"]} for each in (one, other)]
-    if any(models[0].get(name) != models[1].get(name) for name, _, _ in rows):
-        say("The suites were timed by different versions of the performance model: their latencies do not compare.")
-    table = [(name, figures.duration(a), figures.duration(b), f"{a / b:.2f}x") for name, a, b in rows]
-    print_table(table, ("workload", "A", "B", "B is faster by"), right=frozenset({1, 2, 3}))
-    if mean is not None:
-        print(f"geometric mean of {mean.count}: B is {mean.value:.2f}x as fast ({mean.low:.2f} to {mean.high:.2f})")
-    return 0
-
-
-def _figures(place: str) -> Mapping[str, Any]:
-    try:
-        found: Mapping[str, Any] = json.loads(Path(place).read_text("utf-8"))
-        if "rows" in found:
-            return found
-    except (OSError, ValueError, TypeError) as error:
-        raise UsageError(f"{place}: {error}") from error
-    raise UsageError(f"{place} has no suite's figures", hint="acceld suite run NAME --json > FILE writes them")

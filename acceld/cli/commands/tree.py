@@ -55,9 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
         if not nodes:
             say(f"r{number} has no candidates yet; acceld show r{number} shows its state")
         else:
-            counts = Counter(node["status"] for node in nodes if node["status"])
+            made = [node for node in nodes if node["parent"]]  # the baseline is no candidate, as in acceld show
+            counts = Counter(node["status"] for node in made if node["status"])
             best = f", best c{found['best']}" if found["best"] else ""
-            say(f"r{number}: {len(nodes)} candidates{best}; {figures.counted(counts) or 'none evaluated yet'}")
+            say(f"r{number}: {len(made)} candidates{best}; {figures.counted(counts) or 'none evaluated yet'}")
         children = _families(nodes)
         kept = {found["best"], *found["beam"]}
         folded = _print(children, kept, found["best"], found["source"], every=arguments.all)

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from acceld import config
 from acceld.cli.arguments import add_target, amount
-from acceld.cli.kernels import baseline_of, default_target, workload_of
+from acceld.cli.kernels import SUFFIXES, baseline_of, place_of, workload_folders, workload_of
 from acceld.cli.kernels import evaluated as evaluated_by
 from acceld.cli.output import say
-from acceld.errors import DaemonError, UsageError
+from acceld.errors import DaemonError, UsageError, no_file
 from acceld.home import Home, find_home
-from acceld.kernel_files import api_of_file
 from acceld.model import Evaluation, Gate, Kernel
-from acceld.targets import SIMULATOR, TARGETS, Choice, choose
+from acceld.targets import SIMULATOR, TARGETS, Choice
 
 if TYPE_CHECKING:
     from acceld.cli.watch_console import WatchConsole
@@ -30,7 +29,9 @@ HELP = "enter or o: optimize   d: diff of the best   A: apply it   u: undo that 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("paths", nargs="+", metavar="KERNEL.py", help="kernel files, or folders with a workload.toml")
+    parser.add_argument(
+        "paths", nargs="+", metavar="KERNEL.py", help="kernel files, folders with a workload.toml, or workloads"
+    )
     parser.add_argument("--workload", help="evaluate them by this workload (default: the workload.toml beside each)")
     parser.add_argument("--entry", default="", help="name of the kernel function")
     add_target(parser, backend="where the daemon measures kernels that pass")
@@ -49,13 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Watch until interrupted."""
     settings = config.load(flags={"watch.mode": arguments.mode}).config
-    written_for = {api_of_file(Path(path)) for path in arguments.paths}
-    asked = arguments.api or (written_for.pop() if len(written_for) == 1 else None)
-    where = choose(default_target(settings), backend=arguments.backend, api=asked, chip=arguments.chip)
-    return asyncio.run(_watch(arguments, settings, where, find_home(arguments.home)))
+    files = [_watched(Path(path), arguments, settings) for path in arguments.paths]
+    places = {(where.backend, where.chip) for _, where in files}
+    if len(places) > 1:
+        shown = ", ".join(f"{one.path} on {where.chip} by {where.backend}" for one, where in files)
+        raise UsageError(f"one watch evaluates on one chip: {shown}", hint="give --chip, or watch them one by one")
+    watched = [one for one, _ in files]
+    return asyncio.run(_watch(arguments, settings, watched, files[0][1], find_home(arguments.home)))
 
 
-async def _watch(arguments: argparse.Namespace, settings: config.Config, where: Choice, home: Home) -> int:
+async def _watch(
+    arguments: argparse.Namespace, settings: config.Config, files: list[Watched], where: Choice, home: Home
+) -> int:
     from acceld.cli.watch_console import WatchConsole, short_names
     from acceld.cli.watch_runs import WatchRuns
     from acceld.evaluate.interface import started
@@ -64,7 +70,6 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
     from acceld.watch.settings import SettingsFiles
     from acceld.watch.watcher import Watcher
 
-    files = [_watched(Path(path), arguments, settings, where.api) for path in arguments.paths]
     state = home.prepare()
     console = WatchConsole(
         sys.stdout,
@@ -166,23 +171,26 @@ async def _until_left(watcher: Watcher, files: Sequence[Watched], console: Watch
         raise found[0]
 
 
-def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config, api: str) -> Watched:
-    """Return a file with the workload it is evaluated by."""
+def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config) -> tuple[Watched, Choice]:
+    """Return a file with the workload it is evaluated by, and where it is evaluated."""
     from acceld.watch.tiers import Watched
-    from acceld.workloads import load_workload
+    from acceld.workloads import load_workload, workload
 
+    if not path.exists() and path.suffix not in SUFFIXES:
+        path = workload(str(path), workload_folders(settings)).folder
     path = path.resolve()
     found = load_workload(path) if path.is_dir() else None
-    if found is not None:
-        path = baseline_of(found, api)
-    elif not path.is_file():
-        raise UsageError(f"there is no file {path}")
+    if found is None and not path.is_file():
+        raise no_file(path, hint="Name a kernel's file, or a folder with a workload.toml (acceld init makes one).")
     found = found or workload_of(path, arguments.workload, settings)
     if found is None:
         raise UsageError(
-            f"{path} has nothing to be evaluated by",
+            f"{path} has no workload to be evaluated by",
             hint=f"give --workload, or make a workload of it: acceld init {path} --arg SHAPE:DTYPE",
         )
+    where = place_of(settings, path, found, api=arguments.api, chip=arguments.chip, backend=arguments.backend)
+    if path.is_dir():
+        path = baseline_of(found, where.api)
     folder = found.folder.resolve()  # absolute, because the judge runs in another folder
     contract = tuple(p for p in (folder / "workload.toml", folder / "reference.py") if p.is_file())
-    return Watched(path, api, found.name, str(folder), contract, arguments.entry)
+    return Watched(path, where.api, found.name, str(folder), contract, arguments.entry), where

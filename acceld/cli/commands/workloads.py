@@ -88,7 +88,7 @@ def _admission(one: Workload, home: Home) -> str:
     from acceld.evaluate.correctness.admission import Admissions
 
     found = Admissions(home.path / "floors").known(one)
-    return found.text if found else f"not tried yet: acceld check workloads --admit {one.name}"
+    return found.text if found else f"not tried yet: acceld doctor workloads --admit {one.name}"
 
 
 def _show(one: Workload, admission: str, *, as_json: bool) -> int:

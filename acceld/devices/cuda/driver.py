@@ -159,7 +159,7 @@ class CudaDriver:
         own = f"/dev/nvidia{lease.index if minor is None else minor}"
         devices = (own, "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/null")
         present = tuple(path for path in devices if os.path.exists(path))
-        # CUDA names its threads in /proc; the worker runs none of the candidate's code on the host.
+        # /proc is visible because CUDA writes its threads' names there. No host code of the candidate runs here.
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (artefact,), (*present, "/proc"), own_code=True)
 
     def referring(self) -> Rights:

@@ -93,7 +93,7 @@ class RunSeeds:
         self._of: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
 
     def of(self, run: int, workload: Workload) -> Seeds:
-        """Return the run's seeds. Requests outside of a run (0) share none."""
+        """Return the seeds of the run ``run``. A request outside of any run (``run`` is 0) gets new seeds each time."""
         if not run:
             return Seeds()
         key = (run, workload.hash)
@@ -146,7 +146,7 @@ def published_trials(workload: Workload) -> Iterator[Trial]:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """Result of one trial: the check for people, and the greatest errors over the outputs."""
+    """Result of one trial: the check as it is shown to people, and the largest error of any output."""
 
     check: Check
     errors: Errors
@@ -238,7 +238,7 @@ def _tolerance(workload: Workload, variant: str, noise: Errors, *, split: bool) 
 
 
 def least_tolerance(workload: Workload, variant: str) -> Tolerance:
-    """Return the greatest errors that pass on a variant of the inputs if the noise is zero."""
+    """Return the tightest tolerance for this variant of the inputs: the one that applies if the measured noise is zero."""
     return _tolerance(workload, variant, NONE, split=splits(workload, variant, NONE))
 
 

@@ -117,7 +117,9 @@ class Comparison:
         self._elements = [0.0]
 
     def add(self, first: int, got: NDArray[Any], want: NDArray[Any]) -> None:
-        """Compare some rows, of which ``first`` is the first: two matrices."""
+        """Add a block of rows to the comparison. ``got`` and ``want`` are matrices, whose first row is row ``first`` of the
+        output.
+        """
         width = want.shape[1]
         for block in _blocks(*want.shape):
             rows = slice(first + block.start, first + block.stop)

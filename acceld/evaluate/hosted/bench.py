@@ -333,7 +333,7 @@ class Bench:
                 ]
             return [task.result() for task in tasks]
         except BaseExceptionGroup as several:
-            # A failure of one side's harness ends the other side's session. The caller must get its exception.
+            # A failure of one side's harness ends the other side's session. The caller must get the exception of the side that failed first.
             raise several.exceptions[0] from several
 
     async def _interleaved(

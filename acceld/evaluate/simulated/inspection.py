@@ -104,11 +104,14 @@ def _check_outputs(program: Program, header: dict[str, Any]) -> None:
     for number, want in zip(program.outputs, wanted, strict=True):
         buffer = program.buffers[number]
         if buffer.shape not in (tuple(want["kernel_shape"]), tuple(want["shape"])):
-            message = f"output {want['name']} has shape {buffer.shape}, expected {tuple(want['kernel_shape'])}"
+            message = (
+                f"the kernel's output {want['name']} has shape {buffer.shape}; the workload's reference expects "
+                f"{tuple(want['kernel_shape'])}"
+            )
             if buffer.elements != math.prod(want["shape"]):
                 raise _Refused(Status.INCORRECT_SHAPE, "output_shape", message, line=buffer.line)
         if buffer.dtype != want["dtype"]:
-            message = f"output {want['name']} is {buffer.dtype}, expected {want['dtype']}"
+            message = f"the kernel's output {want['name']} is {buffer.dtype}; the workload expects {want['dtype']}"
             raise _Refused(Status.INCORRECT_DTYPE, "output_dtype", message, line=buffer.line)
 
 

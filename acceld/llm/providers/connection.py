@@ -100,6 +100,11 @@ class SdkClient(ABC):
                 known = translate(error, self.errors, name, partial=watch.text, started=watch.started, secret=self.key)
                 if known is None:
                     raise
+                if isinstance(known, LLMRefused) and (variable := self.settings.key_variable):
+                    known.hint = (
+                        f"export {variable}=... with a key that may use this model, then acceld restart; acceld resume continues a "
+                        "run that paused for this."
+                    )
                 known.usage = None if answer.usage is None else used(request, answer)
                 raise known from error
         return finished(request, watch, self.settings.name, answer)

@@ -29,8 +29,8 @@ class FrontEnd(Protocol):
 
     @property
     def statements(self) -> Mapping[str, Callable[..., object]]:
-        """Functions for the statements that the API reads differently from Python: members of :data:`WHILE` and
-        :data:`IS`.
+        """Run-time functions that replace the Python statements to which this API gives another meaning, such as ``while``
+        (:data:`WHILE`) and ``is`` (:data:`IS`).
         """
         ...
 

@@ -167,8 +167,8 @@ def _json(value: Any) -> str:
 class _Encoder:
     """Turn one program into plain data.
 
-    Long programs repeat themselves. A tile, an instruction or a buffer that differs from an earlier one only by its
-    position in the program names that one by its number.
+    Repeated parts are stored once: a tile, an instruction or a buffer that equals an earlier one except for its position
+    in the program is written as the number of the earlier one.
     """
 
     def __init__(self) -> None:

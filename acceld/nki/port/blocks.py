@@ -54,7 +54,9 @@ class BlockTensor:
         return [at for at in range(len(self.blocks)) if at not in self.dropped]
 
     def indexed(self, items: Sequence[ast.expr]) -> tuple[ast.expr, list[ast.expr]]:
-        """Return the tensor, or its tile in a list, and the index of its new dimensions."""
+        """Translate an index of the old block tensor. Return the expression to index (the tensor, or one tile of a list of
+        tiles) and the indices that remain.
+        """
         base: ast.expr = ast.Name(self.name, ast.Load())
         blocks, rest = list(items[: len(self.blocks)]), list(items[len(self.blocks) :])
         kept = [blocks[at] for at in self.kept if at < len(blocks)]

@@ -43,7 +43,10 @@ class Fact:
 
 
 class Facts:
-    """The facts of one source by expression. An expression with varying shapes has several, in order."""
+    """Facts that a trace found about each expression of a source: tile, number or index, with shape and dtype.
+
+    An expression has one entry for each distinct value, in the order of the trace.
+    """
 
     def __init__(self, visits: Mapping[str, Sequence[Fact]]) -> None:
         self._visits = visits

@@ -43,8 +43,18 @@ class Calibration:
     def __post_init__(self) -> None:
         """Refuse factors that are unknown, missing or out of range."""
         low, high = RANGE
-        if set(self.factors) != set(FACTORS) or not all(low <= one <= high for one in self.factors.values()):
-            raise UsageError("a calibration has other factors than this version's", hint="acceld calibrate --fit")
+        if set(self.factors) != set(FACTORS):
+            other = ", ".join(sorted(set(self.factors) ^ set(FACTORS)))
+            raise UsageError(
+                f"the calibration of {self.chip} {self.api} was written by another version of acceld: they differ in {other}",
+                hint="acceld calibrate --fit makes it anew",
+            )
+        for name, factor in self.factors.items():
+            if not low <= factor <= high:
+                raise UsageError(
+                    f"the calibration of {self.chip} {self.api} has {name} = {factor:g}, which is outside {low:g} to {high:g}",
+                    hint="acceld calibrate --fit makes it anew",
+                )
 
     @property
     def digest(self) -> str:
@@ -82,10 +92,15 @@ def read(state_folder: Path) -> tuple[Calibration, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} can not be read: {error}", hint="acceld calibrate --forget") from error
+        raise UsageError(f"{path} can not be read: {error}", hint="acceld calibrate --forget removes it") from error
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise UsageError(f"{path} holds no calibrations", hint="acceld calibrate --forget")
-    return tuple(Calibration.from_plain(one) for one in found)
+        raise UsageError(f"{path} holds no calibrations", hint="acceld calibrate --forget removes it")
+    try:
+        return tuple(Calibration.from_plain(one) for one in found)
+    except UsageError as error:
+        raise UsageError(
+            f"{path}: {error.message}", hint=error.hint or "acceld calibrate --forget removes it"
+        ) from error
 
 
 def keep(state_folder: Path, found: Iterable[Calibration]) -> Path:

@@ -138,7 +138,7 @@ class _Operation:
 
 
 def _operations(template: Template) -> list[_Operation]:
-    """Return the operation of each of the template's costs."""
+    """Turn an instruction's template into operations that can be scheduled, one for each of its costs."""
     choices: list[tuple[int, float] | None] = [None] * len(template.costs)
     if template.other is not None:
         choices = [(INDEX[other.engine], other.busy_us) for other in template.other]

@@ -70,7 +70,7 @@ class PromptFile:
         strange = [braces for braces in _BRACES.findall(body) if not _PLACEHOLDER.fullmatch(braces)]
         if strange:
             raise PromptError(f"{path}: {strange[0]!r} is not a placeholder", hint="write {{lower_case_name}}")
-        _match(path, set(listed), set(_PLACEHOLDER.findall(body)), "its text")
+        _match(path, set(listed), set(_PLACEHOLDER.findall(body)), "the text of the prompt")
         system, _, user = body.partition(USER_MARK)
         settings = {name: str(value) for name, value in head.items()}
         return cls(path, settings, frozenset(listed), system.strip(), user.strip())
@@ -83,7 +83,7 @@ class PromptFile:
 
         :raises PromptError: a value is missing, or the prompt has no place for it.
         """
-        _match(self.path, set(self.placeholders), set(values), "what it is given")
+        _match(self.path, set(self.placeholders), set(values), "the values that the prompt is given")
 
         def put_in(template: str) -> str:
             names = dict.fromkeys(_PLACEHOLDER.findall(template))
@@ -190,6 +190,10 @@ def _match(path: Path, listed: set[str], other: set[str], where: str) -> None:
     for name in sorted(listed ^ other):
         if name in listed:
             raise PromptError(
-                f"{path}: placeholder {name!r} is listed but not in {where}", hint=did_you_mean(name, other)
+                f"{path}: `placeholders` in the front matter lists {name!r}, which is not in {where}",
+                hint=did_you_mean(name, other) or f"remove {name!r} from `placeholders`",
             )
-        raise PromptError(f"{path}: {name!r} is in {where} but not listed", hint=did_you_mean(name, listed))
+        raise PromptError(
+            f"{path}: {name!r} is in {where}, and `placeholders` in the front matter lacks it",
+            hint=did_you_mean(name, listed) or f"add {name!r} to `placeholders`",
+        )

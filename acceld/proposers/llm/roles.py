@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from acceld.config import Config, RoleConfig
+from acceld.config import Config, RoleConfig, settings_file
 from acceld.errors import ConfigError, did_you_mean
 from acceld.llm.client import Role
 from acceld.llm.settings import PROVIDERS, api_of
@@ -76,8 +76,8 @@ class RoleTable:
         if planner is None or executor is None:
             missing = "planner" if planner is None else "executor"
             raise ConfigError(
-                f"[llm.{missing}] names no model",
-                hint='models = ["NAME"], and a section [models.NAME] that describes it',
+                f"[llm.{missing}] in {settings_file()} names no model",
+                hint='add models = ["NAME"] there, and a section [models.NAME] that describes the model',
             )
         return cls(
             planner,
@@ -105,8 +105,8 @@ def _models(role: str, config: RoleConfig, whole: Config) -> RoleModels | None:
         name = name.strip()
         if name not in whole.models:
             raise ConfigError(
-                f"[llm.{role}] names the model {name!r}, which has no section [models.{name}]",
-                hint=did_you_mean(name, whole.models),
+                f"[llm.{role}] in {settings_file()} names the model {name!r}, which has no section [models.{name}]",
+                hint=did_you_mean(name, whole.models) or f"add a section [models.{name}] there",
             )
         try:
             found.append((name, float(weight) if star else 1.0))

@@ -7,7 +7,7 @@ from typing import Any
 
 from acceld.errors import RuleRefused, UsageError, did_you_mean
 from acceld.proposers.rules import all_rules
-from acceld.proposers.rules.proposer import Dtypes, Shapes, rewrite, suggestions
+from acceld.proposers.rules.proposer import Dtypes, Shapes, refusals, rewrite, suggestions
 
 
 def suggested(
@@ -52,6 +52,17 @@ def suggested(
             )
             break
     return out
+
+
+def refused(
+    text: str, api: str, only: str | None = None, shapes: Shapes = (), dtypes: Dtypes = (), *, entry: str = ""
+) -> list[dict[str, Any]]:
+    """Return each place that matches a rule's pattern and at which the rule refuses: rule, line, and the reason."""
+    return [
+        {"rule": one.site.rule, "line": one.site.line, "reason": one.site.precondition}
+        for one in refusals(text, api, shapes, dtypes, entry)
+        if only in (None, one.site.rule)
+    ]
 
 
 def _diff(before: str, after: str) -> str:

@@ -23,7 +23,7 @@ from tests.store import records
 
 SMALL = Path(__file__).parents[2] / "adversarial" / "workloads" / "st_matmul"
 SAME: dict[str, tuple[tuple[str, ...], ...]] = {
-    "runs": (("runs",), ("runs", "--json")),
+    "runs": (("runs",), ("runs", "--json"), ("runs", "--sort=-id", "--json"), ("runs", "--saved", "best", "--json")),
     "show": tuple((("show", what, *form)) for what in ("r1", "c2", "i1", "r2", "c4") for form in ((), ("--json",))),
     "best": tuple(("best", what, *form) for what in ("r1", "r2", "st_matmul") for form in ((), ("--json",))),
     "tree": (("tree", "r1"), ("tree", "r1", "--json")),
@@ -31,30 +31,25 @@ SAME: dict[str, tuple[tuple[str, ...], ...]] = {
     "insights": (("insights",), ("insights", "i1"), ("insights", "--json")),
     "costs": (("costs",), ("costs", "r1", "--by", "candidate", "--json"), ("costs", "--json")),
     "compare": (("compare", "r1", "r2"), ("compare", "r1", "r2", "--json")),
-    "history": (("history", "--json"), ("history", "--saved", "best", "--json")),
     "query": (("query", "SELECT id, state FROM runs", "--json"),),
     "replay": (("replay", "r2"),),
-    "report": (("report", "r1", "--md"),),
-    "verify": (("verify", "r2", "--json"),),
+    "check": (("check", "r2", "--json"),),
     "profile": (("profile", str(SMALL / "kernel_legacy.py"), "--workload", str(SMALL), "--latency-only", "--json"),),
-    "export": (("export", "--format", "pairs", "-o", "exported", "--json"),),
-    "best --apply": tuple(("best", what, "--apply", "mine.py") for what in ("r2", "st_matmul")),
+    "export": (("export", "--format", "pairs", "-o", "exported", "--json"), ("export", "r1", "--format", "md")),
+    "apply": tuple(("apply", what, "mine.py") for what in ("r2", "st_matmul")),
 }
 """Lines of words by command. All have to print the same in both modes."""
 OTHERWISE = {
     "ablate": "it starts a daemon",
     "attach": "a screen; tests/tui opens it on a daemon and on a file",
     "calibrate": "a daemon keeps its calibration, so --fit asks to stop it",
-    "ci": "it asks a daemon for measurements only",
     "clean": "a daemon uses what --all would remove",
     "completion": "it reads the file",
     "doctor": "it says whether a daemon runs",
-    "evaluate": "it asks a daemon for measurements only",
     "import": "it adds to the history only while no daemon writes it",
     "optimize": "it starts a daemon",
     "stop": "it is about the daemon",
     "suite": "it starts a daemon",
-    "tui": "the same command as attach",
     "watch": "it asks a daemon for measurements only",
 }
 """Commands that touch the daemon or the history and need not answer the same, each with the reason."""
@@ -93,13 +88,17 @@ def history(folder: Path) -> Iterator[Path]:
 
 def test_every_command_that_reads_the_history_is_compared() -> None:
     reads = re.compile(r"\b(reading|history_file|records|connected)\(|\.daemon\(\)")
-    found = {
-        name
-        for name, command in COMMANDS.items()
-        if reads.search(inspect.getsource(importlib.import_module(f"acceld.cli.commands.{command.module}")))
-    }
+    found = {name for name, command in COMMANDS.items() if reads.search(source_of(command.module))}
     assert found <= SAME.keys() | OTHERWISE.keys()
     assert OTHERWISE.keys() <= COMMANDS.keys()
+
+
+def source_of(name: str) -> str:
+    """Return the source of a command's module and of the parts that it imports when one is asked for."""
+    text = inspect.getsource(importlib.import_module(f"acceld.cli.commands.{name}"))
+    parts = re.findall(r"^ +from (acceld\.cli(?:\.checks|\.diagnosis)?) import (\w+)$", text, re.MULTILINE)
+    modules = [importlib.import_module(f"{package}.{part}") for package, part in parts]
+    return text + "".join(map(inspect.getsource, modules))
 
 
 def test_answers_with_and_without_a_daemon_are_equal(history: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,7 @@ def test_without_a_measurement_there_is_nothing_to_calibrate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["calibrate", "--home", str(tmp_path)]) == 8
-    assert "verify r12 --on device" in capsys.readouterr().err
+    assert "acceld check r12 --on device" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

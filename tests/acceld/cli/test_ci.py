@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from acceld.cli.commands.ci import Budget, command, former_lines, read_budgets
+from acceld.cli.checks.branch import Budget, command, former_lines, read_budgets
 from acceld.errors import ConfigError
 from tests.standin_neuron.machine import KERNEL, NARROW, small_silu
 
@@ -118,7 +118,8 @@ def test_a_faster_kernel_holds_and_nothing_changed_is_fine(repository: Path, tmp
             sys.executable,
             "-m",
             "acceld",
-            "ci",
+            "check",
+            "--changed",
             "--home",
             str(tmp_path / "state"),
             "--against",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from acceld.cli.commands.costs import cached_percent, grouped, usd
+from acceld.cli.commands.doctor import SETTINGS
 from acceld.cli.main import main
 from acceld.daemon.ledger import StoreLedger
 from acceld.evaluate.interface import EvaluationRequest
@@ -105,7 +106,7 @@ def test_check_passes_acceld_s_own_files(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
-    assert main(["check", "--json"]) == 0
+    assert main(["doctor", *SETTINGS, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] and {entry["part"] for entry in answer["checked"]} == {"config", "prompts", "workloads"}
 
@@ -121,7 +122,7 @@ def test_check_names_a_missing_key_a_role_without_a_model_and_a_broken_prompt(
     (tmp_path / "acceld.toml").write_text(
         '[models.fast]\nname = "gpt-5"\n[llm.planner]\nmodels = ["fats"]\n[paths]\nprompts = ["mine"]\n'
     )
-    assert main(["check", "models", "prompts"]) == 2
+    assert main(["doctor", "models", "prompts"]) == 2
     out = capsys.readouterr().out
     assert "OPENAI_API_KEY" in out and "'fats'" in out and "problme" in out
 
@@ -135,15 +136,15 @@ def test_an_unknown_price_is_a_note_and_under_a_cap_a_problem(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
-    monkeypatch.setattr("acceld.cli.commands.check.trusted_folders", lambda: frozenset({tmp_path}))
+    monkeypatch.setattr("acceld.cli.diagnosis.settings.trusted_folders", lambda: frozenset({tmp_path}))
     monkeypatch.setattr("acceld.trust.trusted_folders", lambda *_: frozenset({tmp_path}))
     model = ["[models.mine]", 'base_url = "http://127.0.0.1:9/v1"', "[llm.planner]", 'models = ["mine"]']
     model += ["[llm.executor]", 'models = ["mine"]']
     models_toml(tmp_path, *model)
-    assert main(["check", "models"]) == 0
+    assert main(["doctor", "models"]) == 0
     assert "its price is not known" in capsys.readouterr().out
     models_toml(tmp_path, *model, "[budget]", "run_usd = 1.0")
-    assert main(["check", "models"]) == 2
+    assert main(["doctor", "models"]) == 2
     assert "the cap in USD refuses its calls" in capsys.readouterr().out
     assert main(["optimize", "silu", "--proposer", "llm", "--dry-run"]) == 0
     assert "no price" in (out := capsys.readouterr().out) and "mine: under a cap in USD" in out
@@ -154,11 +155,11 @@ def test_check_calls_each_model_once_and_says_what_came_of_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
-    monkeypatch.setattr("acceld.cli.commands.check.trusted_folders", lambda: frozenset({tmp_path}))
+    monkeypatch.setattr("acceld.cli.diagnosis.settings.trusted_folders", lambda: frozenset({tmp_path}))
     with served(Reply("ok", refuses="temperature", input_tokens=100)) as server:
         prices = ("input_usd_per_mtok = 100", "output_usd_per_mtok = 0")
         models_toml(tmp_path, "[models.mine]", f'base_url = "{server.base_url}"', *prices)
-        assert main(["check", "models", "--call", "--json"]) == 2, "no role names it"
+        assert main(["doctor", "models", "--call", "--json"]) == 2, "no role names it"
         answer = json.loads(capsys.readouterr().out)
     (note,) = [entry["note"] for entry in answer["checked"] if entry["name"] == "mine"]
     assert note.startswith("$0.01") and note.endswith("it does not take temperature")
@@ -219,7 +220,7 @@ def test_check_says_whose_temperature_is_not_sent(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-    monkeypatch.setattr("acceld.cli.commands.check.trusted_folders", lambda: frozenset({tmp_path}))
-    assert main(["check", "models"]) == 0
+    monkeypatch.setattr("acceld.cli.diagnosis.settings.trusted_folders", lambda: frozenset({tmp_path}))
+    assert main(["doctor", "models"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "temperature of the planner is not sent to a" in printed and "of the executor" not in printed

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from acceld.cli.commands.history import moment
 from acceld.cli.main import COMMANDS, main, parser_of
+from acceld.cli.run_table import moment
 from acceld.errors import UsageError
 from tests.store.records import state_with_runs
 
@@ -33,7 +33,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_runs_by_condition_in_every_form(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    where = ("history", "--home", str(home), "--where", "speedup > 1.2 and candidates >= 1", "--sort", "id")
+    where = ("runs", "--home", str(home), "--where", "speedup > 1.2 and candidates >= 1", "--sort", "id")
     found = json.loads(printed(capsys, *where, "--json"))
     assert [row["id"] for row in found["rows"]] == [2, 1]
     assert len(printed(capsys, *where, "--jsonl").splitlines()) == 2
@@ -44,30 +44,30 @@ def test_runs_by_condition_in_every_form(home: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("name", ["best", "near-best", "cost-per-win", "insight-winrate", "flaky", "models"])
 def test_saved_queries_answer(home: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "columns" in json.loads(printed(capsys, "history", "--saved", name, "--home", str(home), "--json"))
+    assert "columns" in json.loads(printed(capsys, "runs", "--saved", name, "--home", str(home), "--json"))
 
 
 def test_failures_have_messages_and_the_first_tables_are_those_that_people_ask_for(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = json.loads(printed(capsys, "history", "--saved", "failures", "--home", str(home), "--json"))
+    found = json.loads(printed(capsys, "runs", "--saved", "failures", "--home", str(home), "--json"))
     assert found["rows"] and all(row["message"] for row in found["rows"] if row["rule"])
     named = json.loads(printed(capsys, "query", "--tables", "--home", str(home), "--json"))["rows"]
     assert [row["table"] for row in named][:3] == ["history", "results", "rewrites"]
-    near = json.loads(printed(capsys, "history", "--saved", "near-best", "--home", str(home), "--json"))["rows"]
+    near = json.loads(printed(capsys, "runs", "--saved", "near-best", "--home", str(home), "--json"))["rows"]
     assert sum(row["is_best"] for row in near) == 2 and all(row["slower_percent"] <= 0.5 for row in near)
 
 
 def test_a_wrong_condition_or_name_is_reported(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["history", "--home", str(home), "--where", "speedupp > 1"]) == 2
+    assert main(["runs", "--home", str(home), "--where", "speedupp > 1"]) == 2
     assert "no such column" in capsys.readouterr().err
-    assert main(["history", "--home", str(home), "--saved", "bst"]) == 2
+    assert main(["runs", "--home", str(home), "--saved", "bst"]) == 2
     assert "Did you mean 'best'?" in capsys.readouterr().err
-    assert main(["history", "--home", str(home), "--where", "1) ; delete from runs --"]) == 2
+    assert main(["runs", "--home", str(home), "--where", "1) ; delete from runs --"]) == 2
 
 
 def test_the_greatest_come_first_as_documented(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(printed(capsys, "history", "--home", str(home), "--sort", "-speedup", "--json"))
+    found = json.loads(printed(capsys, "runs", "--home", str(home), "--sort", "-speedup", "--json"))
     assert len(found["rows"]) == 2
 
 
@@ -81,7 +81,7 @@ def test_times_are_text_in_views_and_in_tables_for_people(home: Path, capsys: py
     stored = json.loads(printed(capsys, "query", "SELECT created_at FROM runs", "--home", str(home), "--json"))["rows"]
     assert isinstance(stored[0]["created_at"], float)
     for since, count in (("1h", 2), ("2100-01-01", 0)):
-        words = ("history", "--home", str(home), "--since", since, "--json")
+        words = ("runs", "--home", str(home), "--since", since, "--json")
         assert len(json.loads(printed(capsys, *words))["rows"]) == count
 
 
@@ -102,7 +102,7 @@ def test_tables_are_listed_and_the_nearest_is_named_for_a_misspelt_one(
 
 
 def test_words_are_found_in_plans_and_insights(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(printed(capsys, "history", "--search", "hoist", "--home", str(home), "--json"))
+    found = json.loads(printed(capsys, "runs", "--search", "hoist", "--home", str(home), "--json"))
     assert {row["kind"] for row in found["rows"]} == {"insight"}
 
 
@@ -111,6 +111,10 @@ def test_a_tree_in_every_form(home: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "★ best" in plain and plain.startswith("c1  ✓ passed")
     found = json.loads(printed(capsys, "tree", "r1", "--home", str(home), "--json"))
     assert len(found["candidates"]) == 3 and found["best"] == 2
+    assert main(["tree", "r1", "--home", str(home)]) == 0
+    counted = re.search(r"r1: (\d+) candidates, best c\d+; (.*)", capsys.readouterr().err)
+    shown = re.search(r"^candidates +(.*)$", printed(capsys, "show", "r1", "--home", str(home)), re.MULTILINE)
+    assert counted and shown and counted[2] == shown[1], "tree and show count alike"
     assert "c1 -> c2;" in printed(capsys, "tree", "r1", "--home", str(home), "--dot")
     assert "c1 --> c2" in printed(capsys, "tree", "r1", "--home", str(home), "--mermaid")
 
@@ -136,7 +140,7 @@ def test_a_runs_name_is_an_id_of_the_newest_run_that_has_it(
         ["costs", "--json"],
         ["show", "--json"],
         ["diff", "--json"],
-        ["report", "--md"],
+        ["export", "--format", "md"],
     ):
         assert printed(capsys, words[0], "night", *words[1:], *at) == printed(
             capsys, words[0], f"r{newest}", *words[1:], *at
@@ -183,7 +187,7 @@ def test_completion_names_every_command(shell: str, capsys: pytest.CaptureFixtur
 def test_bash_completes_a_command_and_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
     script = printed(capsys, "completion", "bash")
     ask = 'COMP_WORDS=(acceld {}); COMP_CWORD={}; _acceld; echo "${{COMPREPLY[*]}}"'
-    for words, place, wanted in (("hist", 1, "history"), ("history --sav", 2, "--saved")):
+    for words, place, wanted in (("run", 1, "runs"), ("runs --sav", 2, "--saved")):
         done = subprocess.run(
             ["bash", "-c", script + ask.format(words, place)], text=True, capture_output=True, check=False
         )
@@ -219,7 +223,7 @@ def test_a_tie_is_not_put_over_a_file_unless_that_is_wanted(
 ) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def kernel(x):\n    return x\n")
-    assert main(["best", "r1", "--apply", str(file), "--home", str(home)]) == 2
+    assert main(["apply", "r1", str(file), "--home", str(home)]) == 2
     told = capsys.readouterr().err
     assert "c2 of r1 is no win: 1.25x tie (±34 %) over the baseline; nothing was written" in told
     assert "--even-if-tied" in told and [entry.name for entry in tmp_path.iterdir()] == ["mine.py"]
@@ -233,7 +237,7 @@ def test_a_best_kernel_that_is_called_otherwise_is_not_put_over_a_file(
 ) -> None:
     file = tmp_path / "mine.py"
     file.write_text(text)
-    assert main(["best", "r1", "--apply", str(file), "--even-if-tied", "--home", str(home)]) == 2
+    assert main(["apply", "r1", str(file), "--even-if-tied", "--home", str(home)]) == 2
     assert "not a drop-in" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["mine.py"] and file.read_text() == text
 
@@ -264,7 +268,7 @@ def test_every_argument_says_what_it_is(command: str) -> None:
 
 
 def test_history_prints_runs_in_the_words_of_the_other_tables(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "history", "--home", str(home))
+    text = printed(capsys, "runs", "--sort=-id", "--home", str(home))
     head = text.splitlines()[0]
     for word in ("run", "proposals by", "baseline", "best", "speed-up", "of peak"):
         assert word in head
@@ -283,7 +287,7 @@ def test_a_crossover_is_shown_with_its_second_parent(tmp_path: Path, capsys: pyt
     assert re.search(r"second parent +c3", shown) and "Widen (crossover with c3)" in shown
     assert "Widen (crossover with c3)" in printed(capsys, "show", "r1", *where)
     assert json.loads(printed(capsys, "show", f"c{child}", "--json", *where))["partner"] == 3
-    assert "Widen (crossover with c3)" in printed(capsys, "report", "r1", "--md", *where)
+    assert "Widen (crossover with c3)" in printed(capsys, "export", "r1", "--format", "md", *where)
     assert "Widen (crossover with c3)" in printed(capsys, "tree", "r1", *where)
     listed = json.loads(printed(capsys, "tree", "r1", "--json", *where))["candidates"]
     assert [one["candidate"] for one in listed if one["partner"] == 3] == [child]
@@ -297,6 +301,6 @@ def test_a_search_names_the_second_parent_of_a_plan(tmp_path: Path, capsys: pyte
         connection.execute("UPDATE plans SET partner = 3 WHERE title = 'Widen'")
         connection.commit()
     where = ("--home", str(home))
-    assert "Widen (crossover with c3)" in printed(capsys, "history", "--search", "Widen", *where)
-    lines = printed(capsys, "history", "--search", "Widen", "--jsonl", *where).splitlines()
+    assert "Widen (crossover with c3)" in printed(capsys, "runs", "--search", "Widen", *where)
+    lines = printed(capsys, "runs", "--search", "Widen", "--jsonl", *where).splitlines()
     assert {hit["partner"] for hit in map(json.loads, lines) if hit["kind"] == "plan"} == {3}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from acceld.cli.commands.verify import Case, broken_by
+from acceld.cli.checks.winners import Case, broken_by
 from acceld.cli.interleaved import SAME, Interleaved
 from acceld.model import Kernel
 

@@ -123,11 +123,11 @@ def test_init_writes_a_folder_that_verify_accepts(
     git = ["git", "-c", "user.email=a@example.org", "-c", "user.name=a"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "kernel"]):
         subprocess.run([*git, *words], check=True, env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull})
-    assert main(["verify", "kernel_legacy.py", "--against", "HEAD", "--json"]) == 0
+    assert main(["check", "kernel_legacy.py", "--against", "HEAD", "--json"]) == 0
     (case,) = answer(capsys)["cases"]
     assert case["status"] == "passed" and case["change_percent"] == 0.0 and case["holds"]
     Path("kernel_legacy.py").write_text(KERNEL.replace("nl.add", "nl.subtract"), encoding="utf-8")
-    assert main(["verify", "kernel_legacy.py", "--against", "HEAD", "--json"]) == 7
+    assert main(["check", "kernel_legacy.py", "--against", "HEAD", "--json"]) == 7
     assert answer(capsys)["holds"] is False
 
 
@@ -170,7 +170,7 @@ def test_a_timeline_is_written_beside_the_profile_of_the_api_that_the_file_impor
     assert "nowhere/line.json" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["profile", "init", "verify"])
+@pytest.mark.parametrize("command", ["profile", "init", "check"])
 def test_a_state_folder_that_can_not_be_made_is_an_error_that_says_so(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,7 +179,7 @@ def test_a_state_folder_that_can_not_be_made_is_an_error_that_says_so(
     (tmp_path / "file").write_text("in the way")
     words = [command, str(kernel), "--home", str(tmp_path / "file" / "state")]
     given = ["--arg", "a=128x64:float32", "--arg", "b=128x64:float32"]
-    assert main(words + (["--workload", "silu"] if command == "verify" else given)) == 2
+    assert main(words + (["--workload", "silu"] if command == "check" else given)) == 2
     assert "state folder" in capsys.readouterr().err
 
 
@@ -229,9 +229,12 @@ def test_check_says_what_it_can_not_read(tmp_path: Path, capsys: pytest.CaptureF
     legacy.write_text(KERNEL)
     for words, said in (
         ([str(legacy)], "acceld port"),
-        ([str(legacy), str(legacy)], "one kernel at a time"),
+        ([str(legacy)], "--workload NAME"),
+        ([str(legacy), "--nki"], "acceld port"),
+        ([str(legacy), str(legacy)], "unrecognized arguments"),
         ([str(tmp_path / "none.py")], "there is no file"),
-        (["config", "--nki", "0.7"], "acceld check KERNEL.py"),
+        (["r1", "--nki", "0.7"], "acceld check KERNEL.py"),
+        (["--changed", "--all"], "--changed finds the kernels itself"),
     ):
         assert main(["check", *words]) == 2
         assert said in capsys.readouterr().err

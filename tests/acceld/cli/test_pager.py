@@ -70,7 +70,7 @@ def test_a_long_answer_goes_through_the_pager(tmp_path: Path, pager: str) -> Non
     assert on_a_terminal(tmp_path, "workloads", PAGER=pager) == ("PAGED True False\r\n", 0)
 
 
-@pytest.mark.parametrize("words", [("workloads", "--no-pager"), ("check", "--help")])
+@pytest.mark.parametrize("words", [("workloads", "--no-pager"), ("doctor", "--help")])
 def test_what_asks_for_none_gets_none(tmp_path: Path, pager: str, words: tuple[str, ...]) -> None:
     shown, _ = on_a_terminal(tmp_path, *words, PAGER=pager)
     assert shown and "PAGED" not in shown

@@ -38,7 +38,7 @@ def test_what_can_not_be_suggested_is_refused_with_a_message(
     for words, complaint in (
         (["silu", "--workload", "adamw"], "--workload goes with a kernel file"),
         (["silu", "--rule", "widen_tile"], "widen_tiles"),
-        (["silu", "--api", "triton"], "has no baseline for API triton"),
+        (["silu", "--api", "triton"], "has no kernel for triton; it has kernels for nki_legacy and nki"),
         ([str(tmp_path / "none.py")], "none.py"),
     ):
         assert main(["suggest", *words]) != 0

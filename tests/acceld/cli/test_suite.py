@@ -38,11 +38,11 @@ def test_a_suite_is_one_table_and_the_same_command_goes_on(
     assert without["competitor_us"] is None and without["note"] == ""
     for name, record in (("a.json", first), ("b.json", again)):
         Path(name).write_text(json.dumps(record), "utf-8")
-    assert main(["suite", "compare", "a.json", "b.json"]) == 0
+    assert main(["compare", "a.json", "b.json"]) == 0
     assert "geometric mean of 2: B is" in capsys.readouterr().out
 
 
 def test_what_is_no_suite_is_a_usage_error(folder: Path, suite: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["suite", "run", suite, "other.toml"]) == 2
-    assert main(["suite", "compare", suite, "b.json"]) == 2
-    assert "own.toml" in capsys.readouterr().err
+    assert main(["compare", "c.json", "b.json"]) == 2
+    assert "there is no file c.json" in capsys.readouterr().err

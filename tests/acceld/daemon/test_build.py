@@ -144,7 +144,7 @@ async def test_the_ledger_buys_no_answer_twice(store: Store) -> None:
     assert (stored.text, stored.model, stored.usage) == ("plan", "tiny", usage)
     assert await store.read(spent_usd, run.id) == 0.25
     assert await store.read(spent_usd, since=time.time() + 60) == 0
-    with pytest.raises(AcceldError, match="not under way"):
+    with pytest.raises(AcceldError, match="has already ended"):
         await ledger.settle(call, CallOutcome("answered", usage, 0.25))
 
 

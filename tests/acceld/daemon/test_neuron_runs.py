@@ -75,14 +75,14 @@ def test_a_search_on_a_device_finds_a_faster_kernel_and_never_calls_a_stand_in_m
             r"of all cores' time since it started( \(\d+ % while kernels waited\))?, \d of 4 leased",
             acceld(environment, tmp_path, "status"),
         )
-        (again,) = json.loads(acceld(environment, tmp_path, "verify", "r1", "--json"))["cases"]
+        (again,) = json.loads(acceld(environment, tmp_path, "check", "r1", "--json"))["cases"]
         turns = again["interleaved"]
         assert again["holds"] and turns["win"]
         assert turns["low"] <= turns["ratio"] <= turns["high"] and turns["ratio"] > 1 + turns["band_percent"] / 100
         items = [{"workload": "small_silu", "kernel": text} for text in (NARROW + "# same\n", KERNEL)]
         (tmp_path / "in.jsonl").write_text("".join(json.dumps(one) + "\n" for one in items))
         where = ("--jsonl", "in.jsonl", "--out", "out.jsonl", "--backend", "neuron_legacy", "--gate", "search")
-        acceld(environment, tmp_path, "evaluate", *where)
+        acceld(environment, tmp_path, "profile", *where)
         tie, win = (json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines())
         assert (tie["win"], win["win"]) == (False, True)
         assert win["speedup_interval"][0] <= win["speedup"] <= win["speedup_interval"][1]
@@ -102,7 +102,7 @@ def test_a_search_on_kernels_of_the_package_nki(tmp_path: Path) -> None:
         assert (result["state"], result["api"], result["chip"]) == ("finished", "nki", "trn2")
         assert result["method"] == "stand-in for nrtpy device"
         assert result["improved"], result
-        (again,) = json.loads(acceld(environment, tmp_path, "verify", "r1", "--json"))["cases"]
+        (again,) = json.loads(acceld(environment, tmp_path, "check", "r1", "--json"))["cases"]
         assert again["holds"] and again["interleaved"]["win"]
     finally:
         acceld(environment, tmp_path, "stop")
@@ -128,7 +128,7 @@ def test_the_best_of_a_simulated_run_are_measured_and_a_kernel_that_breaks_a_cor
     quick = ("--preset", "quick", "--iterations", "1", "--plans", "3", "--beam", "1", "--wait", "--json")
     acceld(environment, tmp_path, "optimize", "small_silu", "--backend", "simulator", "--chip", "trn1", *quick)
     try:
-        reported = json.loads(acceld(environment, tmp_path, "verify", "r1", "--on", "device", "--top", "1", "--json"))
+        reported = json.loads(acceld(environment, tmp_path, "check", "r1", "--on", "device", "--top", "1", "--json"))
         assert (reported["backend"], reported["order_agrees"], reported["order_pairs"]) == ("neuron_legacy", 1, 1)
         baseline, best = reported["kernels"]
         assert (baseline["baseline"], best["status"]) == (True, "passed")

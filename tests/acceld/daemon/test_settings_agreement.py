@@ -113,7 +113,7 @@ def test_a_saved_trust_makes_the_daemon_read_the_configuration_again(project: Pa
     assert trust_file().resolve() in settings.files()
     (project / "acceld.toml").write_text(MODEL.format(name="new"))
     (untrusted,) = settings.check({project / "acceld.toml"})
-    assert not untrusted.good and "acceld trust" not in untrusted.text and "trusted folder" in untrusted.text
+    assert not untrusted.good and "acceld config trust" not in untrusted.text and "trusted folder" in untrusted.text
     trust(project)
     (found,) = settings.check({trust_file().resolve()})
     assert found.config is not None and found.config.models["m"].name == "new"

@@ -80,14 +80,16 @@ def test_the_prompts_hold_no_recipes_and_no_manual(library: PromptLibrary) -> No
 
 
 def test_a_placeholder_must_be_listed_present_and_given(tmp_path: Path) -> None:
-    with pytest.raises(PromptError, match="'other' is in its text but not listed"):
+    with pytest.raises(
+        PromptError, match="'other' is in the text of the prompt, and `placeholders` in the front matter lacks it"
+    ):
         PromptFile.load(write(tmp_path, "{{name}} {{other}}"))
-    with pytest.raises(PromptError, match="'name' is listed but not in its text"):
+    with pytest.raises(PromptError, match="lists 'name', which is not in the text of the prompt"):
         PromptFile.load(write(tmp_path, "nothing"))
     file = PromptFile.load(write(tmp_path, "Dear {{name}}"))
-    with pytest.raises(PromptError, match="'name' is listed but not in what it is given"):
+    with pytest.raises(PromptError, match="lists 'name', which is not in the values"):
         file.render({})
-    with pytest.raises(PromptError, match="'nmae' is in what it is given but not listed") as caught:
+    with pytest.raises(PromptError, match="'nmae' is in the values that the prompt is given") as caught:
         file.render({"name": "a", "nmae": "b"})
     assert "Did you mean 'name'?" in caught.value.hint
 

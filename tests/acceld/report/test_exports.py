@@ -40,7 +40,7 @@ def exported(home: Path, folder: Path, kind: str) -> list[dict[str, Any]]:
 
 def test_a_page_is_complete_and_states_the_result(home: Path, tmp_path: Path) -> None:
     place = tmp_path / "r.html"
-    assert main(["report", "r1", "-o", str(place), "--home", str(home)]) == 0
+    assert main(["export", "r1", "-o", str(place), "--home", str(home)]) == 0
     html = place.read_text()
     assert "2.00x" in html and "Simulated: no chip ran this." in html
     assert not re.search(r'(?:src|href)="(?!#)', html.replace("href='#", "")), "nothing is fetched"
@@ -59,12 +59,12 @@ def test_a_report_names_what_people_steered_and_a_redacted_one_no_words_of_their
     pages = []
     for more in ([], ["--redact"]):
         place = tmp_path / "r.html"
-        assert main(["report", "r1", *more, "-o", str(place), "--home", str(steered_home)]) == 0
+        assert main(["export", "r1", *more, "-o", str(place), "--home", str(steered_home)]) == 0
         pages.append(place.read_text())
     assert "<td>ada</td><td>hint: text keep &lt;w&gt; in SBUF</td><td>stored</td>" in pages[0]
     assert "<td>hint</td>" in pages[1] and "SBUF</td>" not in pages[1] and "ada" not in pages[1]
     capsys.readouterr()
-    assert main(["report", "r1", "--md", "--home", str(steered_home)]) == 0
+    assert main(["export", "r1", "--format", "md", "--home", str(steered_home)]) == 0
     assert "steered by people: `hint: text keep <w> in SBUF`" in capsys.readouterr().out
 
 
@@ -72,13 +72,13 @@ def test_pictures_without_their_package_say_why_it_is_needed(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "cairosvg", None)
-    assert main(["report", "r1", "--png", str(tmp_path / "png"), "--home", str(home)]) == 2
+    assert main(["export", "r1", "--format", "png", "-o", str(tmp_path / "png"), "--home", str(home)]) == 2
     told = capsys.readouterr().err
     assert "acceld draws figures as SVG and has no renderer of its own" in told and "prints to PDF" in told
 
 
 def test_markdown_for_a_pull_request(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "r1", "--md", "--home", str(home)]) == 0
+    assert main(["export", "r1", "--format", "md", "--home", str(home)]) == 0
     text = capsys.readouterr().out
     assert text.startswith("## ") and "| latency | 100 µs | 50.0 µs |" in text and "```diff" in text
 
@@ -131,7 +131,7 @@ def test_traces_keep_to_the_rules_of_flashinfer_bench_and_come_back(home: Path, 
         assert result["environment"]["hardware"] == "trn1 (simulated)"
     other = tmp_path / "other"
     assert main(["import", str(tmp_path / "fi"), "--home", str(other)]) == 0
-    assert main(["history", "--home", str(other), "--csv"]) == 0
+    assert main(["runs", "--sort=-id", "--home", str(other), "--csv"]) == 0
 
 
 def test_an_imported_history_has_the_figures_it_was_given(
@@ -140,7 +140,7 @@ def test_an_imported_history_has_the_figures_it_was_given(
     exported(home, tmp_path / "fi", "flashinfer")
     main(["import", str(tmp_path / "fi"), "--home", str(tmp_path / "other")])
     capsys.readouterr()
-    assert main(["history", "--home", str(tmp_path / "other"), "--json"]) == 0
+    assert main(["runs", "--sort=-id", "--home", str(tmp_path / "other"), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert (row["baseline_latency_us"], row["best_latency_us"], row["source"]) == (100.0, 50.0, "simulated")
 

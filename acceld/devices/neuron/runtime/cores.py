@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from acceld.chips import CHIPS
+from acceld.config import settings_file
 from acceld.devices.neuron.tools.detection import INSTALL
 from acceld.devices.neuron.tools.reports import NeuronDevice, NeuronProcess, parse_neuron_ls
 from acceld.errors import DeviceError
@@ -90,7 +91,7 @@ def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tup
     if missing := chosen - {core.id for core in found}:
         raise DeviceError(
             f"there is no core {min(missing)}; neuron-ls lists {[core.id for core in found]}",
-            hint="devices.cores in acceld.toml names logical cores",
+            hint=f"devices.cores in {settings_file()} names logical cores",
         )
     return tuple(core for core in found if not chosen or core.id in chosen)
 
@@ -107,14 +108,14 @@ def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
         if len(device.core_ids) != logical:
             raise DeviceError(
                 f"{where}nc_count {logical} and {len(device.core_ids)} core ids: {list(device.core_ids)}",
-                hint="name the logical cores to use: devices.cores in acceld.toml",
+                hint=f"name the logical cores to use: devices.cores in {settings_file()}",
             )
         if physical and logical * lnc != physical:
             raise DeviceError(
                 f"{where}{logical} logical cores of {lnc} physical ones, which makes {logical * lnc}; "
                 f"a {chip} has {physical}",
                 hint="does NEURON_LOGICAL_NC_CONFIG differ from the driver's setting? To continue nevertheless, name the logical "
-                "cores to use: devices.cores in acceld.toml",
+                f"cores to use: devices.cores in {settings_file()}",
             )
 
 

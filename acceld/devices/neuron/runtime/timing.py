@@ -163,7 +163,10 @@ def read_round(record: Mapping[str, Any], iterations: int, chip: str, *, warmups
     if any(not summary.device_ran for summary in summaries):
         raise ProofError("no proof that the device ran: a trace shows no activity of any engine")
     if len(samples) != iterations or not all(0 < one < float("inf") for one in samples):
-        raise ProofError(f"no proof that the device ran {iterations} times: the times are {samples}")
+        raise ProofError(
+            f"the device may not have run {iterations} times: {len(samples)} times were reported, of which each must be greater "
+            f"than 0: {list(samples)}"
+        )
     return Round(samples, method, resolution, summaries[-1] if summaries else None, (note,) if note else ())
 
 

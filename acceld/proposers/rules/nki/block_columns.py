@@ -202,7 +202,7 @@ def _problem_of_makers(kernel: KernelModule, block: _Block, made: set[str]) -> s
         if one.kind == "marker":
             continue
         if one.kind != "op" or one.op not in OPERATIONS - {"store"} or one.augmented or one.second is not None:
-            return f"{where} this is not element-wise: work on all columns before"
+            return f"{where} {one.op or 'this statement'} is not element-wise, so it needs all columns: do it before the loop"
         if kernel.mask(one) or len(one.mentions) != len(one.reads):
             return f"{where} there is a mask, or an operand is an expression"
         for access in accesses(one):

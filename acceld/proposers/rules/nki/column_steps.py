@@ -81,7 +81,8 @@ def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
     ops = [s for s in statements if s.kind == "op"]
     for statement in statements:
         if statement.kind == "other" or (statement in ops and (statement.op not in OPERATIONS or statement.augmented)):
-            return f"line {statement.line}: this is not element-wise"
+            what = statement.op or "this statement"
+            return f"line {statement.line}: {what} is not element-wise, so the columns of several iterations can not be joined"
         if statement.kind == "alias" and any(name.id == loop.variable for name in names_in(statement.node)):
             return f"line {statement.line}: an index name depends on the loop"
     columns = _columns(ops, loop)

@@ -42,7 +42,9 @@ class _Sinking:
 
 
 class SinkWork(Rule):
-    """Move a producer nest into a loop of its only consumer, as far as each iteration there needs its tiles."""
+    """Move a loop nest that produces tiles into a loop of its only consumer, so that each iteration there computes only the
+    tiles that it uses.
+    """
 
     name = "sink_work"
     reason = (
@@ -54,7 +56,7 @@ class SinkWork(Rule):
     change_class = "spill"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """Yield every producer nest and loop of its consumer that it can move into."""
+        """Yield each producer nest with each loop of its consumer into which the nest can move."""
         for body in [kernel.items, *(loop.items for loop in kernel.loops)]:
             nests = [item for item in body if isinstance(item, Loop)]
             for number, producer in enumerate(nests):

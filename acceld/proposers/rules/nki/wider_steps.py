@@ -102,11 +102,11 @@ class _Ranges:
                 self._names.setdefault(form.terms[0][0], name)
 
     def as_they_are(self, form: Affine) -> dict[Symbol, str]:
-        """Return texts of the ranges in ``form``."""
+        """Return the source text of each index range in ``form``."""
         return {symbol: self._names.get(symbol, _text(symbol)) for symbol in form.ranges}
 
     def wider(self, form: Affine) -> dict[Symbol, str]:
-        """Return the texts of the ranges in ``form``, with the range over a step's columns made wider."""
+        """Return the source text of each index range in ``form``, where a wider range replaces that over a step's columns."""
         texts = self.as_they_are(form)
         for symbol in form.ranges:
             if symbol.extent == self._old_columns and symbol.in_columns:

@@ -215,7 +215,7 @@ async def test_a_time_without_proof_that_the_device_ran_is_an_error(scenario: st
 async def test_device_time_stamps_that_are_missing_are_an_error(tmp_path: Path) -> None:
     runner = await _runner(tmp_path, "lost events", "nrtpy")
     await runner.run([ONES, ONES], deadline_s=20)
-    with pytest.raises(DeviceError, match="no proof that the device ran 10 times"):
+    with pytest.raises(DeviceError, match="the device may not have run 10 times"):
         await runner.time("trn2", deadline_s=60)
     await runner.close()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from acceld.cli.commands import doctor
+from acceld.cli.diagnosis import machine
 from acceld.devices.neuron.runtime import canary
 from acceld.devices.neuron.runtime.compiler import CompileJail, unjailed
 from acceld.devices.neuron.tools import trial
@@ -159,7 +159,7 @@ def test_a_machine_with_half_of_the_tools_gets_a_report_that_names_each_missing_
 def test_what_is_no_report_is_reported(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(UsageError, match="not a report"):
-        doctor._read(tmp_path / "x.json")
+        machine._read(tmp_path / "x.json")
 
 
 def test_a_logical_core_that_is_too_small_is_reported(tmp_path: Path) -> None:

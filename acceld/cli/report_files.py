@@ -1,4 +1,4 @@
-"""``acceld report``: write a report on runs as an HTML page, as Markdown, or as pictures."""
+"""Write a report on runs as an HTML page, as Markdown, or as pictures, for ``acceld export``."""
 
 from __future__ import annotations
 
@@ -14,35 +14,28 @@ PAPER = "#fbfaf7"
 """Background of a picture."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    parser.add_argument("runs", nargs="+", metavar="r12", help="one run, by id or name, or several on one page")
-    parser.add_argument("-o", "--output", metavar="FILE.html", help="default: report-r12.html")
-    parser.add_argument("--redact", action="store_true", help="leave out models' texts, and messages")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--md", action="store_true", help="print Markdown instead, for a pull request")
-    form.add_argument("--png", metavar="DIR", help="write the figures as pictures instead")
-    form.add_argument("--json", action="store_true", help="print what the report is made from")
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Write the report."""
     from acceld.report.facts import gather
     from acceld.report.markdown import markdown
     from acceld.report.page import page
 
+    if not arguments.runs:
+        raise UsageError("which run is the report about?", hint="acceld export r12; acceld runs lists them")
     numbers = run_numbers(arguments.home, arguments.runs)
     with reading(arguments.home) as history:
         runs = [gather(history.get, number, redact=arguments.redact) for number in numbers]
-    if arguments.json:
+    if arguments.format == "json":
         print_json({"runs": [{"run": facts.run, "outcome": facts.outcome, "costs": facts.costs} for facts in runs]})
-    elif arguments.md:
+    elif arguments.format == "md":
         print(markdown(runs), end="")
-    elif arguments.png:
-        return _pictures(page(runs, version("acceld")), Path(arguments.png))
+    elif arguments.format == "png":
+        return _pictures(page(runs, version("acceld")), Path(arguments.output or "pictures"))
     else:
         place = Path(arguments.output or f"report-{'-'.join(f'r{number}' for number in numbers)}.html")
         write_file(place, page(runs, version("acceld")))
+        if arguments.json:
+            print_json({"format": "html", "file": str(place), "runs": len(runs)})
         say(f"wrote {place} ({place.stat().st_size / 1000:.0f} kB)")
     return 0
 
@@ -58,7 +51,7 @@ def _pictures(html: str, folder: Path) -> int:
     except (ImportError, OSError) as error:  # OSError: the package is there, and the library that it loads is not
         raise UsageError(
             "pictures need the package cairosvg, because acceld draws figures as SVG and has no renderer of its own",
-            hint="pip install cairosvg; without it: acceld report r12, whose page any browser prints to PDF",
+            hint="pip install cairosvg; without it: acceld export r12, whose page any browser prints to PDF",
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
     for number, drawing in enumerate(re.findall(r"<svg.*?</svg>", html, re.DOTALL), 1):

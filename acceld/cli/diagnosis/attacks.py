@@ -1,30 +1,19 @@
-"""``acceld selftest``: try every known attack, and honest kernels, on this machine's own evaluator."""
+"""Try every known attack, and honest kernels, on this machine's own evaluator: ``acceld doctor selftest``."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acceld import config
-from acceld.cli.arguments import add_json, count
 from acceld.cli.output import print_json, print_table, say
 from acceld.figures import brief_latency
 from acceld.model import Source
 
 if TYPE_CHECKING:
     from acceld.evaluate.selftest.runner import Result
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    parser.add_argument("--attacks", metavar="DIR", type=Path, help="a folder of further attacks")
-    parser.add_argument("--backend", choices=("simulator", "cpu"), default="simulator", help="backend to attack")
-    parser.add_argument("--only", metavar="GLOB", default="", help="only attacks whose id matches, such as 'F*'")
-    parser.add_argument("--repeats", metavar="N", type=count, default=1, help="try each N times")
-    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,6 @@
-"""``acceld verify``: evaluate stored winners, or a kernel against another revision, by the strict gate. Exit code 7 if
-one fails.
+"""Evaluate stored winners, or a kernel against another revision, by the strict gate.
 
-Made for the CI of a kernel repository. A former winner must still be right, and no slower than allowed, under today's
+A former winner must still be right, and no slower than allowed, under today's
 model, gates and rules. A measured win is measured again, interleaved with the kernel it beat: latencies of two days are
 never compared.
 """
@@ -19,58 +18,27 @@ from typing import Any
 
 from acceld import config, figures
 from acceld.cli import interleaved
-from acceld.cli.arguments import add_json, add_target
-from acceld.cli.connect import connected, reading
+from acceld.cli.connect import connected, reading, run_named
 from acceld.cli.interleaved import Interleaved
-from acceld.cli.kernels import NOT_PASSED, default_target, evaluated, stored_kernel, workload_of
+from acceld.cli.kernels import NOT_PASSED, evaluated, place_of, stored_kernel, workload_of
 from acceld.cli.output import print_json, print_table
 from acceld.client import Client
 from acceld.errors import AcceldError, UsageError
 from acceld.home import find_home
-from acceld.kernel_files import api_of_file, load_kernel
+from acceld.kernel_files import load_kernel
 from acceld.model import Evaluation, Failure, Gate, Kernel, Source, Status
 from acceld.production import BROKEN, HOLDS, VERIFIER
-from acceld.targets import SIMULATOR, TARGETS, choose
+from acceld.targets import SIMULATOR, TARGETS
 
 MOST_PERCENT = 5.0
 ANSWER_S = 1800.0
 """Deadline of a measurement in seconds, including its wait in the queue."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    parser.add_argument("what", nargs="?", metavar="r12|KERNEL", help="a run's best kernel, or a kernel file")
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        dest="every",
-        help="the best kernel of every run, oldest first; the history keeps which no longer hold (after an update of the SDK)",
-    )
-    parser.add_argument(
-        "--workload", help="the best kernel of every run of it; with a file, the workload to check it against"
-    )
-    parser.add_argument("--against", metavar="REV", help="with a file: a revision in git to compare the latency with")
-    parser.add_argument(
-        "--max-regression",
-        type=float,
-        metavar="PERCENT",
-        help="greatest slow-down in percent (5); for a win measured on a device: how much smaller it may be now",
-    )
-    parser.add_argument(
-        "--on",
-        choices=("simulator", "device"),
-        default="simulator",
-        help="device: measure a simulated run's fastest kernels and show the predictions beside (a measured run's kernels are always measured again)",
-    )
-    parser.add_argument("--top", type=int, default=5, metavar="M", help="with --on device: how many kernels (5)")
-    add_target(parser, backend="with --on device: default by the run's API")
-    add_json(parser)
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kernel to evaluate, and its comparison: a stored latency for a simulated case, else ``other``, measured
-    interleaved.
+    """A kernel and what it is compared with. Simulated: ``stored_us``, its earlier latency. Measured: ``other``, a kernel
+    timed in alternation with it.
     """
 
     name: str
@@ -123,7 +91,7 @@ class Result:
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate the cases and print the results. Return 7 if one does not hold."""
     if arguments.on == "device":
-        from acceld.cli.verify_device import run as on_device
+        from acceld.cli.checks.device import run as on_device
 
         return on_device(arguments)
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
@@ -168,29 +136,42 @@ def _now(result: Result) -> str:
     return figures.latency(profile.latency_us, profile.source, profile.chip, profile.interval_percent)
 
 
+def is_file(what: str) -> bool:
+    """Return True if ``what`` names a kernel file, and not a run."""
+    return what.endswith((".py", ".c", ".ipynb"))
+
+
 def _cases(arguments: argparse.Namespace, settings: config.Config) -> list[Case]:
     what = arguments.what
-    if what is not None and what.endswith((".py", ".c")):
+    if what is not None and is_file(what):
         given = {name: getattr(arguments, name) for name in ("workload", "against", "backend", "api", "chip")}
         return [file_case(Path(what), settings, **given)]
     if arguments.against:
-        raise UsageError("--against goes with a kernel file")
+        raise UsageError(
+            "--against goes with a kernel file or with --changed",
+            hint=f"acceld check KERNEL.py --against {arguments.against}",
+        )
     with reading(arguments.home) as history:
         if what is None and arguments.workload:
             runs = history.get("/v1/runs", workload=arguments.workload, limit=500)["runs"]
         elif what is None and arguments.every:
             runs = _every_run(history)
-        elif what is not None and re.fullmatch(r"r\d+", what):
-            runs = [history.get(f"/v1/runs/{what[1:]}")]
+        elif what is not None and (number := _run(arguments.home, what)) is not None:
+            runs = [history.get(f"/v1/runs/{number}")]
         else:
             raise UsageError(
-                "what shall be verified?",
-                hint="a run (r12), --workload NAME, --all, or KERNEL.py (KERNEL.c) --workload NAME",
+                f"{what!r} is not a run or a kernel file" if what else "which kernels are to be checked?",
+                hint="acceld check r12, KERNEL.py, --workload NAME, --all or --changed; the machine and its settings: acceld doctor",
             )
         found = [_stored(history.get(f"/v1/runs/{one['id']}"), history) for one in runs if one["best"]]
     if not found:
-        raise UsageError("there is no stored winner to verify", hint="acceld runs lists runs and their best kernels")
+        raise UsageError("there is no stored winner to check", hint="acceld runs lists runs and their best kernels")
     return found
+
+
+def _run(home: str | None, what: str) -> int | None:
+    """Return the id of the run that ``r12`` or a run's name means; None if there is no such name."""
+    return int(what[1:]) if re.fullmatch(r"r[0-9]{1,15}", what) else run_named(home, what)
 
 
 def _every_run(history: Any) -> list[dict[str, Any]]:
@@ -251,8 +232,7 @@ def file_case(
     found = workload_of(path, workload, settings)
     if found is None:
         raise UsageError(f"{path} has no workload to check it against", hint="name a workload with --workload")
-    api = api or api_of_file(path)
-    where = choose(default_target(settings), backend=backend, api=api, chip=chip, runs_on=found.chips)
+    where = place_of(settings, path, found, api=api, chip=chip, backend=backend)
     kernel = load_kernel(path, api=where.api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
     other = None
     if against:

@@ -1,4 +1,4 @@
-"""``acceld history``: list runs by condition, run saved queries, or search the text. Works with and without a daemon."""
+"""Print runs by condition, saved queries, or hits in the text, for ``acceld runs``. Works with and without a daemon."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from acceld import figures
-from acceld.cli.arguments import add_forms, count
 from acceld.cli.commands.query import show
 from acceld.cli.connect import history_file
 from acceld.cli.output import say
@@ -35,29 +34,11 @@ SHOWN = {
 """Columns of the table for people and their titles; --json, --jsonl and --csv have all columns, by name."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--saved", metavar="NAME", help="best, failures, near-best, cost-per-win, insight-winrate, flaky, models, rules"
-    )
-    what.add_argument("--search", metavar="WORDS", help="plans, insights and errors with these words")
-    parser.add_argument("--workload", default="", help="this workload only, with or without its family")
-    parser.add_argument("--chip", default="", help="runs for this chip only")
-    parser.add_argument("--model", default="", help="runs that asked this model")
-    parser.add_argument("--since", default="", metavar="WHEN", help="such as 7d, 12h or 2026-11-01")
-    parser.add_argument(
-        "--where", default="", metavar="EXPR", help='over the columns, such as "speedup>1.2 and cost_usd<3"'
-    )
-    parser.add_argument("--sort", default="-id", metavar="COLUMN", help="-COLUMN: greatest first (default: -id)")
-    parser.add_argument("--limit", type=count, default=50, metavar="N", help="rows at most (default 50)")
-    add_forms(parser)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Read the database file and print the rows. A running daemon is not disturbed."""
     from acceld.store.reads import history, listing
 
+    since = moment(arguments.since) if arguments.since else 0.0
     with history_file(arguments.home) as connection:
         if arguments.search:
             found = listing.search(connection, arguments.search, arguments.limit)
@@ -74,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
                 workload=arguments.workload,
                 chip=arguments.chip,
                 model=arguments.model,
-                since=moment(arguments.since) if arguments.since else 0.0,
+                since=since,
                 sort=arguments.sort,
                 limit=arguments.limit,
             )
@@ -137,9 +118,7 @@ def _why_empty(arguments: argparse.Namespace) -> str:
         return f"{arguments.saved} has no rows yet; acceld runs lists what there is"
     asked = (arguments.where, arguments.workload, arguments.chip, arguments.model, arguments.since)
     if any(asked):
-        return (
-            "no run matches; acceld history lists all, acceld query --tables names the columns of history for --where"
-        )
+        return "no run matches; acceld runs lists all, acceld query --tables names the columns of history for --where"
     return "no runs yet: acceld optimize WORKLOAD starts one, acceld workloads lists what there is"
 
 
@@ -152,5 +131,8 @@ def moment(text: str, now: float | None = None) -> float:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"--since {text!r}", hint="such as 7d, 12h, 2026-11-01 or 2026-11-01T08:00") from error
+        raise UsageError(
+            f"--since {text!r} is neither a time span nor a date",
+            hint="such as 7d, 12h, 2026-11-01 or 2026-11-01T08:00",
+        ) from error
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

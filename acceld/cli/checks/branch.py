@@ -1,4 +1,4 @@
-"""``acceld ci``: verify the kernels that a branch changed. Exit code 7 if one is wrong or too slow.
+"""Check the kernels that a branch changed, for CI. Exit code 7 if one is wrong or too slow.
 
 ``regressions.toml`` names the kernels and how much slower each may become::
 
@@ -24,8 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from acceld import config, figures
-from acceld.cli.arguments import add_json, add_target
-from acceld.cli.commands.verify import MOST_PERCENT, Case, Result, file_case, results_on
+from acceld.cli.checks.winners import MOST_PERCENT, Case, Result, file_case, results_on
 from acceld.cli.connect import connected
 from acceld.cli.kernels import NOT_PASSED
 from acceld.cli.output import print_json, print_table, say, write_file
@@ -60,18 +59,6 @@ class Changed:
     path: PurePosixPath
     case: Case | None
     broken: str = ""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    parser.add_argument(
-        "--against", default="origin/main", metavar="REV", help="revision to compare with (origin/main)"
-    )
-    parser.add_argument("--budget", metavar="FILE", help="default: regressions.toml at the repository's top")
-    parser.add_argument("--annotate", action="store_true", help="print annotations as GitHub reads them")
-    parser.add_argument("--summary", metavar="FILE", help="write the table there as Markdown")
-    add_target(parser)
-    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -167,7 +154,10 @@ def _is_kernel(path: Path) -> bool:
 def _git(folder: Path, *words: str) -> str:
     done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        hint = "fetch the base branch with its history (fetch-depth: 0)" if words[0] == "merge-base" else ""
+        hint = {
+            "merge-base": "fetch the base branch with its history (fetch-depth: 0), or name another: --against REV",
+            "rev-parse": "--changed asks git which kernels changed: run it in their repository",
+        }.get(words[0], "")
         raise UsageError(f"git {words[0]}: {done.stderr.strip() or 'failed'}", hint=hint)
     return done.stdout
 

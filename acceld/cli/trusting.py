@@ -1,4 +1,4 @@
-"""``acceld trust``: let a folder's acceld.toml set keys that can send data elsewhere or run commands, or believe a history
+"""For ``acceld config trust``: let a folder's acceld.toml set keys that can send data elsewhere or run commands, or believe a history
 that was made elsewhere.
 """
 
@@ -10,24 +10,10 @@ import os
 from pathlib import Path
 
 from acceld import origins
-from acceld.cli.arguments import add_json
 from acceld.cli.output import answer, say
 from acceld.errors import StoreError, UsageError
 from acceld.home import Home, find_home
 from acceld.trust import distrust, trust, trusted_folders
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    parser.add_argument("folder", nargs="?", metavar="DIR", help="the folder that holds acceld.toml")
-    parser.add_argument(
-        "--history",
-        action="store_true",
-        help="DIR is a state folder (default: the one in use) that was copied, moved, or made by an older acceld",
-    )
-    parser.add_argument("--list", action="store_true", help="list trusted folders and state folders")
-    parser.add_argument("--remove", action="store_true", help="take trust back")
-    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``acceld evaluate``: evaluate many kernels of a JSON lines file, in the order of the file.
+"""Evaluate many kernels of a JSON lines file, in the order of the file, for ``acceld profile --jsonl``.
 
 A line of the input has ``workload``, and ``kernel`` (its text) or ``file`` (a path beside the input). It may have
 ``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``, which win over the flags. The output has one
@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from acceld import figures
-from acceld.cli.arguments import CONFIGURED, add_target
 from acceld.cli.connect import connected
 from acceld.cli.output import print_json, print_table, say
 from acceld.cli.samples import Summary, summaries
 from acceld.client import Client
-from acceld.errors import AcceldError, UsageError
+from acceld.errors import AcceldError, UsageError, no_file
 from acceld.gains import gain, interleaved
 from acceld.home import Home
 from acceld.model import Profile
@@ -35,25 +34,6 @@ ANSWER_S = 86_400.0
 """Deadline of one answer in seconds, including its wait in the queue."""
 PLACES = ("workload", "workload_folder", "backend", "api", "chip")
 """Fields that decide which baseline a kernel is compared with."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    parser.add_argument("--jsonl", required=True, metavar="IN", help="one JSON object a line: workload, kernel or file")
-    parser.add_argument(
-        "--out", required=True, metavar="OUT", help="file for the results; an existing one is continued"
-    )
-    add_target(parser, backend=f"backend that evaluates them {CONFIGURED}")
-    parser.add_argument("--gate", choices=("search", "strict"), default="strict", help="default: strict")
-    parser.add_argument("--trusted", action="store_true", help="the kernels are your own: no import policy")
-    parser.add_argument("--jobs", type=int, default=8, metavar="N", help="requests at the same time (default 8)")
-    parser.add_argument(
-        "--best-of", type=int, default=1, metavar="N", help="for the table: best of each N of a workload"
-    )
-    parser.add_argument(
-        "--table", action="store_true", help="print a table: how many are correct, how many at least as fast, speed-ups"
-    )
-    parser.add_argument("--json", action="store_true", help="print the table's figures as JSON")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluate the kernels that have no result yet. The exit code depends on the command's own success, not on the
     kernels' results.
     """
-    if arguments.best_of < 1 or arguments.jobs < 1:
-        raise UsageError("--best-of and --jobs are at least 1")
+    if not arguments.out:
+        raise UsageError(
+            "--jsonl needs a file for the results", hint=f"acceld profile --jsonl {arguments.jsonl} --out OUT.jsonl"
+        )
     items = list(_items(Path(arguments.jsonl), arguments))
     out = Path(arguments.out)
     earlier = _earlier(out, items)
@@ -101,7 +83,9 @@ def _items(path: Path, arguments: argparse.Namespace) -> Iterator[Item]:
             continue
         item = _item(line, number, path, arguments)
         if item.id in seen:
-            raise UsageError(f"{path}:{number}: id {item.id!r}occurs twice")
+            raise UsageError(
+                f"{path}:{number}: id {item.id!r} occurs twice", hint="give each line an id of its own, or none"
+            )
         seen.add(item.id)
         yield item
 
@@ -111,9 +95,15 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
     try:
         raw = json.loads(line)
     except ValueError as error:
-        raise UsageError(f"{where}: no JSON: {error}") from error
+        raise UsageError(
+            f"{where}: this line is not JSON: {error}",
+            hint='a line is an object such as {"workload": "silu", "file": "k.py"}',
+        ) from error
     if not isinstance(raw, dict) or not isinstance(raw.get("workload"), str):
-        raise UsageError(f"{where}: an object with a workload is needed")
+        raise UsageError(
+            f"{where}: this line names no workload",
+            hint='a line is an object such as {"workload": "silu", "file": "k.py"}',
+        )
     unknown = set(raw) - {"id", "kernel", "file", "gate", *PLACES}
     if unknown or ("kernel" in raw) == ("file" in raw):
         raise UsageError(
@@ -137,8 +127,14 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
 def _text(path: Path, where: str = "") -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{where}{path} can not be read: {error}") from error
+    except FileNotFoundError as error:
+        missing = no_file(path, hint="--jsonl IN: one JSON object a line, with workload, and kernel or file")
+        missing.message = where + missing.message
+        raise missing from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}{path} is not text in UTF-8") from error
+    except OSError as error:
+        raise UsageError(f"{where}{path} can not be read: {error.strerror}") from error
 
 
 def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""``acceld verify r12 --on device``: compile, check and time the best kernels of a simulated run on a device.
+"""For ``acceld check r12 --on device``: compile, check and time the best kernels of a simulated run on a device.
 
 Each is timed interleaved with the run's baseline; its speed-up is that ratio.
 """
@@ -46,7 +46,7 @@ class Measured:
 def run(arguments: argparse.Namespace) -> int:
     """Print predictions beside measurements. Return 7 if a kernel does not pass on the device."""
     if arguments.what is None or not re.fullmatch(r"r\d+", arguments.what):
-        raise UsageError("--on device goes with a run", hint="acceld verify r12 --on device")
+        raise UsageError("--on device goes with a run", hint="acceld check r12 --on device")
     home, client = connected(arguments.home)
     client = Client(home, timeout_s=ANSWER_S)
     record = client.get(f"/v1/runs/{arguments.what[1:]}")
@@ -148,7 +148,7 @@ def _print(found: list[Measured], chip: str) -> None:
                 else "—",
                 f"{predicted:.2f}x" if predicted else "—",
                 one.interleaved.text if one.interleaved else "—",
-                (one.failure or "")[:60],
+                figures.cell(one.failure, 60),
             )
         )
     headers = ("kernel", "status", "predicted", "on the device", "predicted", "interleaved", "")

@@ -1,0 +1,72 @@
+"""Find the best kernel of a run or of a workload, for the commands that print it or write it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from acceld import figures
+from acceld.cli.connect import reading, run_named
+from acceld.cli.output import say
+from acceld.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class BestKernel:
+    """A run's row and the row of its best candidate."""
+
+    run: dict[str, Any]
+    candidate: dict[str, Any]
+
+    def say(self) -> None:
+        """Print to standard error whose kernel it is, how fast, and what it gained."""
+        run = self.run
+        latency = figures.latency(
+            run["best_latency_us"], run["source"], run["chip"], self.candidate.get("interval_percent")
+        )
+        gained = figures.gained(run["speedup"], run["improved"], run["tie_band"])
+        say(f"c{run['best']} of r{run['id']}: {latency}, {gained} over the baseline")
+        if not run["improved"]:
+            own = "it is the baseline itself" if run["best"] == run["baseline"] else "it is no win"
+            say(f"{own}; acceld show r{run['id']} says why, and what to try next")
+
+    def record(self) -> dict[str, Any]:
+        """Return what ``--json`` prints."""
+        return {
+            "run": self.run["id"],
+            "candidate": self.run["best"],
+            "workload": self.run["workload"],
+            "latency_us": self.run["best_latency_us"],
+            "speedup": self.run["speedup"],
+            "improved": bool(self.run["improved"]),
+            "tie_band": self.run["tie_band"],
+            "source": self.run["source"],
+            "text": self.candidate["text"],
+        }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name a best kernel."""
+    parser.add_argument("what", metavar="r12|WORKLOAD", help="a run, or a workload for its fastest run")
+    parser.add_argument("--chip", help="with a workload: runs for this chip only")
+
+
+def best_kernel(home: str | None, what: str, chip: str | None) -> BestKernel:
+    """Return the best kernel of the run or workload ``what``. UsageError if there is none."""
+    with reading(home) as history:
+        if re.fullmatch(r"r\d+", what):
+            number = int(what[1:])
+        else:
+            listed = history.get("/v1/runs", workload=what, chip=chip, sort="speedup", limit=1)["runs"]
+            named: int | None = listed[0]["id"] if listed else run_named(home, what)
+            if named is None:
+                raise UsageError(f"no run of workload {what!r} yet", hint="acceld runs lists what there is")
+            number = named
+        found = history.get(f"/v1/runs/{number}")  # a row of the list lacks the workload's folder
+        if found["best"] is None:
+            raise UsageError(
+                f"r{found['id']} has no kernel that passed", hint=found["message"] or "the run may still be active"
+            )
+        return BestKernel(found, history.get(f"/v1/candidates/{found['best']}"))

@@ -1,0 +1,58 @@
+"""List what each version of the package ``nki`` refuses in a kernel's file, which is read and not run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from acceld.chips import NKI_VERSIONS
+from acceld.cli.kernels import NOT_PASSED, parsed_kernel
+from acceld.cli.output import print_json, print_table, say
+from acceld.config import load
+from acceld.errors import UsageError
+from acceld.kernel_files import api_of_file
+from acceld.targets import nki_version
+from acceld.trust import trusted_folders
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a table of the versions of ``nki``. Return 7 if the version of ``--nki`` refuses the kernel."""
+    from acceld.nki.frontend.current.reading import file_needs, names_needed
+    from acceld.nki.frontend.entry import entry_in, parse
+
+    path = Path(arguments.what)
+    kernel = parsed_kernel(path, api="nki", entry=arguments.entry)
+    if api_of_file(path) == "nki_legacy":
+        raise UsageError(
+            f"{path} is a kernel of neuronxcc.nki, which ends with SDK 2.29",
+            hint=f"acceld port {path} rewrites it for nki",
+        )
+    asked = nki_version(arguments.nki or load(trusted_folders=trusted_folders()).config.evaluate.nki)
+    tree = parse(kernel.text, str(path))
+    needs = [*file_needs(tree, entry_in(tree, kernel.entry or None)), *names_needed(tree)]
+    broken = {version: [need for need in needs if not need.life.covers(version)] for version in NKI_VERSIONS}
+    refused = any(need.life.certain for need in broken[asked])
+    if arguments.json:
+        listed = [
+            {
+                "nki": version,
+                "ok": not any(need.life.certain for need in found),
+                "breaks": [
+                    {"line": n.line, "what": n.what, "instead": n.life.instead, "certain": n.life.certain}
+                    for n in found
+                ],
+            }
+            for version, found in broken.items()
+        ]
+        print_json({"ok": not refused, "nki": asked, "versions": listed})
+        return NOT_PASSED if refused else 0
+    rows = []
+    for version, found in broken.items():
+        if not found:
+            rows.append([version, "", "ok", ""])
+        for need in sorted(found, key=lambda one: one.line):
+            shown = need.what if need.life.certain else f"{need.what} (documented only: a note)"
+            rows.append([version, str(need.line), shown, need.life.instead])
+    print_table(rows, ["nki", "line", "what breaks", "write instead"])
+    say(f"read for names and syntax, not run; a trace finds more: acceld profile {path} --nki {asked}")
+    return NOT_PASSED if refused else 0

@@ -1,0 +1,131 @@
+"""``acceld apply``: write the best kernel of a run or workload over a kernel file, or to a new file."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from acceld import config, figures
+from acceld.cli import best_kernels
+from acceld.cli.arguments import add_json
+from acceld.cli.connect import connected
+from acceld.cli.kernels import evaluated_once, stored_kernel
+from acceld.cli.output import print_json, say, write_file
+from acceld.client import Client
+from acceld.errors import UsageError
+from acceld.home import find_home
+from acceld.model import Gate, Kernel
+from acceld.targets import SIMULATOR
+from acceld.watch.apply import check_win
+
+TRYING_S = 600.0
+"""Deadline in seconds for trying the kernel at the daemon, including its wait in the queue."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    best_kernels.add_arguments(parser)
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="replace this kernel file, if the kernel has the same signature and imports and passes today; a copy is kept "
+        "beside it",
+    )
+    parser.add_argument(
+        "--even-if-tied", action="store_true", help="with FILE: also a kernel that is no faster beyond a tie"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel there instead (a new file)")
+    parser.add_argument(
+        "--export",
+        metavar="FILE",
+        help="write the kernel with provenance, evidence and a self-check instead, as one file (a new one)",
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the best kernel."""
+    what = arguments.what
+    places = [place for place in (arguments.file, arguments.output, arguments.export) if place]
+    if len(places) != 1:
+        raise UsageError(
+            "one place is needed for the kernel" if not places else f"choose one place of {', '.join(places)}",
+            hint=f"acceld apply {what} KERNEL.py replaces a file, acceld apply {what} -o NEW.py writes a new one",
+        )
+    found = best_kernels.best_kernel(arguments.home, what, arguments.chip)
+    if arguments.output:
+        _write_new(Path(arguments.output), found.candidate["text"], what)
+    elif arguments.export:
+        _write_new(Path(arguments.export), _exported(found.run, arguments.home), what)
+    else:
+        if not arguments.even_if_tied:
+            check_win(found.run)
+        target = Path(arguments.file).absolute()
+        say(_applied(target, found.candidate, found.run, arguments.home, arguments.even_if_tied))
+    if arguments.json:
+        print_json(found.record())
+    found.say()
+    return 0
+
+
+def _exported(found: Mapping[str, Any], home: str | None) -> str:
+    """Return the file that ``--export`` writes for a run's best kernel.
+
+    UsageError if the kernel has not passed the strict gate, or no longer holds.
+    """
+    from acceld.production import exported, stored_kernels
+
+    kept = [one for one in stored_kernels(found["workload"], home) if one.candidate == found["best"]]
+    if not kept:
+        raise UsageError(
+            f"c{found['best']} has not passed the strict gate, or no longer holds", hint=f"acceld verify r{found['id']}"
+        )
+    return exported(kept[0])
+
+
+def _applied(
+    path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None, even_if_tied: bool
+) -> str:
+    """Write the best kernel over a file after every check, and return a message about it. A running daemon writes the
+    file, as for the terminal UI. A measured kernel needs a daemon, which lends the device for the check.
+    """
+    from acceld.watch.apply import apply, check_drop_in, seen
+
+    expected = seen(path)
+    check_drop_in(path, _untrusted(candidate))
+    if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
+        _smoke_test(candidate, found, home)
+        backup = apply(path, candidate["text"], expected)
+        gained = figures.gained(found["speedup"], found["improved"], found["tie_band"])
+        return f"wrote c{candidate['id']} ({gained}) to {path}; the former content is in {backup}"
+    place, _ = connected(home)
+    asked: dict[str, Any] = {"action": "apply", "path": str(path), "expected_sha256": expected}
+    asked |= {"even_if_tied": True} if even_if_tied else {}
+    reported = Client(place, timeout_s=TRYING_S).send("POST", f"/v1/runs/{found['id']}/actions", asked)
+    return str(reported["result"])
+
+
+def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
+    """Raise UsageError if the kernel's text no longer traces and verifies."""
+    settings, state = config.load().config.evaluate, find_home(home).prepare()
+    place = {"workload": found["workload"], "folder": found["workload_folder"], "chip": found["chip"]}
+    result = asyncio.run(evaluated_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))
+    if result.profile is None:
+        why = result.failure.message if result.failure else result.status.value
+        raise UsageError(f"c{candidate['id']} does not pass today: {why}", hint=f"acceld verify r{found['id']}")
+
+
+def _untrusted(candidate: Mapping[str, Any]) -> Kernel:
+    return replace(stored_kernel(candidate), trusted=False)
+
+
+def _write_new(path: Path, text: str, what: str) -> None:
+    if path.exists():
+        raise UsageError(f"{path} exists", hint=f"to replace it and keep a copy: acceld apply {what} {path}")
+    write_file(path, text, mode="x")
+    say(f"wrote {path}")

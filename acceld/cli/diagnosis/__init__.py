@@ -1,0 +1,1 @@
+"""Parts of ``acceld doctor``: this machine, the settings, the database, the evaluator under attack."""

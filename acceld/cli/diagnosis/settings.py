@@ -1,0 +1,200 @@
+"""Read configuration, models, prompts and workloads for ``acceld doctor PART``, and report errors. Sends nothing.
+
+With ``--call`` each model gets one tiny question, which is paid for. With ``--admit`` the references of workloads are
+run in the sandbox, to see whether passing their checks means anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from acceld import figures
+from acceld.cli.output import print_json, print_table, say
+from acceld.config import Config, load, settings_file
+from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.home import Home, find_home
+from acceld.trust import trusted_folders
+
+if TYPE_CHECKING:
+    from acceld.evaluate.correctness.admission import Admission, Admissions
+    from acceld.llm.settings import ModelSettings
+    from acceld.proposers.llm.roles import RoleTable
+    from acceld.workloads import Workload
+
+UNPRICED = "declare input_usd_per_mtok and output_usd_per_mtok"
+
+
+def run(arguments: argparse.Namespace, parts: Sequence[str]) -> int:
+    """Print a line for each item of the parts that was read. Return 2 if one has an error."""
+    home = find_home(arguments.home)
+    found = list(findings(parts, home, arguments.admit, arguments.call))
+    wrong = [finding for finding in found if finding[2]]
+    if arguments.json:
+        keys = ("part", "name", "problem", "note")
+        print_json({"ok": not wrong, "checked": [dict(zip(keys, finding, strict=True)) for finding in found]})
+    else:
+        rows = [[part, name, problem or ("ok" if not note else f"ok: {note}")] for part, name, problem, note in found]
+        if rows:
+            print_table(rows, ["part", "name", "state"])
+        else:
+            say(f"nothing to check: no {' and no '.join(parts)} configured")
+    return 2 if wrong else 0
+
+
+def findings(
+    parts: Sequence[str], home: Home, admit: Sequence[str] | None, call: bool
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yield part, name, problem (empty if there is none) and a note for each item."""
+    try:
+        resolved = load(trusted_folders=trusted_folders())
+    except AcceldError as error:
+        yield "config", str(settings_file()), str(error), ""
+        return
+    if "config" in parts:
+        yield from (("config", str(path), "", "") for path in resolved.files or ())
+        if not resolved.files:
+            yield "config", "defaults", "", ""
+    if "models" in parts:
+        yield from (("models", name, problem, note) for name, problem, note in _models(resolved.config, call))
+    if "prompts" in parts:
+        yield from (("prompts", name, problem, "") for name, problem in _prompts(resolved.config))
+    if "workloads" in parts:
+        for name, problem, note in _workloads(resolved.config, home, admit):
+            yield "workloads", name, problem, note
+
+
+def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield name, problem and a note for each model: that its price is unknown or its end is near, or the result of a
+    call.
+    """
+    from acceld.llm.pricing import PriceBook
+    from acceld.llm.retirement import retirement
+    from acceld.llm.settings import ModelSettings
+    from acceld.proposers.llm.roles import RoleTable
+
+    book, budget = PriceBook(), config.budget
+    capped = any(cap is not None for cap in (budget.run_usd, budget.day_usd, budget.daemon_usd))
+    for name, section in config.models.items():
+        try:
+            model = ModelSettings.from_config(name, section, config.llm)
+            model.key()
+            unpriced = model.price_in(book) is None
+            if unpriced and capped and not budget.allow_unknown_price:
+                yield name, f"its price is not known, so the cap in USD refuses its calls; {UNPRICED}", ""
+                continue
+            notes = [f"its price is not known; {UNPRICED}" if unpriced else "", retirement(model)]
+            if call:
+                notes[0] = asyncio.run(_call(model))
+            yield name, "", "; ".join(filter(None, notes))
+        except (AcceldError, ValueError) as error:
+            yield name, str(error), ""
+    if config.models:
+        try:
+            table = RoleTable.from_config(config)
+            yield "roles", "", "; ".join(_without_temperature(config, table))
+        except AcceldError as error:
+            yield "roles", str(error), ""
+
+
+def _without_temperature(config: Config, table: RoleTable) -> Iterator[str]:
+    """Yield the roles whose temperature is not sent to a model, because its API is given none."""
+    from acceld.llm.client import ROLES
+    from acceld.llm.settings import ModelSettings
+
+    for role in ROLES:
+        models = table.of(role)
+        for name, _ in models.models if models.temperature is not None else ():
+            if ModelSettings.from_config(name, config.models[name], config.llm).api == "messages":
+                yield f"the temperature of the {role} is not sent to {name}: Anthropic's models take none"
+
+
+async def _call(settings: ModelSettings) -> str:
+    """Ask a model one tiny question. Return its cost, its latency, and the settings that the model refused."""
+    from acceld.llm.calls import Calls
+    from acceld.llm.client import CompletionRequest
+    from acceld.llm.ledger import MemoryLedger
+    from acceld.llm.model import connect
+    from acceld.search.budget import Budget
+
+    model, ledger = connect(settings), MemoryLedger()
+    calls = Calls({settings.name: (settings, model)}, ledger=ledger, purse=Budget())
+    question = CompletionRequest("planner", settings.name, "", "Answer with the one word ok.", 512, 0.5, 1)
+    try:
+        answer = await calls.complete(question)
+    finally:
+        await calls.close()
+    (outcome,) = ledger.outcomes.values()
+    said = f"{figures.usd(outcome.cost_usd)}, {answer.latency_s:.1f} s, answered by {answer.model}"
+    return said + (f"; it does not take {', '.join(model.dropped)}" if model.dropped else "")
+
+
+def _prompts(config: Config) -> Iterator[tuple[str, str]]:
+    from acceld.proposers.llm.prompts import APIS, PromptLibrary
+    from acceld.resources import prompts_folder
+
+    library = PromptLibrary([*map(Path, config.paths.prompts), prompts_folder()])
+    for api in APIS:
+        yield api, "; ".join(library.check([api]))
+
+
+def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Iterator[tuple[str, str, str]]:
+    """Yield name, problem and state of the admission for each workload."""
+    from acceld.evaluate.correctness.admission import Admissions
+    from acceld.workloads import load_workload
+    from acceld.workloads.discovery import workload_folders
+
+    folders = dict(sorted(workload_folders(config.paths.workloads).items()))
+    for name in set(admit or ()) - set(folders):
+        raise UsageError(
+            f"there is no workload {name!r}", hint=did_you_mean(name, folders) or "`acceld workloads` lists them."
+        )
+    admissions = Admissions(home.path / "floors")
+    read: dict[str, Workload | str] = {}
+    for name, folder in folders.items():
+        try:
+            read[name] = load_workload(folder)
+        except AcceldError as error:
+            read[name] = str(error)
+    asked = [] if admit is None else [one for name, one in read.items() if not admit or name in admit]
+    tried = asyncio.run(_admit(config, home, admissions, [one for one in asked if not isinstance(one, str)]))
+    for name, one in read.items():
+        if isinstance(one, str):
+            yield name, one, ""
+            continue
+        found = tried.get(name) or admissions.known(one)
+        if isinstance(found, str):
+            yield name, found, ""
+        elif found is None:
+            yield name, "", "admission not tried yet (--admit tries it)"
+        else:
+            yield name, found.complaint, found.text
+
+
+async def _admit(
+    config: Config, home: Home, admissions: Admissions, asked: Sequence[Workload]
+) -> dict[str, Admission | str]:
+    """Run the admission of workloads that have none yet. Return findings by name, or the error of the workload."""
+    from acceld.evaluate.sandbox.ladder import probe_level
+    from acceld.evaluate.simulated.children import Children
+
+    tried: dict[str, Admission | str] = {}
+    if not asked:
+        return tried
+    home.prepare()
+    report = await probe_level()
+    children = Children(config.evaluate, home.path, report.level, report.cgroup_folder)
+    await children.start()
+    try:
+        for loaded in asked:
+            say(f"admitting {loaded.name}")
+            try:
+                tried[loaded.name] = await admissions.of(loaded, children.admit)
+            except AcceldError as error:
+                tried[loaded.name] = str(error)
+    finally:
+        await children.stop()
+    return tried

@@ -1,0 +1,104 @@
+"""Understand the commands of the version before, each of which is part of another one now.
+
+A former command line does the same work as its new form. It is named once on standard error, so that scripts and fingers
+have one version in which to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+_SETTINGS = ("config", "models", "prompts", "workloads")
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A former command. ``words`` returns the new words for the words after its name; None if those are current."""
+
+    words: Callable[[list[str]], list[str] | None]
+    now: str
+    """The new form, as the message shows it."""
+
+
+def current_words(name: str, rest: Sequence[str]) -> tuple[list[str], str]:
+    """Return a command line as it is written today, and a message if it was a former one (else empty)."""
+    former = FORMER.get(name)
+    found = former.words(list(rest)) if former is not None else None
+    if former is None or found is None:
+        return [name, *rest], ""
+    return found, f"acceld {name} is now {former.now}; this version still understands the old name"
+
+
+def _prefixed(*words: str) -> Callable[[list[str]], list[str]]:
+    return lambda rest: [*words, *rest]
+
+
+def _without(words: Sequence[str], flags: Mapping[str, bool]) -> tuple[list[str], dict[str, str]]:
+    """Return the words without the flags, and the flags that were there; True marks a flag with a value."""
+    left, found, waiting = [], {}, ""
+    for word in words:
+        name, sign, value = word.partition("=")
+        if waiting:
+            found[waiting], waiting = word, ""
+        elif name in flags and sign:
+            found[name] = value
+        elif word in flags:
+            found[word] = ""
+            waiting = word if flags[word] else ""
+        else:
+            left.append(word)
+    return left, found
+
+
+def _history(rest: list[str]) -> list[str]:
+    """The former table had the columns of the view, which a condition asks for."""
+    conditions = ("--sort", "--saved", "--search")
+    asked = any(word.partition("=")[0] in (*conditions, "-h", "--help") for word in rest)
+    return ["runs", *rest] if asked else ["runs", *rest, "--sort=-id"]
+
+
+def _report(rest: list[str]) -> list[str]:
+    left, found = _without(rest, {"--md": False, "--png": True, "--json": False})
+    for flag in found:
+        left += ["--format", flag[2:], *(["-o", found[flag]] if flag == "--png" else [])]
+    return ["export", *left]
+
+
+def _best(rest: list[str]) -> list[str] | None:
+    left, found = _without(rest, {"--apply": True})
+    if found:
+        return ["apply", *left, found["--apply"]]
+    writes = any(word.startswith("-o") or word.partition("=")[0] in ("--output", "--export") for word in rest)
+    return ["apply", *rest] if writes else None
+
+
+def _check(rest: list[str]) -> list[str] | None:
+    left, _ = _without(rest, {"--home": True, "--json": False})
+    if {"-h", "--help"} & set(rest):
+        return None
+    if not left:
+        return ["doctor", *_SETTINGS, *rest]
+    return ["doctor", *rest] if set(left) & {*_SETTINGS, "--call", "--admit"} else None
+
+
+def _second(word: str, *instead: str) -> Callable[[list[str]], list[str] | None]:
+    """The former command is ``word`` after the name."""
+    return lambda rest: [*instead, *rest[1:]] if rest[:1] == [word] else None
+
+
+FORMER: dict[str, Former] = {
+    "best": Former(_best, "acceld apply, where it writes a file"),
+    "check": Former(_check, "acceld doctor config models prompts workloads, where it checks no kernel"),
+    "ci": Former(_prefixed("check", "--changed"), "acceld check --changed"),
+    "db": Former(_second("check", "doctor", "database"), "acceld doctor database, where it checks"),
+    "evaluate": Former(_prefixed("profile"), "acceld profile --jsonl IN --out OUT"),
+    "history": Former(_history, "acceld runs"),
+    "report": Former(_report, "acceld export"),
+    "selftest": Former(_prefixed("doctor", "selftest"), "acceld doctor selftest"),
+    "suite": Former(_second("compare", "compare"), "acceld compare A.json B.json, where it compares"),
+    "trust": Former(_prefixed("config", "trust"), "acceld config trust"),
+    "tui": Former(_prefixed("attach"), "acceld attach"),
+    "verify": Former(_prefixed("check"), "acceld check"),
+}
+"""Former commands by their first word. A word may also be a current command: then only some of its lines are former."""

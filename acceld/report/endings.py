@@ -1,0 +1,94 @@
+"""Say why a run gained nothing, and what to try next. A tie, a run without candidates and a failed baseline are endings too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from acceld import figures
+from acceld.gains import APART, TWO_MODELS, UNVALIDATED
+from acceld.model import PROPOSERS, RunState, Source
+
+NEAR_PERCENT = 90.0
+"""Percent of attainable from which little is left to gain."""
+_BANDLESS = {
+    UNVALIDATED: "the simulator's error is not known for kernels like these, so that no predicted gain counts",
+    TWO_MODELS: "the two latencies come from different versions or calibrations of the performance model",
+    APART: "the two latencies were measured at different times, and neither states an interval",
+}
+"""Explanation for people why no speed-up of a run can be a win, by the reason that the outcome states."""
+
+
+def why(result: Mapping[str, Any]) -> str:
+    """Return why a run that ended has no win; empty for a win, and for a run that goes on."""
+    if result["improved"] or not RunState(result["state"]).ended:
+        return ""
+    counts = {status: count for status, count in result["counts"].items() if count}
+    tried, passed = sum(counts.values()), counts.get("passed", 0)
+    if result["baseline_latency_us"] is None:
+        return "the kernel that the run began with did not pass, so nothing could be compared with it"
+    if not tried:
+        return _without_candidates(result)
+    if result["speedup"] is not None and result["best"] != result["baseline"]:
+        return _tie(result)
+    if not passed and not counts.get("untested"):
+        return f"no candidate passed: {figures.counted(result['counts'])}"
+    near = result["percent_of_attainable_before"]
+    left = (
+        f"; the kernel already reaches {figures.percent(near)} of attainable" if near and near >= NEAR_PERCENT else ""
+    )
+    return f"no candidate is faster than the kernel that the run began with{left}"
+
+
+def _without_candidates(result: Mapping[str, Any]) -> str:
+    refused = sum(one["count"] for one in result["refusals"])
+    if not PROPOSERS[result["proposer"]].uses_models:
+        if refused:
+            return f"every place that a rewrite rule found was refused, because the change was not proven ({refused} places)"
+        return "no rewrite rule found a place in this kernel where its change applies"
+    return f"no proposal became code ({refused} proposals)" if refused else "nothing was proposed"
+
+
+def _tie(result: Mapping[str, Any]) -> str:
+    band, gained = result["tie_band"], f"{result['speedup']:.2f}x"
+    if band:
+        kind = "errors of the two predictions" if result["source"] == Source.SIMULATED else "intervals of the two times"
+        return f"{gained} is a tie: the {kind} allow ±{band:.0f} %, so the best kernel may be no faster"
+    reason = _BANDLESS.get(result["tie_reason"], result["tie_reason"] or "no interval is known")
+    return f"{gained} is a tie: {reason}"
+
+
+def next_steps(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield commands that may lead on after a run without a win, each with what it does."""
+    run, best, baseline = f"r{result['run']}", result["best"], result["baseline"]
+    models = PROPOSERS[result["proposer"]].uses_models
+    if result["baseline_latency_us"] is None:
+        if baseline is not None:
+            yield f"acceld show c{baseline}", "the kernel's failure, with its line and what to do"
+        return
+    tied = best is not None and best != baseline
+    if tied and result["source"] == Source.SIMULATED:
+        yield f"acceld check {run} --on device", "measure both kernels on a device, in alternation"
+    if tied:
+        yield f"acceld diff {run}", "what the tied kernel changes"
+        yield f"acceld apply {run} FILE --even-if-tied", "use it nevertheless; a copy of FILE is kept"
+    elif sum(result["counts"].values()):
+        yield f"acceld show {run}", "each candidate, and why it failed or was no faster"
+    if not models and result["refusals"]:
+        yield f"acceld suggest {_target(result)}", "each place that a rule refuses, with the reason"
+    if models:
+        yield f"acceld costs {run}", "what the models were asked and what it cost"
+    else:
+        yield "--proposer llm --dry-run", "with your command: what models would cost, which try what no rule knows"
+    yield "--preset standard", "with your command: a longer search"
+
+
+def _target(result: Mapping[str, Any]) -> str:
+    """Return the name or the folder by which commands find the workload."""
+    from acceld import config
+    from acceld.workloads.discovery import workload_folders
+
+    name, folder = str(result["workload"]), str(result["workload_folder"])
+    known = workload_folders(config.load().config.paths.workloads).get(name)
+    return name if not folder or (known is not None and known.resolve() == Path(folder)) else folder

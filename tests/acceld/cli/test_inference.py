@@ -1,0 +1,120 @@
+"""Commands infer API, chip and arguments in one way, from a kernel's file, its signature and its workload."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from acceld import config
+from acceld.cli.bare_arguments import by_signature
+from acceld.cli.commands.profile import _error
+from acceld.cli.kernels import place_of
+from acceld.cli.main import main
+from acceld.drafts import DraftArgument, parse_argument, reference_facts, workload_toml
+from acceld.errors import UsageError
+from acceld.model import Correctness, Gate, Kernel
+from acceld.workloads import load_workload, workload
+
+CURRENT = """import nki
+import nki.language as nl
+
+@nki.jit
+def kernel(x, w, eps=1e-6):
+    return x
+"""
+KERNEL = Kernel(CURRENT, "nki", "kernel", (), 1, "mine.py")
+
+
+def of_one_api(folder: Path) -> Path:
+    """Write a workload that has a kernel for ``nki`` alone. Return its folder."""
+    place = folder / "mine"
+    place.mkdir()
+    (place / "kernel.py").write_text(CURRENT, encoding="utf-8")
+    given = [DraftArgument("x", (128, 128), "float32"), DraftArgument("w", (128, 128), "float32")]
+    text = workload_toml("mine", given, [], baselines={"nki": "kernel.py"}, reference=None)
+    (place / "workload.toml").write_text(text + "\n[outputs.out]\nshape = [128, 128]\ndtype = 'float32'\n")
+    return place
+
+
+def test_the_api_is_that_of_the_imports_or_of_the_workload_s_only_kernel(tmp_path: Path) -> None:
+    folder, settings = of_one_api(tmp_path), config.Config()
+    found = load_workload(folder)
+    assert settings.search.api == "nki_legacy", "or nothing is inferred here"
+    for path in (folder, folder / "kernel.py", None):
+        assert place_of(settings, path, found).api == "nki"
+    assert place_of(settings, folder, found, chip="trn3").chip == "trn3"
+    with pytest.raises(UsageError, match="no kernel for nki_legacy"):
+        place_of(settings, folder, found, api="nki_legacy")
+    with pytest.raises(UsageError, match="does not support trn1"):
+        place_of(settings, folder / "kernel.py", found, chip="trn1")
+
+
+@pytest.mark.parametrize("command", ["watch", "suggest", "profile"])
+def test_every_command_takes_a_folder_whose_kernel_is_for_another_api_than_configured(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--once"] if command == "watch" else ["--latency-only"] if command == "profile" else []
+    main([command, str(of_one_api(tmp_path)), *more, "--home", str(tmp_path / "state")])
+    assert "no baseline for API" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (["8x8:float32", "8x8:float32"], ["x", "w"]),
+        (["w=4x4:float32", "8x8:float32"], ["x", "w"]),
+        (["w=4x4:float32", "x=8x8:float32"], ["x", "w"]),
+    ],
+)
+def test_arguments_stand_in_the_order_of_the_signature(texts: list[str], names: list[str]) -> None:
+    given = by_signature(KERNEL, [parse_argument(text, place) for place, text in enumerate(texts)])
+    assert [one.name for one in given] == names and given[0].shape == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["y=8x8:float32"], "the kernel in mine.py has no parameter 'y'"),
+        (["8x8:float32"], "has the parameter w, which no argument describes"),
+        (["8x8:float32"] * 4, "4 arguments are described, and the kernel in mine.py has 3 parameters: x, w, eps"),
+    ],
+)
+def test_arguments_that_the_signature_lacks_are_named(texts: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        by_signature(KERNEL, [parse_argument(text, place) for place, text in enumerate(texts)])
+
+
+def test_a_mask_of_a_draft_is_fixed(tmp_path: Path) -> None:
+    path = tmp_path / "ref.py"
+    path.write_text(
+        "import numpy as np\ndef get_inputs():\n"
+        "    x = np.random.standard_normal((8, 8)).astype(np.float32)\n    return x, (x > 0).astype(np.float32)\n"
+        "def forward(x, keep):\n    return x * keep\n"
+    )
+    facts = reference_facts(path)
+    assert [one.is_mask for one in facts.arguments] == [False, True]
+    text = workload_toml("m", facts.arguments, facts.outputs, baselines={}, reference="reference.py")
+    assert text.count("fixed = true") == 1
+    named = [parse_argument("x=8x8:float32", 0), parse_argument("mask=8x8:float32", 1)]
+    drawn = workload_toml("m", named, [], baselines={}, reference="reference.py", drawn=True)
+    assert drawn.count("fixed = true") == 1 and drawn.count('kind = "normal"') == 1
+
+
+def test_a_failed_init_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.py").write_text(CURRENT.replace("return x", "return nl.no_such_call(x)"))
+    words = ["--arg", "x=128x128:float32", "--arg", "w=128x128:float32", "--home", str(tmp_path / "state")]
+    assert main(["init", "bad.py", *words]) != 0
+    assert not (tmp_path / "bad").exists() and not list(tmp_path.glob(".bad*"))
+    assert "no_such_call" in capsys.readouterr().err
+
+
+def test_a_tolerance_says_where_it_comes_from() -> None:
+    found = workload("silu")
+    derived = Correctness(Gate.SEARCH, 1e-8, found.tolerance / 7)
+    assert "tolerance 2.9e-06 (derived from the rounding noise" in _error(derived, found)
+    assert "(declared in workload.toml)" in _error(replace(derived, tolerance=found.tolerance), found)

@@ -1,0 +1,101 @@
+"""Messages for what a newcomer types wrong name what is wrong, where, and what to do. The exit code is the kind's."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from acceld.cli.main import main
+
+KERNEL = """import nki
+import nki.language as nl
+
+@nki.jit
+def kernel(x, w):
+    return x
+"""
+FILES = {
+    "kernel.py": KERNEL,
+    "broken.py": "import nki\ndef kernel(:\n",
+    "ref.py": "def forward(x):\n    return x @ x\n",
+    "twice.jsonl": '{"workload": "silu", "kernel": "", "id": 1}\n' * 2,
+    "line.jsonl": "{\n",
+    "blank.jsonl": "{}\n",
+}
+PROVOKED: dict[str, tuple[int, tuple[str, ...]]] = {
+    "optimize": (2, ("acceld workloads lists them",)),
+    "optimize slu": (2, ("'slu'", "'silu'")),
+    "optimize kernl.py": (2, ("kernl.py", "'kernel.py'")),
+    "optimize kernel.py": (2, ("kernel.py has no workload", "--workload", "acceld init kernel.py")),
+    "optimize broken.py --workload silu": (2, ("broken.py:2: syntax error",)),
+    "optimize silu --chip trn9": (2, ("--chip", "'trn9'", "'trn2'")),
+    "optimize silu --iterations 0": (2, ("--iterations", "less than 1")),
+    "optimize silu --api nki --chip trn1": (2, ("trn1", "--chip or --api")),
+    "optimize ref.py": (2, ("ref.py", "--arg NAME=128x512:float32")),
+    "optimize ref.py --arg x=4x5:float32": (2, ("ref.py:2", "It was called with x=4x5:float32", "--arg")),
+    "profile": (2, ("which kernel", "acceld profile KERNEL.py")),
+    "profile kernel.py": (2, ("no workload", "--arg", "acceld init kernel.py")),
+    "profile kernel.py --arg x=4x4:float31": (2, ("'x=4x4:float31'", "'float32'")),
+    "profile kernel.py --arg x": (2, ("'x'", "x=4096x8192:bfloat16")),
+    "profile kernel.py --arg z=4x4:float32": (2, ("no parameter 'z'", "x, w")),
+    "profile silu --backend cpu": (2, ("simulator, not on cpu", "acceld optimize silu --backend cpu")),
+    "profile --jsonl twice.jsonl --out o": (2, ("twice.jsonl:2", "id 1 occurs twice", "id of its own")),
+    "profile --jsonl line.jsonl --out o": (2, ("line.jsonl:1", "not JSON", '"workload"')),
+    "profile --jsonl blank.jsonl --out o": (2, ("blank.jsonl:1", "names no workload")),
+    "profile --jsonl none.jsonl --out o": (2, ("there is no file none.jsonl", "one JSON object a line")),
+    "profile --jsonl twice.jsonl": (2, ("--out",)),
+    "init": (2, ("acceld init KERNEL.py", "--reference")),
+    "init kernel.py": (2, ("shapes of the arguments of kernel.py", "--arg")),
+    "init kernel.py --arg y=4x4:float32": (2, ("no parameter 'y'", "x, w")),
+    "init kernel.py --arg x=4x4:float32": (2, ("parameter w", "--arg w=SHAPE:DTYPE")),
+    "watch kernl.py": (2, ("kernl.py", "'kernel.py'", "workload.toml")),
+    "watch slu": (2, ("'slu'", "'silu'")),
+    "watch kernel.py": (2, ("no workload", "acceld init")),
+    "check kernel.py --nki 9": (2, ("--nki", "'9'", "0.7")),
+    "check r1 --nki": (2, ("kernel file", "acceld check KERNEL.py")),
+    "check kernl.py": (2, ("kernl.py", "'kernel.py'")),
+    "check kernel.py --against": (2, ("--against", "--help")),
+    "check --changed": (2, ("not a git repository", "run it in their repository")),
+    "doctor modls": (2, ("'modls'", "'models'", "selftest")),
+    "runs --since yesterday": (2, ("'yesterday'", "7d")),
+    "runs --state queued --chip trn1": (2, ("--state", "--where")),
+    "show r1": (2, ("no history", "acceld optimize")),
+    "export": (2, ("which run", "acceld export r12")),
+    "export --format pairs": (2, ("pairs", "-o DIR")),
+    "compare a.json b.json": (2, ("there is no file a.json", "acceld suite run")),
+    "compare a.json r1": (2, ("acceld compare A.json B.json",)),
+    "apply r1": (2, ("KERNEL.py", "-o NEW.py")),
+    "apply r1 a.py -o b.py": (2, ("choose one place of a.py, b.py",)),
+    "budget r1 much": (2, ("USD", "'much'")),
+    "stop": (3, ("nothing to stop", "--home DIR")),
+    "import nowhere": (2, ("there is no file nowhere",)),
+    "config show --list": (2, ("--list", "acceld config trust DIR")),
+    "runx": (2, ("'runx'", "'runs'", "--help --all")),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a newcomer's files."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("line", PROVOKED)
+def test_a_message_says_what_where_and_what_to_do(
+    line: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("ACCELD_HOME", str(place / ".acceld"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(place.parent))
+    code, words = PROVOKED[line]
+    before = sorted(place.iterdir())
+    assert main(shlex.split(line)) == code
+    said = capsys.readouterr().err
+    assert [word for word in words if word not in said] == [], said
+    assert "Errno" not in said and "Traceback" not in said
+    assert {one.name for one in place.iterdir()} - {one.name for one in before} <= {".acceld"}, "nothing is left behind"

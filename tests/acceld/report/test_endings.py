@@ -1,0 +1,99 @@
+"""A run that gained nothing says why, by the reasons that it has, and what to try next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acceld.cli.outcome import print_outcome
+from acceld.gains import APART, UNVALIDATED
+from acceld.report.endings import next_steps, why
+from acceld.statuses import Status
+
+REFUSED = [{"title": f"Hoist, line {n}", "rule": "hoist_loads", "reason": f"why {n}", "count": 2} for n in range(6)]
+TIED: dict[str, Any] = {
+    "run": 7,
+    "name": "",
+    "workload": "silu",
+    "workload_folder": "",
+    "state": "finished",
+    "message": "2 iterations done",
+    "exit_code": 0,
+    "chip": "trn1",
+    "api": "nki_legacy",
+    "source": "simulated",
+    "method": "",
+    "proposer": "rules",
+    "baseline_latency_us": 100.0,
+    "best_latency_us": 90.0,
+    "interval_percent": 20.0,
+    "baseline_interval_percent": 20.0,
+    "speedup": 1.11,
+    "improved": False,
+    "paired": None,
+    "tie_band": 28.0,
+    "tie_reason": "",
+    "timed_again": "",
+    "percent_of_peak_before": 40.0,
+    "percent_of_peak_after": 44.0,
+    "percent_of_attainable_before": 60.0,
+    "percent_of_attainable_after": 66.0,
+    "bound_before": "DMA",
+    "bound_after": "DMA",
+    "counts": {str(status): 0 for status in Status} | {"passed": 2},
+    "wins": [],
+    "refusals": REFUSED,
+    "baseline": 1,
+    "best": 3,
+    "elapsed_s": 3.0,
+    "has_reference": True,
+}
+NONE = {str(status): 0 for status in Status}
+SAME = {"best": 1, "best_latency_us": 100.0, "speedup": 1.0}
+ENDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a tie by predictions": ({}, "1.11x is a tie: the errors of the two predictions allow ±28 %", "--on device"),
+    "a tie by times": ({"source": "measured"}, "the intervals of the two times allow ±28 %", "--even-if-tied"),
+    "a tie without a band": ({"tie_band": None, "tie_reason": UNVALIDATED}, "error is not known", "--on device"),
+    "times of two days": ({"tie_band": None, "tie_reason": APART}, "measured at different times", "acceld diff r7"),
+    "all places refused": (SAME | {"counts": NONE}, "was not proven (12 places)", "acceld suggest silu"),
+    "no place": (SAME | {"counts": NONE, "refusals": []}, "no rewrite rule found a place", "--proposer llm --dry-run"),
+    "no code from models": (SAME | {"counts": NONE, "proposer": "llm"}, "(12 proposals)", "acceld costs r7"),
+    "none passed": (SAME | {"counts": NONE | {"incorrect_numerical": 3}}, "no candidate passed: 3", "acceld show r7"),
+    "none faster": (SAME, "no candidate is faster than the kernel", "--preset standard"),
+    "little left": (SAME | {"percent_of_attainable_before": 96.0}, "already reaches 96.0 % of attainable", "--preset"),
+    "a failed baseline": (
+        {"baseline_latency_us": None, "best": None, "speedup": None, "best_latency_us": None, "counts": NONE},
+        "did not pass",
+        "acceld show c1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "reason", "step"), ENDINGS.values(), ids=ENDINGS.keys())
+def test_every_ending_without_a_win_has_a_reason_and_a_next_step(
+    change: dict[str, Any], reason: str, step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = TIED | change
+    assert reason in why(result)
+    assert any(step in command for command, _ in next_steps(result))
+    print_outcome(result, None, "acceld.db")
+    printed = capsys.readouterr()
+    assert f"no win         {why(result)}" in printed.out
+    assert step in printed.err and "the best kernel's checks" not in printed.err
+
+
+def test_the_reasons_of_the_rules_are_shown_when_they_are_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+    print_outcome(TIED | SAME | {"counts": NONE}, None, "acceld.db")
+    assert capsys.readouterr().out.count("Hoist, line") == 5
+
+
+@pytest.mark.parametrize("change", [{"improved": True}, {"state": "running"}, {"state": "paused"}])
+def test_a_win_and_a_run_that_goes_on_need_no_excuse(change: dict[str, Any]) -> None:
+    assert why(TIED | change) == ""
+
+
+def test_a_win_offers_to_be_applied(capsys: pytest.CaptureFixture[str]) -> None:
+    print_outcome(TIED | {"improved": True}, None, "acceld.db")
+    printed = capsys.readouterr()
+    assert "acceld apply r7 FILE" in printed.err and "no win" not in printed.out
