@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -14,15 +15,14 @@ import signal
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from acceld import config
-from acceld.daemon.logs import log_to
-from acceld.daemon.parts import PartsMaker
-from acceld.daemon.secrets import redactor, take_keys
-from acceld.daemon.service import Daemon
 from acceld.errors import AcceldError, DaemonError
 from acceld.home import FOLDER, DaemonLock, Home
+
+if TYPE_CHECKING:
+    from acceld.daemon.parts import PartsMaker
+    from acceld.daemon.service import Daemon
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,12 @@ def serve(
     try:
         keep_to_itself()
         allow_open_files()
+        gc.disable()  # what is imported stays, so looking for garbage among it only delays the start
+        from acceld import config
+        from acceld.daemon.logs import log_to
+        from acceld.daemon.secrets import redactor, take_keys
+        from acceld.daemon.service import Daemon
+
         folder = home.path.parent if home.path.name == FOLDER else Path.cwd()
         resolved = config.load(folder)
         keys = take_keys(resolved.config)
@@ -79,6 +85,7 @@ def serve(
             from acceld.daemon.build import build_parts
 
             make_parts = build_parts
+        gc.enable()
         daemon = Daemon(
             home,
             resolved.config,

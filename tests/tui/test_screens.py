@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,7 @@ async def test_a_line_that_goes_on_says_so_and_no_number_is_cut_in_its_middle() 
     assert "…" in code
 
 
-@pytest.mark.parametrize("keys", ["2 B enter", "2 B 7"])
+@pytest.mark.parametrize("keys", ["2 B", "2 B enter", "2 B 7"])
 @pytest.mark.parametrize(("percent", "explained"), [(107.0, True), (99.0, False)])
 async def test_more_than_the_peak_has_its_reason_beside_it(keys: str, percent: float, explained: bool) -> None:
     client = CannedClient()
@@ -173,6 +174,21 @@ async def test_more_than_the_peak_has_its_reason_beside_it(keys: str, percent: f
     told = " ".join(" ".join(await shown(keys, (120, 40), client)).split())
     assert f"{percent} % of peak" in told
     assert ("above 100 %: the peak counts products" in told) is explained
+
+
+async def test_texts_name_the_keys_that_the_settings_gave() -> None:
+    app = console(keymap={"run.apply": "f9", "filter": "f8"})
+    async with app.run_test(size=(160, 40)) as pilot:
+        await pressing("1 down down")(pilot)
+        ended = [view for view in app.session.state.views.values() if view.ended and view.best and view.best.improved]
+        app.session.select(ended[0].id)
+        app.refresh_screen()
+        assert "f9 applies it" in str(app.screen.query_one("#context", Line).render())
+        await pilot.press("n")
+        assert {"Type f8 and a text first."} == {toast.message for toast in app._notifications}
+        await pilot.press("question_mark")
+        help_text = str(app.screen.query_one(Static).render())
+        assert re.search(r"f9 +Apply best", help_text) and re.search(r"f8 +Find", help_text)
 
 
 async def test_a_small_memory_screen_shows_the_whole_strategy() -> None:

@@ -343,14 +343,16 @@ def test_attempts_of_one_plan_are_told_apart_by_their_parameter_which_comes_firs
 
 def test_a_run_that_has_ended_begins_with_its_verdict() -> None:
     def verdict(best: int, improved: bool, state: RunState) -> str:
-        return rule_run({2: 50.0, 3: 99.0}, best=best, improved=improved, state=state).verdict
+        return rule_run({2: 50.0, 3: 99.0}, best=best, improved=improved, state=state).verdict("f9")
 
     assert verdict(2, True, RunState.RUNNING) == ""
-    assert verdict(2, True, RunState.FINISHED) == ("2.00x by one change: 128 columns: widen tiles, l. 15; A applies it")
+    assert verdict(2, True, RunState.FINISHED) == (
+        "2.00x by one change: 128 columns: widen tiles, l. 15; f9 applies it"
+    )
     assert verdict(3, False, RunState.CANCELLED).startswith("1.01x tie by one change")
     assert "nothing to apply" in verdict(3, False, RunState.CANCELLED)
     assert verdict(1, False, RunState.FINISHED) == "no gain: nothing faster than the baseline passed"
-    assert folded([state_event(1, RunState.FAILED)]).verdict == "no verdict: no kernel passed"
+    assert folded([state_event(1, RunState.FAILED)]).verdict("f9") == "no verdict: no kernel passed"
 
 
 def test_siblings_of_equal_latency_are_one_line_that_says_so() -> None:

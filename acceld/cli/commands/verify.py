@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +19,7 @@ from typing import Any
 from acceld import config, figures
 from acceld.cli import interleaved
 from acceld.cli.arguments import add_json, add_target
-from acceld.cli.connect import connected, reading
+from acceld.cli.connect import connected, reading, run_number
 from acceld.cli.interleaved import Interleaved
 from acceld.cli.kernels import NOT_PASSED, default_target, evaluated, stored_kernel, workload_of
 from acceld.cli.output import print_json, print_table
@@ -39,7 +38,9 @@ ANSWER_S = 1800.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("what", nargs="?", metavar="r12|KERNEL", help="a run's best kernel, or a kernel file")
+    parser.add_argument(
+        "what", nargs="?", metavar="r12|KERNEL", help="a run's best kernel (r12, or the run's name), or a kernel file"
+    )
     parser.add_argument(
         "--all",
         action="store_true",
@@ -180,8 +181,8 @@ def _cases(arguments: argparse.Namespace, settings: config.Config) -> list[Case]
             runs = history.get("/v1/runs", workload=arguments.workload, limit=500)["runs"]
         elif what is None and arguments.every:
             runs = _every_run(history)
-        elif what is not None and re.fullmatch(r"r\d+", what):
-            runs = [history.get(f"/v1/runs/{what[1:]}")]
+        elif what is not None:
+            runs = [history.get(f"/v1/runs/{run_number(arguments.home, what)}")]
         else:
             raise UsageError(
                 "what shall be verified?",
