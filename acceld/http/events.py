@@ -15,6 +15,7 @@ from acceld.http.keys import CONTROL, HELLO, READING, SOCKETS
 from acceld.store.reads import records
 from acceld.store.rows import dump
 
+KINDS = frozenset(EventKind)
 SEND_S = 30.0
 PING_S = 20.0
 SUBSCRIBERS = 64
@@ -68,7 +69,7 @@ def _seconds(request: web.Request) -> float:
 def _kind(request: web.Request) -> str:
     """Return ``kind`` from the query; empty if it is missing. UsageError if no event is of that kind."""
     text = request.query.get("kind", "")
-    if text and text not in EventKind:
+    if text and text not in KINDS:
         raise UsageError(f"kind={text!r} is no kind of event", hint=f"one of {', '.join(EventKind)}")
     return text
 
