@@ -632,7 +632,11 @@ class RunView:
         return True
 
     def forget_work(self) -> None:
-        """Forget evaluations and calls under way, because the daemon that did them is gone."""
+        """Forget evaluations and calls under way, because the daemon that did them is gone, or does not answer. If it
+        answers again and nothing has happened meanwhile, the rows bring them back.
+        """
+        for number in self.under_way:
+            self.candidates[number].phase_seq -= 1  # a row as of the same event is newer than what was forgotten
         self.under_way.clear()
         self.running_calls.clear()
 

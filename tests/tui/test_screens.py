@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from textual.widgets._footer import FooterKey
 
 from acceld.errors import ConfigError, DaemonError, UsageError
 from acceld.events import BestChanged, CandidateEvaluated, Event
+from acceld.model import RunState
 from acceld.targets import Choice, choose
 from acceld.tui.app import ConsoleApp
 from acceld.tui.modals import Confirm
@@ -179,11 +181,15 @@ async def test_more_than_the_peak_has_its_reason_beside_it(keys: str, percent: f
 async def test_texts_name_the_keys_that_the_settings_gave() -> None:
     app = console(keymap={"run.apply": "f9", "filter": "f8"})
     async with app.run_test(size=(160, 40)) as pilot:
-        await pressing("1 down down")(pilot)
-        ended = [view for view in app.session.state.views.values() if view.ended and view.best and view.best.improved]
-        app.session.select(ended[0].id)
+        await pressing("2")(pilot)
+        view = app.session.run_view
+        assert view is not None and view.best is not None
+        view.stored_state, view.bests[-1] = RunState.FINISHED, replace(view.bests[-1], improved=True)
         app.refresh_screen()
         assert "f9 applies it" in str(app.screen.query_one("#context", Line).render())
+        await pilot.resize_terminal(80, 40)
+        await pilot.pause()
+        assert "2.23x; f9 applies it" in str(app.screen.query_one("#context", Line).render())
         await pilot.press("n")
         assert {"Type f8 and a text first."} == {toast.message for toast in app._notifications}
         await pilot.press("question_mark")

@@ -222,6 +222,10 @@ def test_a_console_opened_in_the_middle_knows_what_is_under_way_and_since_when()
     run.load_candidate(row | {"state": "running"}, 40)
     run.load_candidate(row | {"id": 3, "state": "done"}, 40)
     assert run.doing(140.0) == "verifying c2, 40 s"
+    run.forget_work()  # the connection is lost, and comes back before anything has happened
+    assert run.doing(140.0) == ""
+    run.load_candidate(row | {"state": "running"}, 40)
+    assert run.doing(150.0) == "verifying c2, 50 s"
 
 
 def test_a_run_says_what_it_waits_for() -> None:

@@ -222,7 +222,8 @@ class ConsoleScreen(Screen[None]):
             parts.append((styled(f"  {under_way}", palette.text), 7))
         if verdict := run.verdict(key_of(self, APPLY)):
             room = width - 3 - sum(text.cell_len for text, _ in parts)
-            told = verdict if len(verdict) <= room else verdict.partition(" by ")[0]
+            gain, applies = verdict.partition(" by ")[0], verdict.rpartition("; ")[2]
+            told = next((text for text in (verdict, f"{gain}; {applies}") if len(text) <= room), gain)
             parts.append((styled(f"  {told}", palette.good if run.best and run.best.improved else palette.text), 6))
         elif best := run.best:
             latency = figures.brief_latency(best.latency_us, run.source, run.chip)
