@@ -376,8 +376,7 @@ async def test_a_run_that_there_is_not_leaves_the_newest_in_view() -> None:
 
     app = console(client=Client(), run=99)
     async with app.run_test(size=(80, 24)) as pilot:
-        await pressing("")(pilot)
-        assert app.session.run == 3 and not app.session.banner
+        await until(pilot, lambda: app.session.run == 3 and not app.session.banner)
 
 
 async def test_keys_act_on_the_run_that_a_filter_left_under_the_cursor() -> None:

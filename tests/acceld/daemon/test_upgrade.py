@@ -20,7 +20,7 @@ import pytest
 from acceld.client import Client
 from acceld.events import TimedAgain
 from acceld.home import Home
-from acceld.nki.timing.version import MODEL
+from acceld.nki.timing.version import model_version
 from acceld.store.maintenance import check
 from acceld.store.schema.migrations import SCHEMA_VERSION
 from tests.store.test_releases import RELEASES
@@ -76,7 +76,7 @@ def test_it_ends_with_latencies_of_one_model_and_says_so(schema: int, home: Home
     rows = {row["id"]: row for row in client.get("/v1/runs/1/candidates", limit=500)["candidates"]}
     assert run["state"] == "finished" and run["speedup"] > 1
     assert f"{len(before)} kernels were timed again" in run["timed_again"]
-    assert f"the performance model (9 → {MODEL})" in run["timed_again"].replace("9.21dc60a4", "9")
+    assert f"the performance model (9 → {model_version()})" in run["timed_again"].replace("9.21dc60a4", "9")
     assert set(rows) > set(before)
     for row in rows.values():
         if row["latency_us"] is not None:
@@ -84,5 +84,5 @@ def test_it_ends_with_latencies_of_one_model_and_says_so(schema: int, home: Home
     assert run["speedup"] == pytest.approx(run["baseline_latency_us"] / run["best_latency_us"])
     with closing(sqlite3.connect(home.database)) as connection:
         models = "SELECT DISTINCT p.model FROM candidates c JOIN profiles p ON p.evaluation = c.evaluation"
-        assert connection.execute(models).fetchall() == [(MODEL,)]
+        assert connection.execute(models).fetchall() == [(model_version(),)]
     assert check(home.database).problems == ()
