@@ -130,11 +130,16 @@ def cores(statistics: Mapping[str, Any]) -> list[str]:
     return [f"{name}{': ' if name else ''}{_cores(reported)}" for name, reported in _with_cores(statistics)]
 
 
-def beyond_peak(percent: float) -> str:
+def beyond_peak(share: float | None) -> str:
     """Return the reason why a share of the peak can be more than all of it; empty if it is not."""
-    if percent <= 100:
+    if share is None or share <= 100:
         return ""
     return "above 100 %: the peak counts products of the declared type, and the kernel makes them of cheaper ones"
+
+
+def of_peak(share: float | None, source: str) -> str:
+    """Return a share of the peak with the source of the peak, and below it the reason if it is more than all of it."""
+    return "\n".join(filter(None, (f"{percent(share)}  ({source})", beyond_peak(share))))
 
 
 def change(parameter: str, title: str) -> str:

@@ -1,7 +1,8 @@
 """Draw the terminal UI's pictures for the documentation, from a real run.
 
 Run: ``make pictures``. It searches on simulated Trainium 1 in an empty folder, opens the terminal UI on the finished
-run and writes one SVG a screen to docs/pictures/.
+run and writes one SVG a screen to docs/pictures/. With ``--all FOLDER`` it writes every screen, in three sizes and three
+themes, to that folder instead.
 """
 
 from __future__ import annotations
@@ -12,27 +13,44 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from acceld.home import Home
 from acceld.http.client import HttpClient
 from acceld.tui.app import ConsoleApp
+from acceld.tui.client import Client
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 WORKLOAD = "matmul_bf16"
 SIZE = (132, 36)
 SCREENS = {"runs": "1", "beam": "2", "candidate": "3", "profile": "7"}
 """Names of the pictures, and the keys that open their screens."""
+OTHERS = {
+    "diff": "3 d",
+    "queue": "4",
+    "memory": "5",
+    "costs": "6",
+    "logs": "8",
+    "query": "9 ctrl+r",
+    "new": "1 plus",
+    "help": "1 question_mark",
+}
+SIZES = ((80, 24), (120, 40), (200, 50))
+THEMES = ("acceld", "acceld-light", "ansi-dark", "ansi-light")
 FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
-async def draw(home: Home, folder: Path) -> list[Path]:
+async def draw(
+    client: Client, folder: Path, screens: Mapping[str, str], size: tuple[int, int] = SIZE, theme: str = THEMES[0]
+) -> list[Path]:
     """Write a picture of each screen on run r1 to ``folder``; return their paths."""
-    app = ConsoleApp(HttpClient.of(home), run=1, notify="off")
+    app = ConsoleApp(client, run=1, notify="off", theme=theme)
     drawn = []
-    async with app.run_test(size=SIZE) as pilot:
-        for name, key in SCREENS.items():
-            await pilot.press(key)
+    async with app.run_test(size=size) as pilot:
+        for name, keys in screens.items():
+            await pilot.press("escape", *keys.split())
             await pilot.pause(2.0)  # requests, then a refresh
             path = folder / f"{name}.svg"
             path.write_text(without_fonts(app.export_screenshot(title="acceld attach r1")), encoding="utf-8")
@@ -45,11 +63,24 @@ def without_fonts(svg: str) -> str:
     return FONT.sub("", svg)
 
 
+async def draw_all(make_client: Callable[[], Client], folder: Path) -> list[Path]:
+    """Write a picture of every screen in each size and theme; return their paths."""
+    drawn = []
+    for theme in THEMES:
+        for width, height in SIZES:
+            place = folder / f"{theme}-{width}x{height}"
+            place.mkdir(parents=True, exist_ok=True)
+            drawn += await draw(make_client(), place, SCREENS | OTHERS, (width, height), theme)
+    return drawn
+
+
 def main() -> int:
     """Search, draw and stop the daemon. Return the search's exit code if it fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--home", type=Path, help="use the finished run r1 of this state folder instead of a new one")
-    given = parser.parse_args().home
+    parser.add_argument("--all", type=Path, metavar="FOLDER", help="write every screen in every size and theme there")
+    asked = parser.parse_args()
+    given = asked.home
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="acceld-pictures-") as folder:
         home = Home(given or Path(folder) / ".acceld")
@@ -59,7 +90,9 @@ def main() -> int:
         if done.returncode:
             return done.returncode
         try:
-            for path in asyncio.run(draw(home, PICTURES)):
+            client = partial(HttpClient.of, home)
+            drawn = draw_all(client, asked.all) if asked.all else draw(client(), PICTURES, SCREENS)
+            for path in asyncio.run(drawn):
                 print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
         finally:
             subprocess.run([*acceld, "stop", "--home", str(home.path)], check=False)

@@ -39,7 +39,7 @@ from acceld.tui.screens.queue import QueueScreen
 from acceld.tui.screens.runs import RunsScreen, chosen
 from acceld.tui.session import Session
 from acceld.tui.steering import ACTIONS, Steering
-from acceld.tui.terminal import complain
+from acceld.tui.terminal import APPLY, UNDO, complain
 from acceld.tui.widgets.frame import TABS
 from acceld.tui.work import start
 
@@ -86,8 +86,8 @@ class ConsoleApp(App[None]):
             Binding(str(number), f"app.switch_mode('{name}')", title, show=False, id=f"go.{name}")
             for number, (name, title) in enumerate(TABS, 1)
         ),
-        Binding("A", "app.steer('apply_best')", "Apply best", show=False, id="run.apply"),
-        Binding("U", "app.steer('undo_apply')", "Undo apply", show=False, id="run.undo-apply"),
+        Binding("A", APPLY, "Apply best", show=False, id="run.apply"),
+        Binding("U", UNDO, "Undo apply", show=False, id="run.undo-apply"),
         Binding("question_mark", "help", "Help", id="help", key_display="?"),
         Binding("q", "detach", "Detach", id="detach"),
         Binding("t", "theme", "Theme", show=False, id="theme"),
@@ -146,7 +146,7 @@ class ConsoleApp(App[None]):
             self.set_interval(self._refresh_s, self._show_changes)
             self.set_interval(1.0, self._tick)
             self.set_interval(QUEUE_S, self._ask_queue)
-            start(self, self._follow, name="events")
+            self.call_after_refresh(start, self, self._follow, name="events")
 
     async def _follow(self) -> None:
         """Connect, load, and follow events; again after every break."""

@@ -12,6 +12,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Input, Static
 
 from acceld.tui.palette import palette_of
+from acceld.tui.terminal import bindings_of
 
 
 class Confirm(ModalScreen[bool]):
@@ -74,9 +75,9 @@ class Help(ModalScreen[None]):
         text = Text()
         for title, node in (("This screen", self._below), ("Everywhere", self.app)):
             text.append(f"{title}\n", palette.accent)
-            for _, binding in node._bindings:
+            for binding in bindings_of(node):
                 if binding.description and binding.id:
-                    shown = binding.key_display or self.app.get_key_display(binding)
+                    shown = self.app.get_key_display(binding)
                     text.append(f"  {shown:<10}", palette.strong).append(f"{binding.description:<24}")
                     text.append(f"{binding.id}\n", palette.muted)
             text.append("\n")

@@ -371,9 +371,11 @@ class RunView:
         plan = self.plans.get(candidate.plan or 0)
         return figures.change(candidate.change, plan.title or plan.rule) if plan else f"iteration {candidate.iteration}"
 
-    @property
-    def verdict(self) -> str:
-        """The result of an ended run, for a reader who comes back to it; empty while the run goes on."""
+    def verdict(self, apply_key: str) -> str:
+        """Return the result of an ended run, for a reader who comes back to it; empty while the run goes on.
+
+        ``apply_key`` is the key that writes the best kernel over a file.
+        """
         if not self.ended:
             return ""
         best, base = self.best, self.baseline
@@ -385,7 +387,7 @@ class RunView:
         gained = figures.brief_gain(best.speedup or base.latency_us / best.latency_us, best.improved)
         titles = [self.title(self.candidates[number]) for number in steps]
         made = "one change" if len(steps) == 1 else f"{len(steps)} changes"
-        applies = "A applies it" if best.improved else "no win, so nothing to apply"
+        applies = f"{apply_key} applies it" if best.improved else "no win, so nothing to apply"
         return f"{gained} by {made}: {', then '.join(titles)}; {applies}"
 
     def path(self, candidate: int) -> tuple[int, ...]:
@@ -630,7 +632,11 @@ class RunView:
         return True
 
     def forget_work(self) -> None:
-        """Forget evaluations and calls under way, because the daemon that did them is gone."""
+        """Forget evaluations and calls under way, because the daemon that did them is gone, or does not answer. If it
+        answers again and nothing has happened meanwhile, the rows bring them back.
+        """
+        for number in self.under_way:
+            self.candidates[number].phase_seq -= 1  # a row as of the same event is newer than what was forgotten
         self.under_way.clear()
         self.running_calls.clear()
 

@@ -16,7 +16,7 @@ from acceld.resources import workloads_folder
 from acceld.tui.modals import Ask, Confirm
 from acceld.tui.new_run import NewRun
 from acceld.tui.session import Session
-from acceld.tui.terminal import complain
+from acceld.tui.terminal import UNDO, complain, key_of
 from acceld.tui.work import start
 from acceld.watch.apply import backup_of, restore
 
@@ -141,7 +141,7 @@ class Steering:
                 written = path.resolve()
                 now = hashlib.sha256(written.read_bytes()).hexdigest()
                 self._applied[number] = (written, backup_of(written, expected), now)
-                return f"{answer['result']}; U puts it back"
+                return f"{answer['result']}; {key_of(self._app, UNDO)} puts it back"
 
             body = {"action": "apply", "path": str(path), "expected_sha256": expected, **tied}
             self._send(f"/v1/runs/{number}/actions", body, done)

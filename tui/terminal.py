@@ -10,11 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from textual.app import App, SuspendNotSupported
+from textual.binding import Binding
+from textual.dom import DOMNode
 
 from acceld.errors import AcceldError
 
+APPLY, UNDO = "app.steer('apply_best')", "app.steer('undo_apply')"
+"""Actions whose keys are named in texts."""
 LONG = 200
 """Number of characters above which a terminal may cut off a copied text."""
+
+
+def bindings_of(node: DOMNode) -> list[Binding]:
+    """Return the keys of a screen or the application, with those that the person's settings changed."""
+    found = node._bindings.copy()
+    found.apply_keymap(node.app._keymap)
+    return [binding for _, binding in found]
+
+
+def key_of(node: DOMNode, action: str) -> str:
+    """Return the key, as it is shown, of an action that a screen or the application has."""
+    known = (binding for place in (node, node.app) for binding in bindings_of(place))
+    return next(node.app.get_key_display(binding) for binding in known if binding.action == action)
 
 
 def copy(app: App[Any], text: str, what: str) -> None:

@@ -31,8 +31,10 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
     def latency(key: str, interval: str) -> str:
         return figures.latency(result[key], result["source"], result["chip"], result[interval])
 
-    def before_after(key: str) -> str:
-        return f"{figures.percent(result[f'{key}_before'])} → {figures.percent(result[f'{key}_after'])}"
+    def before_after(key: str, note: str) -> str:
+        before, after = result[f"{key}_before"], result[f"{key}_after"]
+        why = figures.beyond_peak(max(before or 0, after or 0))
+        return "\n".join(filter(None, (f"{figures.percent(before)} → {figures.percent(after)}{note}", why)))
 
     bound = [result[key] for key in ("bound_before", "bound_after") if result[key]]
     counts = figures.counted(result["counts"]) or "none"
@@ -55,7 +57,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str, 
         *([("note", result["timed_again"])] if result["timed_again"] else []),
         *([("measured by", result["method"])] if result["source"] == Source.MEASURED else []),
         *(
-            (f"of {name}", before_after(key) + note)
+            (f"of {name}", before_after(key, note))
             for name, key, note in (
                 ("peak", "percent_of_peak", f"  ({peak_source(result['chip'])})"),
                 ("attainable", "percent_of_attainable", ""),

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -14,21 +15,22 @@ import signal
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from acceld import config
-from acceld.daemon.logs import log_to
-from acceld.daemon.parts import PartsMaker
-from acceld.daemon.secrets import redactor, take_keys
-from acceld.daemon.service import Daemon
 from acceld.errors import AcceldError, DaemonError
 from acceld.home import FOLDER, DaemonLock, Home
+
+if TYPE_CHECKING:
+    from acceld.daemon.parts import PartsMaker
+    from acceld.daemon.service import Daemon
 
 log = logging.getLogger(__name__)
 
 _PR_SET_DUMPABLE = 4
 _OPEN_FILES = 256
 """Open files that a daemon needs: its own, four for each child and one for each client (an estimate with room)."""
+_ADDRESSES = 1 << 30
+"""Bytes of addresses that a daemon needs: 652 MB were used by one that only started (measured), and more by searches."""
 
 
 def main(arguments: list[str] | None = None, make_parts: PartsMaker | None = None) -> int:
@@ -69,6 +71,13 @@ def serve(
     try:
         keep_to_itself()
         allow_open_files()
+        check_addresses()
+        gc.disable()  # what is imported stays, so looking for garbage among it only delays the start
+        from acceld import config
+        from acceld.daemon.logs import log_to
+        from acceld.daemon.secrets import redactor, take_keys
+        from acceld.daemon.service import Daemon
+
         folder = home.path.parent if home.path.name == FOLDER else Path.cwd()
         resolved = config.load(folder)
         keys = take_keys(resolved.config)
@@ -79,6 +88,7 @@ def serve(
             from acceld.daemon.build import build_parts
 
             make_parts = build_parts
+        gc.enable()
         daemon = Daemon(
             home,
             resolved.config,
@@ -139,6 +149,17 @@ def allow_open_files() -> None:
         )
     if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES:
         resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES if hard == resource.RLIM_INFINITY else hard, hard))
+
+
+def check_addresses() -> None:
+    """Raise DaemonError if this process may not use the addresses that a daemon needs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY and soft < _ADDRESSES:
+        raise DaemonError(
+            f"this process may use {soft >> 20} MiB of addresses, and a daemon needs {_ADDRESSES >> 20}",
+            hint="Raise the limit where acceld is started: ulimit -v unlimited, or LimitAS=infinity in the unit of a service. "
+            "MemoryMax= there, or the limit of a container, bounds the memory itself.",
+        )
 
 
 def keep_to_itself() -> None:

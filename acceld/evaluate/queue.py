@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from acceld.config import EvaluateConfig
+from acceld.evaluate.sandbox import cgroups
 
 
 @dataclass(order=True, slots=True)
@@ -125,12 +126,16 @@ class SlotQueue:
 
 
 def slots_of(config: EvaluateConfig) -> int:
-    """Return the number of evaluations at the same time: as configured, else by cores and memory."""
+    """Return the number of evaluations at the same time: as configured, else by cores and memory, of which a cgroup or
+    container may allow less than the machine has.
+    """
     if config.slots:
         return config.slots
     free = 0.0
     with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/meminfo", encoding="ascii") as file:
         amounts = {line.split(":")[0]: int(line.split()[1]) for line in file}
         free = amounts["MemAvailable"] / 2**20
+    allowed = cgroups.memory_limit()
+    free = min(free, allowed / 2**30) if allowed is not None else free
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, int(free // config.memory_gib) if free else 1))

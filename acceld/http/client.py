@@ -7,14 +7,15 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import aiohttp
+from typing import TYPE_CHECKING, Any
 
 from acceld.client import check_version, not_running, understand
 from acceld.errors import DaemonError
 from acceld.events import Event, EventKind, event_of
 from acceld.home import Home
+
+if TYPE_CHECKING:
+    import aiohttp  # imported by the first request: the terminal UI draws its first picture before
 
 KINDS = frozenset(EventKind)
 LOOK_S = 1.0
@@ -86,6 +87,8 @@ class HttpClient:
         return self._fixed
 
     async def _connected(self) -> aiohttp.ClientSession:
+        import aiohttp
+
         address = await asyncio.to_thread(self._serving) if self._home else self._serving()
         if self._session is None or address != self._address:
             await self.close()
@@ -120,6 +123,8 @@ class HttpClient:
         return understand(status, raw)
 
     async def _ask(self, method: str, path: str, query: Mapping[str, str], body: Any) -> tuple[int, bytes]:
+        import aiohttp
+
         try:
             session = await self._connected()
             async with session.request(method, path, params=query, json=body) as response:
@@ -135,6 +140,8 @@ class HttpClient:
 
         A caller that asks again with the last number it got misses nothing.
         """
+        import aiohttp
+
         query = {"after": str(after)} | ({"run": str(run)} if run is not None else {})
         try:
             session = await self._connected()

@@ -8,13 +8,14 @@ import math
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from acceld.errors import UsageError
-from acceld.events import event_json
+from acceld.events import EventKind, event_json
 from acceld.http.answers import answer, integer, number, page, run_filter
 from acceld.http.control import Reading
 from acceld.http.keys import CONTROL, HELLO, READING, SOCKETS
 from acceld.store.reads import records
 from acceld.store.rows import dump
 
+KINDS = frozenset(EventKind)
 SEND_S = 30.0
 PING_S = 20.0
 SUBSCRIBERS = 64
@@ -38,14 +39,14 @@ async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
     up to that long for the first.
     """
     reading = request.app[READING]
-    after, limit, kind = integer(request, "after", 0), page(request), request.query.get("kind", "")
+    after, limit, kind = integer(request, "after", 0), page(request), _kind(request)
     seen = await reading.read(records.last_seq)  # before the page, so that an event between the two is waited for
     found = await reading.read(records.load_events, after, run, limit, kind)
     wait_s = _seconds(request)
     if not found and wait_s:
         try:
             async with asyncio.timeout(wait_s):
-                await _first(reading, seen, run)
+                await _first(reading, seen, run, kind)
         except TimeoutError:
             pass
         found = await reading.read(records.load_events, after, run, limit, kind)
@@ -65,9 +66,17 @@ def _seconds(request: web.Request) -> float:
     return min(value, WAIT_LIMIT_S)
 
 
-async def _first(reading: Reading, after: int, run: int | None) -> None:
+def _kind(request: web.Request) -> str:
+    """Return ``kind`` from the query; empty if it is missing. UsageError if no event is of that kind."""
+    text = request.query.get("kind", "")
+    if text and text not in KINDS:
+        raise UsageError(f"kind={text!r} is no kind of event", hint=f"one of {', '.join(EventKind)}")
+    return text
+
+
+async def _first(reading: Reading, after: int, run: int | None, kind: str) -> None:
     async for events in reading.pages(after):
-        if run is None or any(event.run == run for event in events):
+        if any(run in (None, event.run) and kind in ("", event.kind) for event in events):
             return
 
 

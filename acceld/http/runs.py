@@ -31,6 +31,7 @@ async def get_runs(request: web.Request) -> web.Response:
             workload=asked.get("workload", ""),
             chip=asked.get("chip", ""),
             state=stored_states(asked.get("state", ""), live),
+            name=asked.get("name", ""),
             sort=asked.get("sort", "id"),
             limit=limit,
             offset=offset,

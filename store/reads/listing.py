@@ -50,6 +50,7 @@ def run_rows(
     workload: str = "",
     chip: str = "",
     state: str = "",
+    name: str = "",
     sort: str = "id",
     limit: int = 100,
     offset: int = 0,
@@ -63,6 +64,9 @@ def run_rows(
             words = value.split(",")
             where.append(f"r.{column} IN ({', '.join('?' * len(words))})")
             values += words
+    if name:
+        where.append("r.name = ?")  # a name may have commas
+        values.append(name)
     sql = f"{_RUN} WHERE {' AND '.join(where)} ORDER BY {SORTS[sort]} DESC NULLS LAST, r.id DESC LIMIT ? OFFSET ?"
     return [_with_flags(row) for row in connection.execute(sql, (*values, limit, offset))]
 

@@ -10,16 +10,25 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-
-from sqlite_utils import Database, Migrations
+from typing import TYPE_CHECKING
 
 from acceld.store.connection import APPLICATION_ID, check_version
 from acceld.store.schema.tables import HOSTS, SEARCH_INDEXES, TABLES
 from acceld.store.schema.views import VIEW_OF_RESULTS, VIEWS, VIEWS_OF_WINS, VIEWS_WITH_TIMES
 
-migrations = Migrations("acceld")
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+Change = Callable[["Database"], None]
+_CHANGES: list[Change] = []
+
+
+def migration(change: Change) -> Change:
+    """Make a function the newest migration, under its name."""
+    _CHANGES.append(change)
+    return change
 
 
 def statements(script: str) -> Iterator[str]:
@@ -39,7 +48,7 @@ def _run(db: Database, script: str) -> None:
         db.conn.execute(statement)  # one at a time, because executescript would commit
 
 
-@migrations()
+@migration
 def m001_initial(db: Database) -> None:
     """Create every table, index, full-text index and view of the first release."""
     _run(db, TABLES)
@@ -49,7 +58,7 @@ def m001_initial(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 1")
 
 
-@migrations()
+@migration
 def m002_sent_calls(db: Database) -> None:
     """Add the time of a call's first request, the exit code of a failed run and ISO times in views; rename hot spots.
 
@@ -64,7 +73,7 @@ def m002_sent_calls(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 2")
 
 
-@migrations()
+@migration
 def m003_hosts(db: Database) -> None:
     """Add the hosts of a fleet, the host of each profile, and what each host cost."""
     for column in ("host", "instance_type", "driver"):
@@ -73,7 +82,7 @@ def m003_hosts(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 3")
 
 
-@migrations()
+@migration
 def m004_words(db: Database) -> None:
     """Rename stored parameters of the performance model."""
     db.conn.execute(
@@ -82,7 +91,7 @@ def m004_words(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 4")
 
 
-@migrations()
+@migration
 def m005_results(db: Database) -> None:
     """Rename judgements to results: the view of candidates with their evaluations, and the published gate's result."""
     _run(db, VIEW_OF_RESULTS)
@@ -90,7 +99,7 @@ def m005_results(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 5")
 
 
-@migrations()
+@migration
 def m006_one_tie(db: Database) -> None:
     """Store one percentage for a tie, stated by measured profiles, in place of one percentage for each class of change."""
     db.conn.execute(
@@ -106,14 +115,14 @@ def m006_one_tie(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 6")
 
 
-@migrations()
+@migration
 def m007_partners(db: Database) -> None:
     """Add the second parent of a crossover to plans."""
     db.conn.execute("ALTER TABLE plans ADD COLUMN partner INTEGER REFERENCES candidates(id)")
     db.conn.execute("PRAGMA user_version = 7")
 
 
-@migrations()
+@migration
 def m008_wins(db: Database) -> None:
     """Add what each run's latencies depend on, the performance model of each profile, and which speed-ups are wins.
 
@@ -192,7 +201,7 @@ def m008_wins(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 8")
 
 
-@migrations()
+@migration
 def m009_memory(db: Database) -> None:
     """Add what a call may have cost unseen, and what insights are about, where they held and how often."""
     db.conn.execute("ALTER TABLE llm_calls ADD COLUMN uncertain_usd REAL NOT NULL DEFAULT 0")
@@ -226,7 +235,7 @@ def _won_interleaved(details: str | None, against: str) -> int | None:
 
 def names() -> list[str]:
     """Return the names of all migrations, in order."""
-    return [migration.name for migration in migrations._migrations]
+    return [change.__name__ for change in _CHANGES]
 
 
 SCHEMA_VERSION = len(names())
@@ -256,6 +265,11 @@ def migrate(connection: sqlite3.Connection, path: Path) -> Path | None:
         copy = backup_path(path, version)
         connection.execute("VACUUM INTO ?", (str(copy),))
         copy.chmod(0o600)
+    from sqlite_utils import Database, Migrations  # a start with nothing to migrate does not wait for it
+
+    migrations = Migrations("acceld")
+    for change in _CHANGES:
+        migrations(name=change.__name__)(change)
     migrations.apply(Database(connection, execute_plugins=False))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # a file whose log is lost is then no new, empty database
     return copy

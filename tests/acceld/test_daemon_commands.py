@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from acceld import child
-from acceld.daemon.process import allow_open_files
+from acceld.daemon.process import allow_open_files, check_addresses
 from acceld.errors import DaemonError
 
 SDKS = ("aiohttp", "anthropic", "openai", "pydantic", "textual", "sqlite3", "sqlite_utils", "numpy", "rich", "asyncio")
@@ -151,3 +151,13 @@ def test_too_few_open_files_are_named_and_more_are_taken_where_allowed(monkeypat
         monkeypatch.setattr(resource, "getrlimit", lambda _, limits=limits: limits)
         allow_open_files()
     assert taken == [(4096, 4096), (256, resource.RLIM_INFINITY)]
+
+
+def test_too_few_addresses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (400 << 20, resource.RLIM_INFINITY))
+    with pytest.raises(DaemonError, match="may use 400 MiB of addresses, and a daemon needs 1024") as found:
+        check_addresses()
+    assert "ulimit -v unlimited" in found.value.hint
+    for soft in (1 << 30, resource.RLIM_INFINITY):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        check_addresses()

@@ -296,6 +296,12 @@ def test_winners_of_every_run_are_verified_oldest_first_and_marked(
     asyncio.run(fill(Home(home).database, tmp_path / "twice", first_us=1e-3))
     asyncio.run(fill(Home(home).database, tmp_path / "gone"))
     asyncio.run(fill(Home(home).database, tmp_path / "twice", 1e-3, Basis(model=model_of(None), chip="trn2")))
+    with closing(sqlite3.connect(Home(home).database)) as connection, connection:
+        connection.execute("UPDATE runs SET name = 'the fourth' WHERE id = 4")
+    assert main(["verify", "the fourth", "--json", "--home", str(home)]) == 7
+    assert [case["kernel"] for case in json.loads(capsys.readouterr().out)["cases"]] == ["r4 c13"]
+    assert main(["verify", "the fifth", "--home", str(home)]) == 2
+    assert "'the fifth' is not a run" in capsys.readouterr().err
     (tmp_path / "run").mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     process = start("tests.acceld.daemon.scripted", "--home", str(home), environment=dict(os.environ))

@@ -192,8 +192,8 @@ from sqlite_utils import Database
 from acceld.store.schema import migrations as m
 from acceld.store.connection import connect_writer
 
-@m.migrations(name="m099_test")
-def later(db):
+@m.migration
+def m099_test(db):
     for sql in (
         "CREATE TABLE later (id INTEGER PRIMARY KEY, text TEXT)",
         "INSERT INTO later SELECT seq, data FROM events",

@@ -25,7 +25,7 @@ async def test_trees_that_leave_their_session_are_gone() -> None:
 async def test_bombs_end_and_cost_their_neighbors_nothing() -> None:
     result = await set_off_bombs(1)
     assert result.neighbor_failures == 0
-    assert result.ends["allocate_in_children"] == "ended above its memory limit"
+    assert result.ends["allocate_in_children"].startswith("ended above its memory limit")
     assert result.ends["spin"] == "ended above its processor time limit"
     assert all("status 0" not in text for text in result.ends.values()), result.ends
     assert result.grown_bytes < 64 << 20

@@ -112,7 +112,25 @@ async def pressed(live: Client, monkeypatch: pytest.MonkeyPatch, seed: int, more
             one_run_is_shown(app, edited)
         await until(pilot, lambda: not app.session.loading)
         one_run_is_shown(app, edited)
+        seen = await figures_agree(app, live, pilot)
+        assert seen == RUNS + 1
     return count
+
+
+async def figures_agree(app: ConsoleApp, live: Client, pilot: Pilot[None]) -> int:
+    """Wait until the console's list of runs has the figures that a query of the history gives; return their number."""
+    sql = (
+        "SELECT r.id, b.latency_us, c.latency_us, r.speedup, t.candidates FROM runs r JOIN run_totals t ON t.run = r.id "
+        "LEFT JOIN candidates b ON b.id = r.baseline LEFT JOIN candidates c ON c.id = r.best ORDER BY r.id"
+    )
+
+    def agree() -> bool:
+        stored = [tuple(row) for row in live.send("POST", "/v1/query", {"sql": sql})["rows"]]
+        runs = sorted(app.session.live.runs.values(), key=lambda one: one.id)
+        return [(one.id, one.baseline_us, one.best_us, one.speedup, one.candidates) for one in runs] == stored
+
+    await until(pilot, agree)
+    return len(app.session.live.runs)
 
 
 async def test_random_keys_never_end_it_nor_mix_two_runs(live: Client, monkeypatch: pytest.MonkeyPatch) -> None:

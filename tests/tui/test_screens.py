@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from textual.widgets._footer import FooterKey
 
 from acceld.errors import ConfigError, DaemonError, UsageError
 from acceld.events import BestChanged, CandidateEvaluated, Event
+from acceld.model import RunState
 from acceld.targets import Choice, choose
 from acceld.tui.app import ConsoleApp
 from acceld.tui.modals import Confirm
@@ -163,7 +166,7 @@ async def test_a_line_that_goes_on_says_so_and_no_number_is_cut_in_its_middle() 
     assert "…" in code
 
 
-@pytest.mark.parametrize("keys", ["2 B enter", "2 B 7"])
+@pytest.mark.parametrize("keys", ["2 B", "2 B enter", "2 B 7"])
 @pytest.mark.parametrize(("percent", "explained"), [(107.0, True), (99.0, False)])
 async def test_more_than_the_peak_has_its_reason_beside_it(keys: str, percent: float, explained: bool) -> None:
     client = CannedClient()
@@ -173,6 +176,25 @@ async def test_more_than_the_peak_has_its_reason_beside_it(keys: str, percent: f
     told = " ".join(" ".join(await shown(keys, (120, 40), client)).split())
     assert f"{percent} % of peak" in told
     assert ("above 100 %: the peak counts products" in told) is explained
+
+
+async def test_texts_name_the_keys_that_the_settings_gave() -> None:
+    app = console(keymap={"run.apply": "f9", "filter": "f8"})
+    async with app.run_test(size=(160, 40)) as pilot:
+        await pressing("2")(pilot)
+        view = app.session.run_view
+        assert view is not None and view.best is not None
+        view.stored_state, view.bests[-1] = RunState.FINISHED, replace(view.bests[-1], improved=True)
+        app.refresh_screen()
+        assert "f9 applies it" in str(app.screen.query_one("#context", Line).render())
+        await pilot.resize_terminal(80, 40)
+        await pilot.pause()
+        assert "2.23x; f9 applies it" in str(app.screen.query_one("#context", Line).render())
+        await pilot.press("n")
+        assert {"Type f8 and a text first."} == {toast.message for toast in app._notifications}
+        await pilot.press("question_mark")
+        help_text = str(app.screen.query_one(Static).render())
+        assert re.search(r"f9 +Apply best", help_text) and re.search(r"f8 +Find", help_text)
 
 
 async def test_a_small_memory_screen_shows_the_whole_strategy() -> None:
@@ -354,8 +376,7 @@ async def test_a_run_that_there_is_not_leaves_the_newest_in_view() -> None:
 
     app = console(client=Client(), run=99)
     async with app.run_test(size=(80, 24)) as pilot:
-        await pressing("")(pilot)
-        assert app.session.run == 3 and not app.session.banner
+        await until(pilot, lambda: app.session.run == 3 and not app.session.banner)
 
 
 async def test_keys_act_on_the_run_that_a_filter_left_under_the_cursor() -> None:

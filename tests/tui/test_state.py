@@ -222,6 +222,10 @@ def test_a_console_opened_in_the_middle_knows_what_is_under_way_and_since_when()
     run.load_candidate(row | {"state": "running"}, 40)
     run.load_candidate(row | {"id": 3, "state": "done"}, 40)
     assert run.doing(140.0) == "verifying c2, 40 s"
+    run.forget_work()  # the connection is lost, and comes back before anything has happened
+    assert run.doing(140.0) == ""
+    run.load_candidate(row | {"state": "running"}, 40)
+    assert run.doing(150.0) == "verifying c2, 50 s"
 
 
 def test_a_run_says_what_it_waits_for() -> None:
@@ -343,14 +347,16 @@ def test_attempts_of_one_plan_are_told_apart_by_their_parameter_which_comes_firs
 
 def test_a_run_that_has_ended_begins_with_its_verdict() -> None:
     def verdict(best: int, improved: bool, state: RunState) -> str:
-        return rule_run({2: 50.0, 3: 99.0}, best=best, improved=improved, state=state).verdict
+        return rule_run({2: 50.0, 3: 99.0}, best=best, improved=improved, state=state).verdict("f9")
 
     assert verdict(2, True, RunState.RUNNING) == ""
-    assert verdict(2, True, RunState.FINISHED) == ("2.00x by one change: 128 columns: widen tiles, l. 15; A applies it")
+    assert verdict(2, True, RunState.FINISHED) == (
+        "2.00x by one change: 128 columns: widen tiles, l. 15; f9 applies it"
+    )
     assert verdict(3, False, RunState.CANCELLED).startswith("1.01x tie by one change")
     assert "nothing to apply" in verdict(3, False, RunState.CANCELLED)
     assert verdict(1, False, RunState.FINISHED) == "no gain: nothing faster than the baseline passed"
-    assert folded([state_event(1, RunState.FAILED)]).verdict == "no verdict: no kernel passed"
+    assert folded([state_event(1, RunState.FAILED)]).verdict("f9") == "no verdict: no kernel passed"
 
 
 def test_siblings_of_equal_latency_are_one_line_that_says_so() -> None:

@@ -22,7 +22,7 @@ from acceld.tui.console import RunRow
 from acceld.tui.palette import Palette, palette_of, styled
 from acceld.tui.session import Session
 from acceld.tui.state import RunView
-from acceld.tui.terminal import complain
+from acceld.tui.terminal import APPLY, complain, key_of
 from acceld.tui.widgets.bars import sparkline
 from acceld.tui.widgets.columns import Column, whole
 from acceld.tui.widgets.frame import Line, Panel, Tab, Tabs
@@ -197,6 +197,12 @@ class ConsoleScreen(Screen[None]):
             return styled(f"{before}{state_word(state)}", self.palette.state(state))
         return styled(f"{before}? {state}", self.palette.warn)
 
+    def beyond_peak(self, share: float | None, width: int) -> Text:
+        """Return the lines that say why a share of the peak is above 100 %; empty if it is not."""
+        why = figures.beyond_peak(share)
+        lines = Text(why, style=self.palette.muted).wrap(self.app.console, width) if why else ()
+        return Text().join(line.append("\n") for line in lines)
+
     # -- frame ---------------------------------------------------------------------------------------------------
 
     def _context_line(self, width: int) -> Text:
@@ -210,13 +216,14 @@ class ConsoleScreen(Screen[None]):
         row = app.state.runs.get(run.id)
         parts = [(styled(f"r{run.id} {run.workload}", palette.strong), 9), (styled(f" {run.chip}", palette.muted), 0)]
         parts.append((self.state_text(run.state, "  "), 8))
-        if run.iterations and not run.verdict:
+        if run.iterations and not run.ended:
             parts.append((styled(f"  it {run.iteration}/{run.iterations}", palette.text), 3))
         if under_way := app.doing(run):
             parts.append((styled(f"  {under_way}", palette.text), 7))
-        if verdict := run.verdict:
+        if verdict := run.verdict(key_of(self, APPLY)):
             room = width - 3 - sum(text.cell_len for text, _ in parts)
-            told = verdict if len(verdict) <= room else verdict.partition(" by ")[0]
+            gain, applies = verdict.partition(" by ")[0], verdict.rpartition("; ")[2]
+            told = next((text for text in (verdict, f"{gain}; {applies}") if len(text) <= room), gain)
             parts.append((styled(f"  {told}", palette.good if run.best and run.best.improved else palette.text), 6))
         elif best := run.best:
             latency = figures.brief_latency(best.latency_us, run.source, run.chip)
@@ -268,7 +275,9 @@ class ConsoleScreen(Screen[None]):
             self.sort = self.SORTS.index(order)
             self.show()
         elif column is not None:
-            self.notify(f"There is no order by {column.title}. o goes through: {', '.join(self.SORTS)}.")
+            self.notify(
+                f"There is no order by {column.title}. {key_of(self, 'sort')} goes through: {', '.join(self.SORTS)}."
+            )
 
     def open_event(self, event: Event | None) -> None:
         """Open the candidate that an event is about, else its run."""
@@ -286,7 +295,7 @@ class ConsoleScreen(Screen[None]):
         """Move to the next line with the text that was searched for."""
         lists = self.query(LineList)
         if not self.query_text or not lists:
-            self.notify("Type / and a text first.", title="Nothing to search for")
+            self.notify(f"Type {key_of(self, 'filter')} and a text first.", title="Nothing to search for")
         elif not lists.first().find(self.query_text, step):
             self.notify(f"No line holds {self.query_text!r}.", markup=False)
 

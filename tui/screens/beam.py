@@ -21,7 +21,7 @@ from acceld.tui.screens.base import ConsoleScreen, best_line
 from acceld.tui.screens.candidate import CandidateScreen
 from acceld.tui.session import Session
 from acceld.tui.state import CandidateView, RunView
-from acceld.tui.terminal import copy
+from acceld.tui.terminal import copy, key_of
 from acceld.tui.widgets.bars import bar, fitted
 from acceld.tui.widgets.code import colored, diff_lines
 from acceld.tui.widgets.frame import Line, Panel
@@ -246,6 +246,7 @@ class BeamScreen(ConsoleScreen):
         if node.percent_of_peak is not None:
             text.append(bar(node.percent_of_peak, 100, min(24, width - 16)), palette.primary)
             text.append(f" {node.percent_of_peak:.1f} % of peak\n")
+            text.append_text(self.beyond_peak(node.percent_of_peak, width))
         if node.bound:
             text.append(fitted(f"bound: {node.bound}", width) + "\n", palette.muted)
         if node.failure:
@@ -423,7 +424,9 @@ class BeamScreen(ConsoleScreen):
             return
         if marked in (None, number) or self.run_view is None or marked not in self.run_view.candidates:
             self.session.marked = None if marked == number else number
-            self.notify(f"c{number} is marked: m on another one compares the two" if marked != number else "not marked")
+            key = key_of(self, "mark")
+            told = f"c{number} is marked: {key} on another one compares the two"
+            self.notify(told if marked != number else "not marked")
             self.show()
         else:
             self.app.switch_mode("candidate")

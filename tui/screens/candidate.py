@@ -110,7 +110,7 @@ class CandidateScreen(CandidateInView):
                 self._ask_other()
                 return [styled("loading", palette.muted)]
         if not other:
-            hint = ": m marks one on the Beam" if self._against == "marked" else ""
+            hint = ": mark one on the Beam" if self._against == "marked" else ""
             return [styled(f"There is no {self._against} candidate to compare with{hint}.", palette.muted)]
         room = self.query_one("#lines").content_size.width - 3  # for the pointer and the scrollbar
         sides = self.app.size.width >= SIDE_BY_SIDE

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from rich.text import Text
-
-from acceld import figures
 from acceld.tui.screens.base import ConsoleScreen
 from acceld.tui.session import Session
 
@@ -41,12 +38,6 @@ class CandidateInView(ConsoleScreen):
         if (self.facts.get("id")) != self._shown:
             self._draw()
         self.query_one("#details").refresh()
-
-    def beyond_peak(self, percent: float, width: int) -> Text:
-        """Return the lines that say why a share of the peak is above 100 %; empty if it is not."""
-        why = figures.beyond_peak(percent)
-        lines = Text(why, style=self.palette.muted).wrap(self.app.console, width) if why else ()
-        return Text().join(line.append("\n") for line in lines)
 
     @property
     def facts(self) -> Mapping[str, Any]:

@@ -11,8 +11,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pygments.lexers.sql import SqlLexer  # type: ignore[import-untyped]
-from pygments.token import Comment, Keyword, Number, String  # type: ignore[import-untyped]
 from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
@@ -27,7 +25,7 @@ from acceld.tui.palette import palette_of, styled
 from acceld.tui.screens.base import ConsoleScreen
 from acceld.tui.session import Session
 from acceld.tui.sql import completions
-from acceld.tui.terminal import copy
+from acceld.tui.terminal import copy, key_of
 from acceld.tui.widgets.bars import fitted
 from acceld.tui.widgets.frame import Line
 from acceld.tui.widgets.lines import LineList
@@ -55,6 +53,9 @@ class Statement(TextArea):
 
     def get_line(self, line_index: int) -> Text:
         palette = palette_of(self.app)
+        from pygments.lexers.sql import SqlLexer  # type: ignore[import-untyped]  # not needed for the first picture
+        from pygments.token import Comment, Keyword, Number, String  # type: ignore[import-untyped]
+
         styles = ((Comment, palette.muted), (Keyword, palette.primary), (String, palette.good), (Number, palette.warn))
         text = Text(end="", no_wrap=True)
         for kind, value in SqlLexer(stripnl=False, ensurenl=False).get_tokens(self.document.get_line(line_index)):
@@ -126,7 +127,7 @@ class QueryScreen(ConsoleScreen):
             with Vertical(id="asked"):
                 yield Statement()
                 yield Line(self._next_words, id="words")
-                yield Rows(id="rows", empty="Nothing asked yet: ctrl+r runs the statement.")
+                yield Rows(id="rows", empty=f"Nothing asked yet: {key_of(self, 'run')} runs the statement.")
             with Vertical(id="schema"):
                 yield LineList(id="tables")
                 yield LineList(id="saved")
@@ -155,7 +156,7 @@ class QueryScreen(ConsoleScreen):
         rows.show(range(len(self._rows)), self._row, header=header)
         rows.border_subtitle = self._shown_columns(rows)
         self.query_one("#words").refresh()
-        self.query_one("#sql").border_subtitle = "ctrl+r runs, tab completes, esc leaves"
+        self.query_one("#sql").border_subtitle = f"{key_of(self, 'run')} runs, tab completes, esc leaves"
 
     def on_resize(self) -> None:
         rows = self.query_one(Rows)
@@ -339,7 +340,7 @@ class QueryScreen(ConsoleScreen):
 
     def action_export(self) -> None:
         if not self._columns:
-            self.notify("Run a statement first: ctrl+r.", title="Nothing to write", severity="warning")
+            self.notify(f"Run a statement first: {key_of(self, 'run')}.", title="Nothing to write", severity="warning")
             return
 
         def export(name: str | None) -> None:

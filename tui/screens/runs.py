@@ -17,7 +17,7 @@ from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
 from acceld.tui.session import Session
 from acceld.tui.state import RunView
-from acceld.tui.terminal import copy
+from acceld.tui.terminal import APPLY, copy, key_of
 from acceld.tui.widgets.columns import Column, cell, column_at, header, line
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
@@ -164,8 +164,8 @@ class RunsScreen(ConsoleScreen):
         text.append(f"r{run.id} {run.workload}\n", palette.strong)
         text.append(f"{run.chip} · {run.api} · {run.backend}\nproposals by {run.proposer}\n\n", palette.muted)
         text.append_text(self.state_text(run.state)).append("\n")
-        if run.verdict:
-            said = Text(run.verdict, style=palette.good if run.best and run.best.improved else palette.text)
+        if verdict := run.verdict(key_of(self, APPLY)):
+            said = Text(verdict, style=palette.good if run.best and run.best.improved else palette.text)
             text.append_text(Text("\n").join(said.wrap(self.app.console, width))).append("\n")
         if run.message:
             text.append(run.message + "\n", palette.muted)
@@ -182,7 +182,9 @@ class RunsScreen(ConsoleScreen):
             speedup = run.baseline_us / run.best.latency_us
             won = run.best.improved
             text.append(f"{figures.brief_gain(speedup, won)}\n", palette.good if won else palette.text)
-            text.append("of peak   ", palette.muted).append(f"{figures.percent(_percent_of_peak(run))}\n\n")
+            share = _percent_of_peak(run)
+            text.append("of peak   ", palette.muted).append(f"{figures.percent(share)}\n")
+            text.append_text(self.beyond_peak(share, width)).append("\n")
             text.append(best_line(run, width), palette.good).append("\n")
             text.append("best so far, baseline to now\n\n", palette.muted)
         counts = run.evaluated

@@ -6,8 +6,6 @@ import difflib
 import re
 from itertools import zip_longest
 
-from pygments.lexers.python import PythonLexer  # type: ignore[import-untyped]
-from pygments.token import Comment, Keyword, Name, Number, Operator, String  # type: ignore[import-untyped]
 from rich.style import Style
 from rich.text import Text
 
@@ -19,6 +17,9 @@ _CHANGED = Style(bold=True, underline=True)
 
 def colored(source: str, palette: Palette) -> list[Text]:
     """Return one Text a line."""
+    from pygments.lexers.python import PythonLexer  # type: ignore[import-untyped]  # not needed for the first picture
+    from pygments.token import Comment, Keyword, Name, Number, Operator, String  # type: ignore[import-untyped]
+
     styles = (
         (Comment, palette.muted),
         (Keyword, palette.primary),

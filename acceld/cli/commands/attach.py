@@ -68,7 +68,7 @@ async def _asked(client: Any, text: str) -> tuple[int, int | None]:
             return (await client.get(f"/v1/candidates/{candidate}"))["run"], candidate
         if re.fullmatch(r"r?[0-9]{1,15}", text):
             return number_of(text, "r"), None
-        rows = (await client.get("/v1/runs", limit=500))["runs"]
+        rows = (await client.get("/v1/runs", name=text, limit=500))["runs"]
     finally:
         await client.close()
     named = [row["id"] for row in rows if row.get("name") == text]

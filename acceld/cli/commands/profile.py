@@ -347,8 +347,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
     if profile is not None:
         pairs.append(("latency", _latency(profile, chip)))
         if evaluation.percent_of_peak is not None:
-            of_peak = figures.percent(evaluation.percent_of_peak)
-            pairs.append(("of peak", f"{of_peak}  ({peak_source(chip)})"))
+            pairs.append(("of peak", figures.of_peak(evaluation.percent_of_peak, peak_source(chip))))
             pairs.append(("of attainable", figures.percent(evaluation.percent_of_attainable)))
         pairs.append(("bound by", profile.bound or "—"))
     print_pairs(pairs)

@@ -129,7 +129,7 @@ def _evaluation(found: dict[str, Any]) -> None:
         if profile["source"] == Source.MEASURED:
             pairs.append(("measured by", ", ".join(filter(None, (profile["method"], profile["sdk"])))))
         if found["percent_of_peak"] is not None:
-            pairs.append(("of peak", f"{figures.percent(found['percent_of_peak'])}  ({peak_source(profile['chip'])})"))
+            pairs.append(("of peak", figures.of_peak(found["percent_of_peak"], peak_source(profile["chip"]))))
         if found["percent_of_attainable"] is not None:
             pairs.append(("of attainable", figures.percent(found["percent_of_attainable"])))
         pairs.append(("bound by", profile["bound"] or "—"))

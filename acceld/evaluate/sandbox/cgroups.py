@@ -16,6 +16,8 @@ _NEEDED = frozenset({"memory", "pids"})
 _FIRST_VERSION = ("memory", "pids")
 _BETWEEN = "\n"
 _KILL_ROUNDS = 200
+_UNLIMITED = 1 << 62
+"""Bytes from which version 1 means no limit: it says 2 ** 63 less a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,29 @@ def _removed(folder: str, deadline: float) -> bool:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.005)
+
+
+def memory_limit(
+    mount: Path | None = None, own: str | None = None, mounts: str | None = None, places: str | None = None
+) -> int | None:
+    """Return the bytes that this process and all others of its cgroup may use: the smallest limit of the cgroup and of
+    those above it, in either version; None without a limit.
+
+    The arguments are those of :func:`find_second` and :func:`find_first`.
+    """
+    mount, own = mount or mounted(), own or membership()
+    mounts = _text("/proc/self/mountinfo") if mounts is None else mounts
+    places = _text("/proc/self/cgroup") if places is None else places
+    first = _first_folder("memory", mounts, places)
+    second = mount / own.lstrip("/") if mount is not None and own is not None else None
+    files = [
+        place / name
+        for folder, name in ((second, "memory.max"), (first, "memory.limit_in_bytes"))
+        if folder is not None
+        for place in (folder, *folder.parents)
+    ]
+    limits = [int(text) for text in (_text(file).strip() for file in files) if text.isdigit()]
+    return min((limit for limit in limits if limit < _UNLIMITED), default=None)
 
 
 def mounted() -> Path | None:

@@ -85,7 +85,8 @@ class Outcome:
     ``cause`` is empty if it ended by itself, else ``deadline``, ``cpu``, ``memory``, ``processes`` or
     ``stopped``.
     Exactly one of ``exit`` and ``signal`` is set, unless the supervisor itself was lost. ``peak_bytes`` is the
-    greatest resident set of one of its processes.
+    greatest resident set of one of its processes. ``allowed_bytes`` is the memory that acceld's own cgroup allows, for a job
+    that ended above its memory limit although its jail allows more.
     """
 
     exit: int | None
@@ -94,6 +95,7 @@ class Outcome:
     wall_s: float = 0.0
     cpu_s: float = 0.0
     peak_bytes: int = 0
+    allowed_bytes: int | None = None
 
     @property
     def ended_well(self) -> bool:
@@ -112,6 +114,11 @@ class Outcome:
         """The outcome as text for people."""
         if self.cause == "deadline":
             return f"ended at its deadline after {self.wall_s:.1f} s"
+        if self.cause == "memory" and self.allowed_bytes is not None:
+            allowed = f"{self.allowed_bytes >> 20} MiB"
+            return (
+                f"ended above its memory limit (the cgroup or container of acceld allows {allowed} for all: raise that)"
+            )
         if self.cause:
             return _CAUSES.get(self.cause, self.cause)
         if self.signal is not None:
@@ -373,6 +380,7 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
         raise LostError("a job ended before its jail was complete", hint=_LOST)
     if record["cause"] == "harness":
         raise SandboxError(f"a job could not be jailed: {record['detail']}")
+    outer = cgroups.memory_limit() if record["cause"] == "memory" else None
     return Outcome(
         record["exit"],
         record["signal"],
@@ -380,6 +388,7 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
         record["wall_s"],
         record["cpu_s"],
         record["peak_bytes"],
+        outer if outer is not None and outer < jail.memory_bytes else None,
     )
 
 

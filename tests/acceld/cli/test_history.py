@@ -276,6 +276,25 @@ def test_history_prints_runs_in_the_words_of_the_other_tables(home: Path, capsys
     assert "r1 " in text
 
 
+def test_a_share_above_the_peak_has_its_reason_in_show_and_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where, why = ("--home", str(home := state_with_runs(tmp_path))), "bove 100 %: the peak counts products"
+
+    def shown() -> list[bool]:
+        page = tmp_path / "r1.html"
+        main(["report", "r1", "-o", str(page), *where])
+        words = (("show", "c2"), ("show", "r1"), ("report", "r1", "--md"))
+        return [why in text for text in (page.read_text(), *(printed(capsys, *one, *where) for one in words))]
+
+    assert not any(shown())
+    with contextlib.closing(sqlite3.connect(home / "acceld.db")) as connection:
+        connection.execute("UPDATE evaluations SET percent_of_peak = 107")
+        connection.execute("UPDATE runs SET percent_of_peak_after = 107")
+        connection.commit()
+    assert all(shown())
+
+
 def test_a_crossover_is_shown_with_its_second_parent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = state_with_runs(tmp_path)
     with contextlib.closing(sqlite3.connect(home / "acceld.db")) as connection:

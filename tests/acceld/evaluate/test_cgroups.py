@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from acceld.config import EvaluateConfig
+from acceld.evaluate.queue import slots_of
 from acceld.evaluate.sandbox import cgroups
 from acceld.evaluate.sandbox.jail import Jail, Level
 from acceld.evaluate.sandbox.process import Zygote
@@ -244,3 +246,25 @@ def test_an_empty_cgroup_that_a_killed_process_left_is_made_anew(tmp_path: Path)
     (tmp_path / "job").mkdir()
     path = Path(cgroups.create(str(tmp_path), "job", memory_bytes=1 << 20, processes=7))
     assert (path / "pids.max").read_text() == "7"
+
+
+def test_the_smallest_memory_limit_on_the_way_up_counts_in_either_version(tmp_path: Path) -> None:
+    mounts, places = first_version(tmp_path)
+    second = tmp_path / "unified" / "slice" / "pod"
+    second.mkdir(parents=True)
+    first = tmp_path / "memory" / "user"
+    looked = lambda: cgroups.memory_limit(tmp_path / "unified", "/slice/pod", mounts, places)
+    (first / "1" / "memory.limit_in_bytes").write_text(f"{2**63 - 4096}\n")
+    (second / "memory.max").write_text("max\n")
+    assert looked() is None
+    (first / "memory.limit_in_bytes").write_text("3000\n")
+    assert looked() == 3000
+    (second.parent / "memory.max").write_text("2000\n")
+    assert looked() == 2000
+
+
+def test_no_more_evaluations_run_than_a_containers_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(64))
+    for allowed, slots in ((3 << 30, 3), (1 << 20, 1)):
+        monkeypatch.setattr(cgroups, "memory_limit", lambda allowed=allowed: allowed)
+        assert slots_of(EvaluateConfig(memory_gib=1.0)) == slots

@@ -27,6 +27,12 @@ ENDED = {"exit": 0, "signal": None, "cause": "", "detail": "", "wall_s": 0.5, "c
         (Outcome(None, signal.SIGKILL, ""), "died of SIGKILL", False, True),
         (Outcome(None, signal.SIGKILL, "deadline", 2.25), "ended at its deadline after 2.2 s", False, False),
         (Outcome(None, signal.SIGKILL, "memory"), "ended above its memory limit", False, False),
+        (
+            Outcome(None, signal.SIGKILL, "memory", allowed_bytes=200 << 20),
+            "ended above its memory limit (the cgroup or container of acceld allows 200 MiB for all: raise that)",
+            False,
+            False,
+        ),
         (Outcome(0, None, "processes"), "ended above its process limit", False, False),
         (Outcome(0, None, "finished"), "finished", False, False),
     ],

@@ -15,7 +15,7 @@ from acceld.errors import BudgetError, DaemonError, StoreError, UsageError
 from acceld.http.client import HttpClient
 from acceld.http.server import HistoryServer, Server
 from acceld.http.service import log_lines
-from acceld.model import RunState, shown_state
+from acceld.model import RunSpec, RunState, shown_state
 from acceld.store.changes.runs import create_run, set_run_state, write_notice
 from acceld.store.database import Store
 from tests.store import records
@@ -166,6 +166,15 @@ async def test_a_request_waits_for_the_first_event(tmp_path: Path) -> None:
     await store.change(write_notice, None, "info", "now")
     assert [event["data"]["text"] for event in (await waiting)["events"]] == ["now"]
     assert (await client.get("/v1/events", after=1, wait_s=0.01))["events"] == []
+    waiting = asyncio.create_task(client.get("/v1/events", after=1, wait_s=20, kind="run_created"))
+    await asyncio.sleep(0.05)
+    await store.change(write_notice, None, "info", "of another kind")
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await store.change(create_run, RunSpec("silu"))
+    assert [event["kind"] for event in (await waiting)["events"]] == ["run_created"]
+    with pytest.raises(UsageError, match="kind='run_creatd' is no kind of event"):
+        await client.get("/v1/events", kind="run_creatd")
     await client.close()
     await server.stop()
     await store.close()
