@@ -22,9 +22,9 @@ STARTERS = frozenset(
 )
 """Functions that start a program, of ``subprocess``, ``asyncio`` and ``os``."""
 OTHER_PROGRAMS = {
-    "cli/commands/ci.py": "git",
+    "cli/checks/branch.py": "git",
+    "cli/checks/winners.py": "git",
     "cli/commands/service.py": "systemctl",
-    "cli/commands/verify.py": "git",
     "cli/pager.py": "the person's pager",
     "cli/remote.py": "ssh",
     "daemon/hooks.py": "the person's hooks",
