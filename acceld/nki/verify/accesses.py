@@ -264,23 +264,18 @@ class Accesses:
             )
             return
         self._start_partition(instruction, access, buffer, count)
-        if self.rules.strict or not self.rules.legacy:
-            axes = self._strides(access)
-            if axes > FREE_AXES:
-                self.report.add(
-                    "access_pattern",
-                    line,
-                    f"{self.report.name(access)} has {axes} free axes; an engine takes {FREE_AXES}",
-                    "merge axes, or split the instruction",
-                )
+        axes = self._strides(access)
+        if axes > FREE_AXES:
+            self.report.add(
+                "access_pattern",
+                line,
+                f"{self.report.name(access)} has {axes} free axes; an engine takes {FREE_AXES}",
+                "merge axes, or split the instruction",
+            )
 
     def _strides(self, access: Access) -> int:
-        """Return the number of free axes that an engine counts along: neighboring ones that are one run count as one
-        (in the legacy API each counts).
-        """
+        """Return the number of free axes that an engine counts along: neighboring ones that are one run count as one."""
         free = [dim for dim in access.dims[1:] if dim.count > 1]
-        if self.rules.legacy:
-            return len(free)
         along = self.report.buffer(access).strides
         linear = [(dim.count, sum(step * size for step, size in zip(dim.steps, along, strict=True))) for dim in free]
         return len(free) - sum(outer == count * inner for (_, outer), (count, inner) in itertools.pairwise(linear))
