@@ -129,7 +129,7 @@ def _check_inputs(program: Program, header: dict[str, Any]) -> None:
                     Status.REJECTED,
                     "input_written",
                     f"the kernel writes its argument {name}, which the workload does not let it change",
-                    "write to a tensor of its own in nl.shared_hbm and return that",
+                    "write to a tensor of its own in nl.shared_hbm and return that, or name the argument in mutates of workload.toml",
                     instruction.line,
                 )
 
