@@ -18,7 +18,7 @@ def kernel(x):
     for row in nl.affine_range(2):
         one = nl.load(x[128 * row + p, f])
         done = nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
-        done[P, walk] = nl.copy(one[P, walk])
+        done[P, walk] = nisa.tensor_copy(one[P, walk])
         done[p, f] = nisa.activation(op=nl.silu, data=done[p, f])
         nl.store(out[128 * row + p, f], value=done[p, f])
     return out

@@ -486,7 +486,7 @@ def block_dimension(kernel: Kernel, bad: bool) -> int:
     return tensor.line
 
 
-@case("access_pattern")
+@case("access_pattern", strict=True)
 def five_free_axes(kernel: Kernel, bad: bool) -> int:
     shape = (16, 3, 3, 3, 3, 3)
     part = (Run(0, 16), *([Run(0, 2)] * 4), Run(0, 1 + bad))
@@ -494,7 +494,7 @@ def five_free_axes(kernel: Kernel, bad: bool) -> int:
     return kernel.op("copy", at(kernel.sbuf(shape), *part), at(tile, *part))
 
 
-@case("access_pattern")
+@case("access_pattern", strict=True)
 def six_free_axes_that_are_no_run_in_their_order(kernel: Kernel, bad: bool) -> int:
     tile, other = kernel.loaded((16, 64)), kernel.sbuf((16, 64))
     steps = (2, 4, 8, 16, 32, 1) if bad else (32, 16, 8, 4, 2, 1)

@@ -90,6 +90,9 @@ class Trace(LoopContext):
         """By buffer of a view that has storage of its own here, what it shares memory with."""
         self._carrying = False
         self.written_inputs: set[int] = set()
+        self.direct = False
+        """True within a call that stands for one instruction of the chip, where the API has others too."""
+        self.direct_slots: list[Slot] = []
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
         self.sites: dict[int, Site] = {}
@@ -177,6 +180,8 @@ class Trace(LoopContext):
         slot = self.builder.emit(
             Instruction(op, engine, accesses, tuple(operands), tuple(sorted(kept)), mask, pattern, line, place)
         )
+        if self.direct:
+            self.direct_slots.append(slot)
         for dst in dsts:
             self._give(dst.access.buffer)
         return slot
