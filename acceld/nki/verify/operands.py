@@ -227,13 +227,23 @@ class Operands(Checker):
                     f"make it one of {', '.join(sorted(known))}",
                 )
         one, other = SAME_DTYPES.get(instruction.op, ("", ""))
-        if one in named and other in named and named[one] != named[other]:
+        if one in named and other in named and named[one] != named[other] and not self._widens(instruction):
             self._add(
                 "dtype",
                 instruction,
                 f"{one} and {other} of {instruction.op} are {named[one]} and {named[other]}, but have one type",
                 "give both one type, and cast with nisa.tensor_copy before or after",
             )
+
+    def _widens(self, instruction: Instruction) -> bool:
+        """Return True for a transpose by the tensor engine from 16 bits into float32, which kernels that ran on a chip have
+        and the page of nki.isa excludes.
+        """
+        if instruction.op != "transpose" or instruction.engine is not Engine.TENSOR:
+            return False
+        src, dst = instruction.srcs[0], instruction.dsts[0]
+        narrow = isinstance(src, Access) and self._dtype(src) in ("bfloat16", "float16")
+        return narrow and self._dtype(dst) == "float32"
 
     def _memories(self, instruction: Instruction) -> None:
         op = instruction.op
