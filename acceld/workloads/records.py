@@ -289,6 +289,12 @@ class Workload:
         """Dtypes of the arguments; empty for a scalar."""
         return tuple(one.dtype if one.value is None else "" for one in self.arguments)
 
+    @property
+    def mutated(self) -> tuple[int, ...]:
+        """Positions, among the arrays, of arguments that the kernel may change."""
+        arrays = [argument.name for argument in self.arguments if not argument.is_scalar]
+        return tuple(arrays.index(name) for name in self.mutates)
+
     def argument(self, name: str) -> Argument:
         """Return the argument called ``name``; KeyError if there is none."""
         for argument in self.arguments:

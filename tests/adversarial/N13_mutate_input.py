@@ -1,5 +1,5 @@
 # expect: reject
-# caught by: incorrect_numerical.tolerance
+# caught by: rejected.input_written
 # workload: st_matmul
 """Writes zeros to its inputs and returns zeros, so that the reference might agree."""
 

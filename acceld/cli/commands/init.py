@@ -75,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     given, outputs = _facts(arguments, kernel)
     state = find_home(arguments.home).prepare()
     if not outputs:
-        outputs = asyncio.run(_traced_outputs(kernel, given, chip, settings.evaluate, state))
+        outputs, written = asyncio.run(_traced(kernel, given, chip, settings.evaluate, state))
+        arguments.mutates = arguments.mutates or written
     _write(folder, path, kernel, given, outputs, arguments)
     with _kept_if_fine(folder) as kept:
         loaded = load_workload(folder)
@@ -181,14 +182,18 @@ def _facts(arguments: argparse.Namespace, kernel: Kernel) -> tuple[list[DraftArg
     return given, []
 
 
-async def _traced_outputs(
+async def _traced(
     kernel: Kernel, given: list[DraftArgument], chip: str, settings: config.EvaluateConfig, state: Path
-) -> list[DraftOutput]:
+) -> tuple[list[DraftOutput], list[str]]:
+    """Return the kernel's outputs, and the arguments that it writes."""
     from acceld.evaluate.simulated.programs import traced_program
 
     program = await traced_program(kernel, _specs(given), chip, settings, state)
     found = [program.buffers[number] for number in program.outputs]
-    return [DraftOutput(f"out{place}", buffer.shape, buffer.dtype) for place, buffer in enumerate(found)]
+    outputs = [DraftOutput(f"out{place}", buffer.shape, buffer.dtype) for place, buffer in enumerate(found)]
+    arrays = [one.name for one in given if one.value is None]
+    written = [name for name, at in zip(arrays, program.inputs, strict=True) if program.buffers[at].written_input]
+    return outputs, written
 
 
 def _specs(given: list[DraftArgument]) -> Arguments:

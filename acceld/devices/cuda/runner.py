@@ -4,7 +4,7 @@ Before each timed sequence of launches, everything that could carry data from an
 loaded anew, which resets variables of the device code. The plan's allocations are filled with a byte that no earlier
 launch left there. The inputs are written again. Every second sequence gets other inputs, of which nothing is kept: two
 elements of each array have changed places, so no sequence finds the inputs of the one before. After each sequence the
-inputs are compared with what was written. A buffer of several times the L2 cache is written. Device memory outside the
+inputs are compared with what was written. A sequence that is repeated gets the other inputs too. A buffer of several times the L2 cache is written. Device memory outside the
 plan holds only the inputs of this sequence.
 
 The device works through a queue. All launches are queued behind the write of that buffer, before the device reaches the
@@ -30,8 +30,8 @@ from acceld.evaluate.hosted.driver import BuildRefused, Call, Job
 from acceld.workloads.records import ArraySpec
 
 REPEATS = 5
-"""Number of launch sequences timed in one call; the call's time is their median. Odd, so that the last one has the call's own
-inputs.
+"""Least number of launch sequences timed in one call; the call's time is their median. Odd, so that the last one has the
+call's own inputs unless a sequence was repeated.
 """
 MOST_FLUSHES = 64
 """Limit on writes of the buffer before a sequence. If even these do not suffice, the time includes time of the host."""
@@ -75,13 +75,15 @@ class Replay:
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
         """Run on ``inputs``, and write the results to ``outputs``. Return the microseconds of the launches, the median
-        of REPEATS.
+        of at least REPEATS.
         """
         arrays = [np.ascontiguousarray(one) for one in inputs if isinstance(one, np.ndarray)]
         others = [one if one.dtype.kind in "iub" else _exchanged(one) for one in arrays]  # whole numbers may be places
         took: list[float] = []
-        while len(took) < REPEATS:
-            one_us, alone = self._timed(others if len(took) % 2 else arrays)  # the last sequence has the call's own
+        own = False  # True after a sequence with the call's own inputs; the last one has them
+        while len(took) < REPEATS or not own:
+            own = not own
+            one_us, alone = self._timed(arrays if own else others)
             if alone or self._flushes >= MOST_FLUSHES:
                 took.append(one_us)
             else:

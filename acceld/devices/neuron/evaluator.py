@@ -49,8 +49,7 @@ DeviceState = Callable[[str, str, str], Awaitable[object]]
 
 
 CHANCE = frozenset(
-    "undefined_memory undefined_read undefined_output overlap repeated_destination race overlapping_lives "
-    "input_written".split()
+    "undefined_memory undefined_read undefined_output overlap repeated_destination race overlapping_lives".split()
 )
 """Rules of the simulator for results that may differ from run to run on a chip: its verifier's and those of a run."""
 

@@ -272,7 +272,7 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
             try:
                 with case.stage("time"):
                     artefacts = [built] if other is None else [built, other]
-                    session = Session(layout, batches, case.lease, terms, _mutated(loaded))
+                    session = Session(layout, batches, case.lease, terms, loaded.mutated)
                     timed, *others = await bench.time(artefacts, session, kept)
                 with case.stage("check"):
                     checked = (
@@ -307,16 +307,9 @@ class HostedEvaluator(OrderedEvaluator[HostedCase]):
         kept = case.artefact.counters.get(STATIC_BYTES, 0.0)
         moves = self._driver.clock == "processor"  # a device's kernels see other addresses than the host's
         layout = _layout_apart(case.artefact) if moves else _layout(case.artefact)
-        again = Draw(OWN, fresh_seed())
-        changed = [replace(again, changed=number) for number in range(len(layout.inputs))]
         others = [Draw(variant, fresh_seed()) for variant in strict_variants(case.workload)]
         others += [Draw(OWN, seed) for seed in PAPER_SEEDS]
-        # One worker makes all calls if they fit in memory. The repeated call stays with its first.
-        room = self._room(layout)
-        first = [again, *changed[: max(0, room - 2)]]
-        parts = [[*first, *others[: room - 1 - len(first)], replace(again, again=True)]]
-        parts += [others[start : start + room] for start in range(room - 1 - len(first), len(others), room)]
-        for draws in parts:
+        for draws in sessions_of(Draw(OWN, fresh_seed()), len(layout.inputs), others, self._room(layout)):
             failed, *_ = await self._graded(case, layout, draws, self._untimed(len(draws)))
             if failed is not None:
                 return failed
@@ -479,7 +472,14 @@ def _asks_interleaved(request: EvaluationRequest, stored: Evaluation) -> bool:
     return request.against[0].sha256 not in enough
 
 
-def _mutated(loaded: Workload) -> tuple[int, ...]:
-    """Return the positions, among the arrays, of arguments that the kernel may change."""
-    arrays = [argument.name for argument in loaded.arguments if not argument.is_scalar]
-    return tuple(arrays.index(name) for name in loaded.mutates)
+def sessions_of(first: Draw, inputs: int, others: Sequence[Draw], room: int) -> list[list[Draw]]:
+    """Return the draws of each worker, at most ``room``: ``first``, it with one element of each input changed, ``others``,
+    and ``first`` again. A changed call has ``first`` before it in its worker, as the repeated call has: only there may
+    something kept from one call reach the next.
+    """
+    changed = [replace(first, changed=number) for number in range(inputs)]
+    near = [first, *changed[: room - 2]]
+    beside = room - 1 - len(near)
+    parts = [[*near, *others[:beside], replace(first, again=True)]]
+    parts += [[first, *changed[start : start + room - 1]] for start in range(room - 2, inputs, room - 1)]
+    return parts + [list(others[start : start + room]) for start in range(beside, len(others), room)]

@@ -42,6 +42,7 @@ def inspect(request: bytes, reply: int) -> None:
         seconds["verify"] = time.monotonic() - started
         started = time.monotonic()
         _check_outputs(program, header)
+        _check_inputs(program, header)
         _check_precision(program, header)
         _check_random(program, header)
         profile = simulator.profile(program, exact=header.get("exact", False), calibration=header.get("calibration"))
@@ -113,6 +114,27 @@ def _check_outputs(program: Program, header: dict[str, Any]) -> None:
         if buffer.dtype != want["dtype"]:
             message = f"the kernel's output {want['name']} is {buffer.dtype}; the workload expects {want['dtype']}"
             raise _Refused(Status.INCORRECT_DTYPE, "output_dtype", message, line=buffer.line)
+
+
+def _check_inputs(program: Program, header: dict[str, Any]) -> None:
+    """Refuse a program that writes an argument which the workload does not name in ``mutates``: the caller's data would
+    change.
+    """
+    if header["outputs"] is None:
+        return
+    written = {number for number in program.inputs if program.buffers[number].written_input}
+    written -= {program.inputs[position] for position in header["mutates"]}
+    for instruction, _ in program.walk() if written else ():
+        for dst in instruction.dsts:
+            if dst.buffer in written:
+                name = program.buffers[dst.buffer].name or str(dst.buffer)
+                raise _Refused(
+                    Status.REJECTED,
+                    "input_written",
+                    f"the kernel writes its argument {name}, which the workload does not let it change",
+                    "write to a tensor of its own in nl.shared_hbm and return that, or name the argument in mutates of workload.toml",
+                    instruction.line,
+                )
 
 
 def _check_random(program: Program, header: dict[str, Any]) -> None:

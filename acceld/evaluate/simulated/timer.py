@@ -106,6 +106,7 @@ class Timer:
             "lnc": kernel.lnc,
             "inputs": [[one.shape, one.dtype] for one in arguments if isinstance(one, ArraySpec)],
             "outputs": outputs,
+            "mutates": loaded.mutated if loaded is not None else (),
             "precision": loaded.precision if loaded is not None and loaded.dtype == "float32" else "",
             "strict_legality": self._config.strict_legality,
             "nki": nki_version(self._config.nki) if kernel.api == "nki" else None,

@@ -566,9 +566,26 @@ class _Execution:
             crash(f"the loop runs more than {loop.trips} times", "dynamic_trips", loop.line)
 
     def _permutation(self, trips: int) -> Sequence[int]:
-        if trips > _LONGEST_SHUFFLE or self.options.shuffle_affine == "reversed":
+        if self.options.shuffle_affine == "reversed":
             return range(trips - 1, -1, -1)
-        return [int(i) for i in self.order_random.permutation(trips)]
+        return random_order(trips, self.order_random)
+
+
+def random_order(trips: int, random: np.random.Generator) -> Sequence[int]:
+    """Return the iterations of a loop in a random order that begins and ends elsewhere than the reversed one. Two
+    iterations, and very many, are in their own order.
+
+    So a result that the first, the last or the preceding iteration decides differs between this order and the reversed
+    one.
+    """
+    if not 2 < trips <= _LONGEST_SHUFFLE:
+        return range(trips)
+    order = [int(i) for i in random.permutation(trips)]
+    if order[0] == trips - 1:
+        order[:2] = order[1], order[0]
+    if order[-1] == 0:
+        order[-2:] = order[-1], order[-2]
+    return order
 
 
 _NUMPY_ERRORS = (

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from math import ceil, floor, gcd
 
-from acceld.nki.ir.program import Access, Affine, Pattern, TileDim
+from acceld.nki.ir.program import Access, Affine, Buffer, Pattern, TileDim
 from acceld.nki.ir.spaces import AxisMap
 
 
@@ -209,3 +210,12 @@ def _interval(
         reach = step * max(0, counts[axis] - 1)
         low, high = low + min(0, reach), high + max(0, reach)
     return floor(low), ceil(high)
+
+
+def free_axes(access: Access, buffer: Buffer) -> int:
+    """Return the number of free axes that an engine counts along: neighboring ones that are one run count as one."""
+    free = [dim for dim in access.dims[1:] if dim.count > 1]
+    linear = [
+        (dim.count, sum(step * size for step, size in zip(dim.steps, buffer.strides, strict=True))) for dim in free
+    ]
+    return len(free) - sum(outer == count * inner for (_, outer), (count, inner) in pairwise(linear))

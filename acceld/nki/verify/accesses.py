@@ -10,7 +10,7 @@ from math import gcd, prod
 from acceld.chips import FREE_AXES
 from acceld.nki.ir.operations import DTYPE_BYTES, OPS, Memory, Trait, having
 from acceld.nki.ir.program import Access, Affine, Buffer, Instruction, Loop, Operand, Pattern, Space
-from acceld.nki.ir.regions import box, index_bounds
+from acceld.nki.ir.regions import box, free_axes, index_bounds
 from acceld.nki.ir.spaces import AxisMap, iteration_space
 from acceld.nki.verify.findings import Report
 from acceld.nki.verify.limits import RuleBook
@@ -264,26 +264,16 @@ class Accesses:
             )
             return
         self._start_partition(instruction, access, buffer, count)
-        if self.rules.strict or not self.rules.legacy:
-            axes = self._strides(access)
-            if axes > FREE_AXES:
-                self.report.add(
-                    "access_pattern",
-                    line,
-                    f"{self.report.name(access)} has {axes} free axes; an engine takes {FREE_AXES}",
-                    "merge axes, or split the instruction",
-                )
-
-    def _strides(self, access: Access) -> int:
-        """Return the number of free axes that an engine counts along: neighboring ones that are one run count as one
-        (in the legacy API each counts).
-        """
-        free = [dim for dim in access.dims[1:] if dim.count > 1]
-        if self.rules.legacy:
-            return len(free)
-        along = self.report.buffer(access).strides
-        linear = [(dim.count, sum(step * size for step, size in zip(dim.steps, along, strict=True))) for dim in free]
-        return len(free) - sum(outer == count * inner for (_, outer), (count, inner) in itertools.pairwise(linear))
+        if self.rules.legacy and not self.rules.strict:
+            return  # its compiler splits what an expression walks; calls of nisa are checked when they are traced
+        axes = free_axes(access, buffer)
+        if axes > FREE_AXES:
+            self.report.add(
+                "access_pattern",
+                line,
+                f"{self.report.name(access)} has {axes} free axes; an engine takes {FREE_AXES}",
+                "merge axes, or split the instruction",
+            )
 
     def _start_partition(self, instruction: Instruction, access: Access, buffer: Buffer, count: int) -> None:
         if any(one.dim == buffer.partition_axis for one in access.indirect):

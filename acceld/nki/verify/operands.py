@@ -47,7 +47,7 @@ class Operands(Checker):
         """Check all rules of the operation."""
         if instruction.op == "loop_reduce":
             self._loop_reduce(instruction, loops)
-        self._same_base(instruction)
+        self._same_base(instruction, loops)
         key = self._signature(instruction)
         if key in self._fine:
             return
@@ -79,34 +79,41 @@ class Operands(Checker):
         if not reduce_loops(instruction) or not set(reduce_loops(instruction)) <= around:
             self._add("local_scope", instruction, "loop_reduce over a loop that is not around it", "name an open loop")
 
-    def _same_base(self, instruction: Instruction) -> None:
-        """Check that two tiles in SBUF start at one partition: in one tensor, in the current API also in two whose place
-        is certain, and with strict legacy rules in any two. The compiler places other tensors.
+    def _same_base(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
+        """Check that two tiles in SBUF start at one partition in every iteration: in one tensor, and in two whose place is
+        certain. With strict legacy rules, in any two. The compiler places other tensors.
         """
-        if instruction.op not in _TWO_TILES and (self.rules.legacy or instruction.op != "matmul"):
+        if instruction.op not in _TWO_TILES and instruction.op != "matmul":
             return
         tiles = [instruction.srcs[number] for number in OPS[instruction.op].sources_of(Kind.TILE)]
         left, right = (tile if isinstance(tile, Access) else None for tile in tiles)
         if left is None or right is None or {self._space(left), self._space(right)} != {Space.SBUF}:
             return
-        certain = self.rules.same_base_partition or (
-            not self.rules.legacy and self._placed(left) and self._placed(right)
-        )
+        certain = self.rules.same_base_partition or (self._placed(left) and self._placed(right))
         if left.buffer != right.buffer and not certain:
             return
         bases = [self._first(left), self._first(right)]
-        if bases[0] != bases[1] and not any(base.terms for base in bases):
+        if self._apart(bases[0] + bases[1].scale(-1), instruction, loops):
             where = (
                 "of one tensor"
                 if left.buffer == right.buffer
                 else f"({self.report.name(left)}, {self.report.name(right)})"
             )
+            starts = [f"{base.const} (and further in loops)" if base.terms else str(base.const) for base in bases]
             self._add(
                 "base_partition",
                 instruction,
-                f"the tiles of {instruction.op} start at partitions {' and '.join(str(b.const) for b in bases)} {where}",
+                f"the tiles of {instruction.op} start at partitions {' and '.join(starts)} {where}",
                 f"copy one of them to a tensor of its own first ({'nl.copy' if self.rules.legacy else 'nisa.tensor_copy'})",
             )
+
+    @staticmethod
+    def _apart(distance: Affine, instruction: Instruction, loops: tuple[Loop, ...]) -> bool:
+        """Return True if a distance is certainly not zero in some iteration that the mask does not leave out."""
+        moving = {loop.id for loop in loops if loop.trips > 1 and loop.trips_register is None}
+        if distance.terms and instruction.mask:
+            return False
+        return bool(distance.const) if not distance.terms else any(loop in moving for loop, _ in distance.terms)
 
     def _placed(self, access: Access) -> bool:
         """Return True if the first partition of a tensor is certain: it has an address, or takes more than half of them."""
@@ -220,13 +227,23 @@ class Operands(Checker):
                     f"make it one of {', '.join(sorted(known))}",
                 )
         one, other = SAME_DTYPES.get(instruction.op, ("", ""))
-        if one in named and other in named and named[one] != named[other]:
+        if one in named and other in named and named[one] != named[other] and not self._widens(instruction):
             self._add(
                 "dtype",
                 instruction,
                 f"{one} and {other} of {instruction.op} are {named[one]} and {named[other]}, but have one type",
                 "give both one type, and cast with nisa.tensor_copy before or after",
             )
+
+    def _widens(self, instruction: Instruction) -> bool:
+        """Return True for a transpose by the tensor engine from 16 bits into float32, which kernels that ran on a chip have
+        and the page of nki.isa excludes.
+        """
+        if instruction.op != "transpose" or instruction.engine is not Engine.TENSOR:
+            return False
+        src, dst = instruction.srcs[0], instruction.dsts[0]
+        narrow = isinstance(src, Access) and self._dtype(src) in ("bfloat16", "float16")
+        return narrow and self._dtype(dst) == "float32"
 
     def _memories(self, instruction: Instruction) -> None:
         op = instruction.op

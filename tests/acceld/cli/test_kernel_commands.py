@@ -131,6 +131,19 @@ def test_init_writes_a_folder_that_verify_accepts(
     assert answer(capsys)["holds"] is False
 
 
+@pytest.mark.slow
+def test_init_names_the_arguments_that_a_kernel_writes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = KERNEL.replace("    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)\n", "")
+    (folder / "mine.py").write_text(text.replace("nl.store(out", "nl.store(b").replace("return out", "return b"))
+    assert main(["init", "mine.py", "--arg", "a=128x64:float32", "--arg", "b=128x64:float32", "--json"]) == 0
+    assert answer(capsys)["status"] == "passed"
+    declared = (folder / "mine" / "workload.toml").read_text()
+    assert 'mutates = ["b"]' in declared
+    (folder / "mine" / "workload.toml").write_text(declared.replace('mutates = ["b"]', ""))
+    assert main(["verify", "mine/kernel_legacy.py", "--json"]) == 7
+    assert "input_written" in capsys.readouterr().out
+
+
 def test_init_of_a_kernel_in_c_needs_a_reference_and_no_chip(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "add.c").write_text("void kernel(const float *a, const float *b, float *out) { }\n", encoding="utf-8")
     assert main(["init", "add.c"]) == 2

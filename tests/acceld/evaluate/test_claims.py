@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from acceld.evaluate.simulated.claims import false_claim
+from acceld.evaluate.simulated.inspection import _check_inputs, _check_precision, _Refused
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.program import Buffer, Instruction, Loop, LoopKind, Node, Program, Role, Space
 
@@ -63,3 +66,32 @@ def test_thousands_of_unused_buffers_are_refused() -> None:
     claim = false_claim(replace(honest, buffers=honest.buffers + extra))
     assert claim is not None
     assert "never uses" in claim.message
+
+
+def test_products_of_narrow_operands_are_refused_where_float32_is_demanded() -> None:
+    text = SOURCE.replace("nl.load(a[p, c])", "nl.load(a[p, c], dtype=nl.bfloat16)")
+    text = text.replace("nl.load(b[p, f])", "nl.load(b[p, f], dtype=nl.bfloat16)")
+    narrow = trace(text, [TensorSpec((128, 128), "float32"), TensorSpec((128, 512), "float32")])
+    _check_precision(program(), {"precision": "fp32_strict"})
+    _check_precision(narrow, {"precision": ""})
+    with pytest.raises(_Refused) as refused:
+        _check_precision(narrow, {"precision": "fp32_strict"})
+    assert refused.value.record["failure"]["rule"] == "precision"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "mutates", "fine"), [([], (), False), ([], (0,), False), ([], (1,), True), (None, (), True)]
+)
+def test_an_argument_is_written_only_if_the_workload_names_it(
+    outputs: list[object] | None, mutates: tuple[int, ...], fine: bool
+) -> None:
+    text = SOURCE.replace("    return out", "    nl.store(b[p, f], value=nl.load(out[p, f]))\n    return out")
+    changed = trace(text, [TensorSpec((128, 128), "float32"), TensorSpec((128, 512), "float32")])
+    header = {"outputs": outputs, "mutates": mutates}
+    _check_inputs(program(), header)
+    if fine:
+        _check_inputs(changed, header)
+        return
+    with pytest.raises(_Refused, match="argument b") as refused:
+        _check_inputs(changed, header)
+    assert refused.value.record["failure"]["rule"] == "input_written"

@@ -310,6 +310,16 @@ LEGACY = (
         "t = nl.ndarray((128, 8), dtype=nl.float32, buffer='sbuffer')",
     ),
     Pair(
+        "gather_shape",
+        "t = nisa.local_gather(a, nl.zeros((128, 2), dtype=nl.uint16))",
+        "t = nisa.local_gather(a, nl.zeros((128, 2), dtype=nl.uint16), num_elem_per_idx=3)",
+    ),
+    Pair(
+        "base_partition",
+        "p = nisa.nc_matmul(a[64:128, 0:128], b[64:128, :])",
+        "p = nisa.nc_matmul(a[0:64, 0:128], b[64:128, :])",
+    ),
+    Pair(
         "partition_mismatch",
         "t = nl.gather_flattened(a, nl.zeros((128, 8), dtype=nl.uint32))",
         "t = nl.gather_flattened(a, nl.zeros((64, 8), dtype=nl.uint32))",
@@ -380,6 +390,13 @@ CURRENT = (
     Pair("partition_group", "t = nl.zeros((128, 2), dtype=nl.uint16);;nisa.local_gather(r[:, 0:32], a, t)", "t = nl.zeros((120, 2), dtype=nl.uint16);;nisa.local_gather(r[0:120, 0:30], a[0:120], t)"),
     Pair("perf_mode", "t = nl.zeros((128, 2, 128), dtype=nl.float8_e4m3);;u = nl.zeros((128, 2, 512), dtype=nl.float8_e5m2);;nisa.nc_matmul(p, t, u, perf_mode=nisa.matmul_perf_mode.double_row)", "t = nl.zeros((128, 128), dtype=nl.float8_e4m3);;u = nl.zeros((128, 512), dtype=nl.float8_e4m3);;nisa.nc_matmul(p, t, u, perf_mode=nisa.matmul_perf_mode.double_row)"),
     Pair("perf_mode", "t = nl.zeros((128, 2, 128), dtype=nl.float8_e4m3);;u = nl.zeros((128, 2, 512), dtype=nl.float8_e4m3);;nisa.nc_matmul(p, t, u, perf_mode=nisa.matmul_perf_mode.double_row)", "nisa.nc_matmul(p, a[:, 0:128], b, perf_mode=nisa.matmul_perf_mode.double_row)"),
+    Pair("dge_dtype", "t = nl.ndarray((128, 512), dtype=nl.bfloat16);;nisa.dma_copy(dst=t, src=x[0:128, 0:512])", "t = nl.ndarray((128, 512), dtype=nl.bfloat16);;nisa.dma_copy(dst=t, src=x[0:128, 0:512], dge_mode=nisa.dge_mode.hwdge)"),
+    Pair("duplicate_name", "t = [nl.ndarray((128, 8), dtype=nl.float32, name=f'tile_{i}') for i in range(2)]", "t = [nl.ndarray((128, 8), dtype=nl.float32, name='tile') for i in range(2)]"),
+    Pair("grid_axis", "t = nl.num_programs(0)", "t = nl.num_programs(1)"),
+    Pair("grid_axis", "t = nl.program_id(0)", "t = nl.program_id(1)"),
+    Pair("reduce_init", "nisa.tensor_scalar_cumulative(r, a, nl.add, nl.add, 1.0)", "nisa.tensor_scalar_cumulative(r, a, nl.add, nl.add, 1.0, 0.0)"),
+    Pair("memset_dtype", "t = nl.ndarray((128, 8), dtype=nl.int32);;nisa.memset(t, 1)", "t = nl.ndarray((128, 8), dtype=nl.int32);;nisa.memset(t, 1.0)"),
+    Pair("constant_file", "t = nl.shared_constant(np.ones((4, 4), np.float32))", "t = nl.shared_constant('no_such_file.npy')"),
     Pair("undefined_output", "nisa.dma_copy(dst=out[128:256, 0:512], src=b);;return out", "out = nl.ndarray((256, 1024), dtype=nl.float32, buffer=nl.shared_hbm)  #!;;return out"),
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from acceld.evaluate.simulated.simulation import check_order, run
 from acceld.nki.errors import KernelCrash, LegalityError
-from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.execute.interpreter import ExecuteOptions, execute, random_order
 from acceld.nki.frontend.tracing import TensorSpec, trace
 from acceld.nki.ir.program import Program
 from acceld.nki.verify.verifier import verify
@@ -131,10 +131,18 @@ def test_what_an_affine_iteration_hands_on_is_found_however_small(place: str, re
     x = np.random.default_rng(7).standard_normal((256, 64)).astype(np.float32)
     x[5, 3] = special  # an output that is not finite hides no other element
     program = trace(_HANDS_ON.replace("PLACE", place), [TensorSpec(x.shape, "float32")])
-    backwards = run(program, [x], shuffle="reversed", float64=False, max_bytes=1 << 30)
+    shuffled, backwards = (run(program, [x], shuffle=way, float64=False, max_bytes=1 << 30) for way in (7, "reversed"))
     try:
-        check_order(program, [x], backwards, 1 << 30)
+        check_order(program, [x], shuffled, backwards, 1 << 30)
     except KernelCrash as crash:
         assert refused and crash.rule == "affine_order"
     else:
         assert not refused
+
+
+@pytest.mark.parametrize("trips", [1, 2, 3, 4, 7, 32])
+def test_a_random_order_begins_and_ends_with_other_iterations_than_the_reversed_one(trips: int) -> None:
+    orders = {tuple(random_order(trips, np.random.default_rng(seed))) for seed in range(60)}
+    assert all(sorted(order) == list(range(trips)) for order in orders)
+    assert trips == 1 or all(order[0] != trips - 1 and order[-1] != 0 for order in orders)
+    assert len(orders) > 1 or trips < 3

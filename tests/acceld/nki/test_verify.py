@@ -197,6 +197,36 @@ def tiles_on_different_partitions(kernel: Kernel, bad: bool) -> int:
     return kernel.op("tensor_tensor", at(kernel.sbuf((32, 16))), [first, at(other)], op="add")
 
 
+@case("base_partition")
+def operands_of_a_product_on_other_partitions(kernel: Kernel, bad: bool) -> int:
+    s, m = kernel.loaded((128, 32)), kernel.loaded((128, 16))
+    halves = at(s, Run(64, 64), Run(0, 32)), at(m, Run(64 * (not bad), 64), Run(0, 16))
+    return kernel.op("matmul", at(kernel.psum((32, 16))), halves, accumulate="no")
+
+
+@case("base_partition")
+def operands_of_a_product_by_addresses(kernel: Kernel, bad: bool) -> int:
+    s, m = kernel.sbuf((64, 32), address=(0, 0)), kernel.sbuf((64, 16), address=(64 * bad, 4096))
+    for tile in (s, m):
+        kernel.op("memset", at(tile), 1.0)
+    return kernel.op("matmul", at(kernel.psum((32, 16))), [at(s), at(m)], accumulate="no")
+
+
+@case("base_partition")
+def operands_of_a_product_that_part_in_the_second_iteration(kernel: Kernel, bad: bool) -> int:
+    s, m, dst = kernel.loaded((128, 32)), kernel.loaded((128, 16)), kernel.psum((32, 16))
+    with kernel.loop(2) as i:
+        first = at(s, Run(var(i, 64), 64), Run(0, 32)), at(m, Run(0 if bad else var(i, 64), 64), Run(0, 16))
+        return kernel.op("matmul", at(dst), first, accumulate="auto")
+
+
+@case("base_partition")
+def tiles_of_two_full_tensors_on_different_partitions(kernel: Kernel, bad: bool) -> int:
+    one, two, dst = kernel.loaded((128, 16)), kernel.loaded((128, 16)), kernel.sbuf((64, 16))
+    halves = at(one, Run(64, 64), Run(0, 16)), at(two, Run(64 * (not bad), 64), Run(0, 16))
+    return kernel.op("tensor_tensor", at(dst), halves, op="add")
+
+
 @case("dtype")
 def float32_with_bfloat16_in_a_product(kernel: Kernel, bad: bool) -> int:
     s, m = kernel.loaded((64, 32), "float16" if not bad else "float32"), kernel.loaded((64, 16), "bfloat16")
@@ -462,6 +492,15 @@ def five_free_axes(kernel: Kernel, bad: bool) -> int:
     part = (Run(0, 16), *([Run(0, 2)] * 4), Run(0, 1 + bad))
     tile = kernel.loaded(shape)
     return kernel.op("copy", at(kernel.sbuf(shape), *part), at(tile, *part))
+
+
+@case("access_pattern", strict=True)
+def six_free_axes_that_are_no_run_in_their_order(kernel: Kernel, bad: bool) -> int:
+    tile, other = kernel.loaded((16, 64)), kernel.sbuf((16, 64))
+    steps = (2, 4, 8, 16, 32, 1) if bad else (32, 16, 8, 4, 2, 1)
+    walk = (TileDim(16, (1, 0)), *(TileDim(2, (0, step)) for step in steps))
+    one, two = (Access(buffer.id, (Affine(), Affine()), walk) for buffer in (other, tile))
+    return kernel.op("copy", one, two)
 
 
 @case("tile_position")

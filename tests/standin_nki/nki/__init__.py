@@ -1,4 +1,4 @@
-"""Stand-in for nki 0.6: ``nki.simulate`` gives recorded answers."""
+"""Stand-in for a version of nki, 0.6 unless STANDIN_NKI names another one: ``nki.simulate`` gives recorded answers."""
 
 import builtins
 import ctypes
@@ -12,7 +12,8 @@ import warnings
 if os.environ.get("ACCELD_STANDIN") != "1":
     raise ImportError("a stand-in of the tests must not be used outside them")
 
-__version__ = "0.6.0+standin"
+_VERSION = os.environ.get("STANDIN_NKI", "0.6")
+__version__ = f"{_VERSION}.0+standin"
 __path__ += [path + "/nki" for path in os.environ.get("STANDIN_BESIDE", "").split(":") if path]
 
 
@@ -25,6 +26,8 @@ class Jitted:
     def __getitem__(self, lnc):
         if lnc not in (1, 2) or isinstance(lnc, bool):
             raise TypeError("NKI only supports LNC 1 or 2")
+        if _VERSION >= "0.7":
+            warnings.warn("a launch by brackets is deprecated", DeprecationWarning, stacklevel=2)
         return Jitted(self.func, lnc)
 
 
@@ -39,6 +42,10 @@ def simulate(kernel):
     """Return a function of the kernel's arguments that gives the recorded answer."""
     if os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") not in ("trn2", "trn3"):
         raise RuntimeError("without a target the simulator takes trn3; acceld must always name one")
+    if _VERSION < "0.4" and os.environ.get("NKI_PRECISE_FP") != "1":
+        raise RuntimeError(
+            "before 0.4 products are of float32 where nothing asks for true types; acceld must ask for these"
+        )
 
     def call(*arguments):
         path = kernel.func.__code__.co_filename
@@ -88,3 +95,7 @@ def given(answer, folder, lnc, arguments):
         return numpy.zeros(answer["bytes"], numpy.uint8)
     found = tuple(numpy.load(os.path.join(folder, name)) for name in answer["outputs"])
     return found[0] if len(found) == 1 else found
+
+
+if _VERSION < "0.3":
+    del simulate  # new in 0.3

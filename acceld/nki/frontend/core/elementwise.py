@@ -291,7 +291,7 @@ def gathered(tile: Tensor, index: Tensor, count: int) -> Tensor:
         trace.emit("local_scatter", Engine.GPSIMD, [tile], [made, offsets], attrs={"valid": count})
 
     trace.read_only[made.access.buffer] = INDIRECT
-    trace.share(made, Lens(tile, take, give))
+    trace.share(made, Lens(tile, take, give, (tile.access, index.access, count)))
     return made
 
 

@@ -45,6 +45,8 @@ class Lens:
     source: Tensor
     take: Callable[[], object]
     give: Callable[[], object]
+    offsets: tuple[object, ...] = ()
+    """What decides which elements of the source these are, if that is known only when the kernel runs."""
     at: int = -1
     """Sequence of the last instruction after which both had the same values."""
 
@@ -88,6 +90,9 @@ class Trace(LoopContext):
         """By buffer of a view that has storage of its own here, what it shares memory with."""
         self._carrying = False
         self.written_inputs: set[int] = set()
+        self.direct = False
+        """True within a call that stands for one instruction of the chip, where the API has others too."""
+        self.direct_slots: list[Slot] = []
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
         self.sites: dict[int, Site] = {}
@@ -154,6 +159,7 @@ class Trace(LoopContext):
         for dst in dsts:
             if dst.declared.role is Role.INPUT:
                 self.written_inputs.add(dst.access.buffer)
+        self._not_elsewhere(op, dsts, srcs)
         self.sequence += 1
         operands: list[Operand] = []
         for src in srcs:
@@ -174,9 +180,33 @@ class Trace(LoopContext):
         slot = self.builder.emit(
             Instruction(op, engine, accesses, tuple(operands), tuple(sorted(kept)), mask, pattern, line, place)
         )
+        if self.direct:
+            self.direct_slots.append(slot)
         for dst in dsts:
             self._give(dst.access.buffer)
         return slot
+
+    def _not_elsewhere(self, op: str, dsts: Sequence[Tensor], srcs: Sequence[object]) -> None:
+        """Refuse an instruction that writes a tile at offsets of the run and reads it at others."""
+        for dst in dsts if not self._carrying else ():
+            lens = self.lenses.get(dst.access.buffer)
+            if lens is None or not lens.offsets:
+                continue
+            for src in srcs:
+                if not isinstance(src, Tensor):
+                    continue
+                other = self.lenses.get(src.access.buffer)
+                read = src if other is None else other.source
+                there = (other.offsets if other else (), src.access.start, src.access.dims)
+                if there == (lens.offsets, dst.access.start, dst.access.dims):
+                    continue
+                if read.access.buffer == lens.source.access.buffer and overlaps(read.access, lens.source.access):
+                    refuse(
+                        "overlap",
+                        f"{op} writes {lens.source.label} at offsets of the run and reads it at others: what is read there is "
+                        "undefined on a chip",
+                        "read and write at the same offsets, or copy what is read to a tile of its own first",
+                    )
 
     def share(self, made: Tensor, lens: Lens) -> None:
         """Note that ``made`` is a view of ``lens.source``, and give it the values that the source has now."""

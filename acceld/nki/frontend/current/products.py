@@ -178,4 +178,11 @@ def nc_transpose(dst: object, data: object, engine: object = None, name: str | N
             f"'nc_transpose' of {source.dtype_name} on the tensor engine, which has no integers",
             "view the tile as a float of its width, or use the vector engine",
         )
+    if chosen is Engine.TENSOR and source.dtype_name != target.dtype_name:
+        trace = current()
+        trace.builder.notice(
+            trace.line(),
+            f"nc_transpose of {source.dtype_name} into {target.dtype_name}: the page of nki.isa asks for one type, kernels that "
+            "ran on a chip have two",
+        )
     emit("transpose", chosen, [target], [source])

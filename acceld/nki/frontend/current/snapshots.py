@@ -229,7 +229,11 @@ class _Walk:
             for name, place in vars(base).items():
                 if type(place) is MemberDescriptorType:
                     self.value(name)
-                    self._all([place.__get__(value)] if hasattr(value, name) else [])
+                    try:
+                        held = [place.__get__(value)]
+                    except AttributeError:  # nothing is in the slot, also where a class below has the name too
+                        held = []
+                    self._all(held)
 
 
 def _root(name: str) -> str:

@@ -140,6 +140,7 @@ class LegacyFrontEnd:
         if trace.broken is not None:
             raise trace.broken
         outputs = finish_outputs(trace, value)
+        isa.check_axes(trace)
         finish_memsets(trace)
         session = self.session
         return trace.builder.finish(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
+from acceld.chips import FREE_AXES
+from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes, products, reductions
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.elementwise import (
@@ -30,12 +33,14 @@ from acceld.nki.frontend.core.names import (
 )
 from acceld.nki.frontend.core.placement import assign, fresh
 from acceld.nki.frontend.core.signatures import checked
-from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import expand
 from acceld.nki.frontend.legacy import memory, positions, transfers
 from acceld.nki.frontend.legacy.positions import reducing
+from acceld.nki.ir.operations import OPS, Memory
 from acceld.nki.ir.program import Attr, Engine, Space
+from acceld.nki.ir.regions import free_axes
 
 
 def _kind(dtype: object, *operands: Tensor) -> str:
@@ -319,9 +324,44 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 )  # fmt: skip
 
 
+def _direct(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function``, whose instructions are marked as those of the chip: the compiler does not split them."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        trace = current()
+        before, trace.direct = trace.direct, True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            trace.direct = before
+
+    return call
+
+
+def check_axes(trace: Trace) -> None:
+    """Check that the instructions of ``nisa`` walk no more free axes than an engine. Expressions and functions of ``nl``
+    may: the compiler splits them, as one of AWS's samples shows.
+    """
+    for slot in trace.direct_slots:
+        instruction = slot.instruction
+        if OPS[instruction.op].memory is Memory.DMA:
+            continue
+        for access in instruction.accesses:
+            buffer = trace.builder.buffers[access.buffer]
+            axes = free_axes(access, buffer) if buffer.space is not Space.HBM else 0
+            if axes > FREE_AXES:
+                raise LegalityError(
+                    f"a tile of {instruction.op} has {axes} free axes; an engine takes {FREE_AXES}",
+                    rule="access_pattern",
+                    line=instruction.line,
+                    hint="merge axes, or split the instruction",
+                )
+
+
 # Made once a process: reading their signatures takes longer than a small trace.
 _FUNCTIONS: Mapping[str, object] = MappingProxyType(
-    {function.__name__: checked("nisa", function) for function in FUNCTIONS}
+    {function.__name__: checked("nisa", _direct(function)) for function in FUNCTIONS}
     | {name: _refused(name) for name in UNSUPPORTED}
 )
 

@@ -54,3 +54,5 @@ def test_long_sources_of_one_kind_are_read_through(unit: str) -> None:
     text = unit * (MAX_CHARACTERS // len(unit) - 10) + "\n*/\n'\n"
     found = refused_c(text + 'R"x"')
     assert found is not None and found.rule == "raw_string"
+    longer = refused_c(" " * MAX_CHARACTERS + "\n")
+    assert longer is not None and longer.rule == "source_size"

@@ -7,17 +7,19 @@ import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from acceld.devices.cuda.driver import CudaDriver
 from acceld.devices.cuda.libcuda import Driver, DriverError
 from acceld.devices.cuda.plan import Buffer, Code, Launch, Plan, PlanRefused, Pointer, Scalar, decode, encode
-from acceld.devices.cuda.runner import REPEATS, InputChanged, prepare
+from acceld.devices.cuda.runner import REPEATS, InputChanged, Replay, prepare
 from acceld.errors import DeviceError
 from acceld.evaluate.hosted.driver import BuildRefused
 
@@ -186,6 +188,27 @@ def test_no_sequence_finds_the_inputs_of_the_one_before(library: str, tmp_path: 
         out = np.zeros(COUNT, np.float32)
         assert call([given, 3.0], [out]) == pytest.approx(250.0, rel=1e-3)
         assert np.array_equal(out, given * 3)
+
+
+@pytest.mark.parametrize("repeated", [1, 2, 3])
+def test_a_repeated_sequence_does_not_find_its_own_inputs_either(
+    repeated: int, library: str, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = prepared(library, tmp_path, plan("recognizes"))
+    idle = iter([True] * repeated)
+    monkeypatch.setattr(Driver, "happened", lambda _, event: next(idle, False))
+    seen: list[bytes] = []
+    timed = Replay._timed
+
+    def noted(self: Replay, arrays: Sequence[NDArray[Any]]) -> tuple[float, bool]:
+        seen.append(arrays[0].tobytes())
+        return timed(self, arrays)
+
+    monkeypatch.setattr(Replay, "_timed", noted)
+    given, out = np.arange(COUNT, dtype=np.float32), np.zeros(COUNT, np.float32)
+    assert call([given, 3.0], [out]) == pytest.approx(250.0, rel=1e-3)
+    assert len(seen) >= REPEATS + repeated and all(one != two for one, two in pairwise(seen))
+    assert seen[-1] == given.tobytes() and np.array_equal(out, given * 3)
 
 
 def test_outputs_that_a_kernel_does_not_write_differ_from_call_to_call(library: str, tmp_path: Path, log: Path) -> None:

@@ -164,17 +164,21 @@ NEVER_WRITTEN = """        never = nl.ndarray((nl.par_dim(128), 512), dtype=nl.f
 """
 
 
-async def test_undefined_memory_that_a_chip_does_not_show_is_refused_by_the_rule_of_the_simulator(
+async def test_what_a_chip_does_not_show_is_refused_by_the_rule_of_the_simulator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Asking
 ) -> None:
-    line = "        decay ="
-    text = KERNEL.replace(line, NEVER_WRITTEN + line)
+    compute, store = "        decay =", "        nl.store(out"
+    never = KERNEL.replace(compute, NEVER_WRITTEN + compute)
+    written = "        nl.store(x[p, 512 * tile + f], value=nl.multiply(x_tile, 0.0))\n"
     async with evaluating(tmp_path, monkeypatch) as evaluator:
-        assert (await evaluator.evaluate(asking(text))).status is Status.PASSED, "the device computes what is wanted"
-        found = await evaluator.evaluate(asking(text, Gate.STRICT))
+        assert (await evaluator.evaluate(asking(never))).status is Status.PASSED, "the device computes what is wanted"
+        found = await evaluator.evaluate(asking(never, Gate.STRICT))
         assert found.failure is not None
         assert (found.failure.rule, found.failure.line) == ("undefined_read", 14)
         assert found.correctness is not None and found.correctness.checks, "its own checks passed before"
+        changed = await evaluator.evaluate(asking(KERNEL.replace(store, written + store)))
+        assert changed.status is Status.REJECTED and changed.failure is not None
+        assert (changed.failure.rule, changed.failure.line) == ("input_written", 17)
 
 
 @pytest.mark.slow

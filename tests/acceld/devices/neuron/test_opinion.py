@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from acceld.chips import NKI_VERSIONS
 from acceld.config import EvaluateConfig
 from acceld.devices.neuron.opinion import NeuronJudge, Simulator, judge
 from acceld.devices.neuron.runtime import canary
@@ -47,14 +49,19 @@ OTHER = CURRENT.replace("512 * tile", "tile * 512", 1)
 class Machine:
     """An interpreter with the stand-in, and the answers that it gives."""
 
-    def __init__(self, folder: Path, *beside: Path) -> None:
-        self.answers = folder / "answers"
-        self.answers.mkdir()
+    def __init__(self, folder: Path, *beside: Path, version: str = "0.6") -> None:
+        """Write the interpreter. ``version`` is that of the package ``nki``."""
+        self.answers, package = folder / "answers", folder / "package"
+        shutil.copytree(STANDIN_NKI, package)
+        (held,) = package.glob("*.dist-info")
+        held = held.rename(package / f"nki-{version}.0+standin.dist-info")
+        (held / "METADATA").write_text(f"Metadata-Version: 2.1\nName: nki\nVersion: {version}.0+standin\n")
+        self.answers.mkdir(parents=True, exist_ok=True)
         for one in (folder, self.answers):
             one.chmod(0o755)
         self.python = folder / "python"
-        paths = ":".join(map(str, (self.answers, STANDIN_NKI, *beside, PROJECT)))
-        named = f"ACCELD_STANDIN=1 STANDIN_COMPUTES=1 STANDIN_BESIDE={shlex.quote(':'.join(map(str, beside)))}"
+        paths = ":".join(map(str, (self.answers, package, *beside, PROJECT)))
+        named = f"STANDIN_NKI={version} ACCELD_STANDIN=1 STANDIN_COMPUTES=1 STANDIN_BESIDE={shlex.quote(':'.join(map(str, beside)))}"
         self.python.write_text(f'#!/bin/sh\n{named} PYTHONPATH={paths} exec {sys.executable} "$@"\n')
         self.python.chmod(0o755)
         self._known: dict[str, dict[str, Any]] = {}
@@ -166,6 +173,34 @@ async def test_each_answer_of_the_simulator_becomes_an_opinion(machine: Machine,
                 assert found.warnings == ("bank reused",) and found.rel_l2 is not None and found.rel_l2 < 1e-6
         unknown = await asked.ask(Kernel(CURRENT, "nki"), loaded, "trn2", data)
         assert unknown[0].refusal is not None, "the stand-in answers only what is recorded"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", NKI_VERSIONS)
+async def test_each_version_of_the_package_is_asked_under_its_name(
+    version: str, machine: Machine, tmp_path: Path
+) -> None:
+    asked_of = Machine(tmp_path / version, version=version)
+    loaded = load_workload(small_silu(tmp_path))
+    data, outputs = data_for(loaded, tmp_path), asked_of.array("right", right(loaded))
+    asked_of.answer(CURRENT, outputs=outputs, lnc=2)
+    asked_of.answer(OTHER, raises="TypeError", message="'operand0' must be float32")
+    async with judging(asked_of, tmp_path) as asked:
+        (opinion,) = await asked.ask(Kernel(CURRENT, "nki", lnc=2), loaded, "trn2", data)
+        assert (opinion.judge, opinion.refusal, opinion.silence) == (f"nki {version}.0+standin", None, "")
+        assert bool(opinion.warnings) == (version >= "0.7"), "0.7 says that brackets end"
+        (opinion,) = await asked.ask(Kernel(OTHER, "nki"), loaded, "trn2", data)
+        assert opinion.refusal is not None and "float32" in opinion.refusal.message
+
+
+async def test_a_package_from_before_the_simulator_gives_no_answer_and_says_why(
+    machine: Machine, tmp_path: Path
+) -> None:
+    loaded = load_workload(small_silu(tmp_path))
+    async with judging(Machine(tmp_path / "old", version="0.2"), tmp_path) as asked:
+        (opinion,) = await asked.ask(Kernel(CURRENT, "nki"), loaded, "trn2", data_for(loaded, tmp_path))
+        assert opinion.refusal is None and opinion.judge == "nki 0.2.0+standin"
+        assert "simulate" in opinion.silence
 
 
 async def test_a_simulator_that_hangs_gives_no_answer(machine: Machine, tmp_path: Path) -> None:

@@ -95,6 +95,20 @@ class TestRecords:
         assert (timed.wall_us, timed.processor_us, timed.calls) == ((2.0,), (1.0,), 1)
         assert timed.failed is not None and timed.failed.status is status
 
+    @pytest.mark.parametrize("cause", ["deadline", "cpu"])
+    async def test_a_build_that_takes_too_long_is_a_bad_kernel(
+        self, cause: str, reply: Reply, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bench = Bench(CpuDriver(), Level.L3, "", build_s=1.0, memory_bytes=1)
+
+        async def ended(*_: object, **__: object) -> tuple[Outcome, Reply]:
+            return Outcome(None, 9, cause), reply
+
+        monkeypatch.setattr(bench._evaluated, "run", ended)
+        failed = await bench.build(job_of(Kernel(RIGHT, "c"), CPU.arguments, CPU.outputs, {}))
+        assert isinstance(failed, Failed)
+        assert (failed.status, failed.failure.rule) == (Status.TIMEOUT, "build_deadline")
+
     def test_a_child_that_kept_every_rule_did_not_fail(self, reply: Reply) -> None:
         record = {"wall_ns": [], "processor_ns": [], "claimed_us": [], "unwritten": [], "rule": "", "message": ""}
         assert _timed(Outcome(None, 9, FINISHED), reply, json.dumps(record).encode()).failed is None

@@ -130,7 +130,8 @@ def test_a_collective_needs_its_ranks_has_no_latency_and_says_so() -> None:
         execute(program, [four()[0]])
     with pytest.raises(KernelCrash, match=r"rank [23] of 2|another rank failed"):
         execute_ranks(
-            traced("ncc.all_reduce([x], [out], ReplicaGroup([[0, 3], [1, 2]]), nl.add)"), [[one] for one in four()[:2]]
+            traced("ncc.all_reduce([x], [out], ncc.ReplicaGroup([[0, 3], [1, 2]]), nl.add)"),
+            [[one] for one in four()[:2]],
         )
     with pytest.raises(UsageError, match="0 ranks"):
         execute_ranks(program, [])
@@ -144,8 +145,8 @@ def test_a_collective_needs_its_ranks_has_no_latency_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("call", "part"),
     [
-        ("ncc.all_reduce([x], [out], ReplicaGroup([[0, 1], [2]]), nl.add)", "equally many ranks"),
-        ("ncc.all_reduce([x], [out], ReplicaGroup([[0, 1], [1, 2]]), nl.add)", "in one list"),
+        ("ncc.all_reduce([x], [out], ncc.ReplicaGroup([[0, 1], [2]]), nl.add)", "equally many ranks"),
+        ("ncc.all_reduce([x], [out], ncc.ReplicaGroup([[0, 1], [1, 2]]), nl.add)", "in one list"),
         ("ncc.all_reduce([x], [out], group, nl.subtract)", "folds with subtract"),
         ("ncc.all_gather([x], [out], group, 0)", "should be"),
         ("ncc.all_gather([x], [nl.ndarray((16, 16), dtype=x.dtype)], group, 0)", "all in HBM or all in SBUF"),
@@ -226,6 +227,7 @@ def test_counts_beyond_a_slot_are_a_failure_at_their_line() -> None:
     [
         (f"ncc.all_to_all_v({ROWS}, has_rdispls=True)", "4 to 4 rows"),
         ("ncc.all_to_all_v([x], [out], group, x)", "uint32"),
+        ("ncc.all_to_all_v([x], [out], ncc.ReplicaGroup([[0, 1], [1, 2]]), sizes)", "each rank is in one list"),
         ("ncc.all_gather_v([x, x], [out, out], group, sizes)", "of 2 tensors"),
         (f"ncc.all_to_all_v_prepare({ROWS})", "never triggered"),
         (f"ncc.all_to_all_v_prepare({ROWS})\n    ncc.all_gather_v_prepare({ROWS})", "is triggered"),
@@ -236,3 +238,5 @@ def test_a_wrong_call_of_a_collective_of_run_time_sizes_is_refused(body: str, sa
     with pytest.raises(LegalityError) as caught:
         varied(body, 2)
     assert said in f"{caught.value.message} {caught.value.hint}" and caught.value.line
+    assert (caught.value.rule == "collective_order") == ("_prepare" in body)
+    assert (caught.value.rule == "replica_group") == ("ReplicaGroup" in body)

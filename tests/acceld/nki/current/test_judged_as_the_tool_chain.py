@@ -259,10 +259,11 @@ PROBES = [
         permute_list: a.reshape((128, 8, 8)).permute([0, 2, 1])
     """),
     *rows("L34", REFUSED, """
-        nct_bf16_f32: nisa.nc_transpose(pt, h)
+        nct_f32_bf16: nisa.nc_transpose(nl.ndarray((64, 128), dtype=nl.bfloat16, buffer=nl.psum), a)
         nct_int32: nisa.nc_transpose(nl.ndarray((64, 128), dtype=nl.int32, buffer=nl.psum), i)
     """),
     *rows("L34", NOTED, "nct_vec_big: nisa.nc_transpose(turned, a, engine=nisa.engine.vector)"),
+    *rows("L34", NOTED, "nct_bf16_f32: nisa.nc_transpose(pt, h)"),
     *rows("L35", NOTED, "dmat_sbuf_sbuf: nisa.dma_transpose(turned, a)"),
     *rows("L35", NOTED, "dmat_hbm_dst: nisa.dma_transpose(nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.shared_hbm), x)"),
     *rows("L36", REFUSED, """

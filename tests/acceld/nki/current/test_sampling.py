@@ -81,6 +81,11 @@ def both() -> Callable[[str], tuple[Program, Program]]:
             "held['a'][0].n += 1\n            if held['a'][0].n >= 40:\n                " + DOUBLED,
         ),
         (
+            "class Slot:\n        __slots__ = ('n',)\n    class Count(Slot):\n        n = 0\n    count = Count()",
+            "Slot.n.__set__(count, 1 + (Slot.n.__get__(count) if i + j else 0))\n            if Slot.n.__get__(count) >= 40:\n                "
+            + DOUBLED,
+        ),
+        (
             "count = np.zeros(100_000)",
             "count[70_000] += 1\n            if count[70_000] >= 40:\n                " + DOUBLED,
         ),
@@ -124,6 +129,10 @@ def test_samples_stand_for_all_iterations(
         (
             "def twice(tile, factor=2.0, *, parts=(16, 32)):\n        nisa.tensor_scalar(tile, tile, nl.multiply, factor)",
             "twice(tile)",
+        ),
+        (
+            "class Slot:\n        __slots__ = ('n',)\n    class Hidden(Slot):\n        n = 2.0\n    held = Hidden()",
+            "nisa.tensor_scalar(tile, tile, nl.multiply, held.n)",
         ),
     ],
     ids=lambda text: text.split("\n")[0][:40],

@@ -89,6 +89,7 @@ def _scattered(start: np.ndarray, values: np.ndarray) -> np.ndarray:
          _scattered(X, 2 * np.take_along_axis(X, PLACES.astype(np.int64), 1))),
         ("nisa.tensor_copy(t, a);;v = t.indirect(i);;nisa.memset(v[:, 0:32], 1.0);;nisa.tensor_scalar(v, v, nl.add, 1.0)",
          _scattered(X, np.full((32, 32), 2, np.float32))),
+        ("nisa.tensor_copy(t, a);;nisa.tensor_copy(t.indirect(i), a.indirect(i))", X),
     ],
 )  # fmt: skip
 def test_a_write_through_a_view_changes_the_tile(body: str, wanted: np.ndarray) -> None:
@@ -106,12 +107,19 @@ def test_a_view_is_read_as_the_tile_is_then() -> None:
     assert (execute(program, [X, COLUMNS])[0] == 2).all()
 
 
+TWO_INDICES = "nisa.tensor_copy(t, a);;j = nl.ndarray(i.shape, dtype=i.dtype);;nisa.tensor_copy(j, i)"
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
         ("nisa.dma_copy(out.view(nl.uint16), a.view(nl.uint16))", "a write through a view of another width"),
         (STALE_IN_A_LOOP, "read later"),
         ("p = nl.ndarray((32, 64), dtype=nl.float32, buffer=nl.psum);;nisa.memset(p.indirect(i), 0.0)", "PSUM"),
+        (f"{TWO_INDICES};;nisa.tensor_scalar(t.indirect(j), t.indirect(i), nl.multiply, 2.0)", "reads it at others"),
+        ("nisa.tensor_copy(t, a);;nisa.tensor_copy(t.indirect(i), t[:, 8:40])", "reads it at others"),
+        ("nisa.tensor_copy(t, a);;v = t.indirect(i);;nisa.tensor_copy(v[:, 0:8], v[:, 8:16])", "reads it at others"),
+        (f"{TWO_INDICES};;nisa.tensor_tensor(t.indirect(i), a[:, 0:32], t.indirect(j), nl.add)", "reads it at others"),
     ],
 )  # fmt: skip
 def test_what_is_not_simulated_or_stale_is_said(body: str, said: str) -> None:

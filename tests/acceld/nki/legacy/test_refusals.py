@@ -88,3 +88,37 @@ def test_a_numpy_number_left_of_an_operator_is_an_operand(run_kernel: RunKernel)
 def test_an_argument_without_elements_is_refused(trace_kernel: TraceKernel) -> None:
     with pytest.raises(UsageError, match="no elements"):
         trace_kernel(BODY.format("nl.store(out, t)"), TensorSpec((0, 24), "float32"))
+
+
+WALK = """
+    P, A, B, C, D, E = nl.mgrid[0:64, 0:2, 0:2, 0:2, 0:2, 0:2]
+    turned, straight = A + 2 * B + 4 * C + 8 * D + 16 * E, 16 * A + 8 * B + 4 * C + 2 * D + E
+    made = nl.ndarray((64, 32), dtype=nl.float32)
+    s = nl.load(x)
+    {statement}
+    nl.store(out, made)
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "refused"),
+    [
+        ("made[P, turned] = nisa.activation(nl.exp, s[P, turned])", True),
+        ("made[P, turned] = nisa.tensor_copy(s[P, straight])", True),
+        ("made[P, straight] = nisa.tensor_copy(s[P, turned])", True),
+        ("made[P, straight] = nisa.activation(nl.exp, s[P, straight])", False),
+        ("made[P, turned] = nl.exp(s[P, turned])", False),
+        ("made[P, turned] = s[P, turned] + s[P, straight]", False),
+    ],
+)
+def test_a_call_of_nisa_walks_four_free_axes_and_an_expression_more(
+    trace_kernel: TraceKernel, statement: str, refused: bool
+) -> None:
+    body = BODY.format(WALK.format(statement=statement).strip())
+    x = np.zeros((64, 32), np.float32)
+    if not refused:
+        assert verify(trace_kernel(body, x)) == ()
+        return
+    with pytest.raises(KernelFailure, match="5 free axes") as caught:
+        trace_kernel(body, x)
+    assert caught.value.rule == "access_pattern"

@@ -1,0 +1,23 @@
+# expect: reject
+# caught by: runtime_error.repeated_destination
+# workload: st_silu
+# api: nki
+# chip: trn2
+"""One transfer stores each row twice, by a step of zero."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in range(2):
+        one = nl.ndarray((128, 512), dtype=nl.float32)
+        done = nl.ndarray((128, 512), dtype=nl.float32)
+        nisa.dma_copy(dst=one, src=x[row * 128 : row * 128 + 128, :])
+        nisa.activation(dst=done, op=nl.silu, data=one)
+        twice = [[512, 128], [0, 2], [1, 512]]
+        nisa.dma_copy(dst=out.ap(pattern=twice, offset=65536 * row), src=done.ap(pattern=twice))
+    return out
