@@ -40,8 +40,8 @@ def markdown(runs: Sequence[RunFacts]) -> str:
             f"{label}; candidates: {counts or 'none'}; model cost {figures.usd(facts.costs.get('cost_usd'))}",
             "",
         ]
-        if why := figures.beyond_peak(max(o["percent_of_peak_before"] or 0, o["percent_of_peak_after"] or 0)):
-            parts += [why, ""]
+        if beyond := figures.beyond_peak(max(o["percent_of_peak_before"] or 0, o["percent_of_peak_after"] or 0)):
+            parts += [beyond, ""]
         if o["timed_again"]:
             parts += [literal(o["timed_again"]), ""]
         if o["has_reference"] is False:

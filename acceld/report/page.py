@@ -144,8 +144,8 @@ def _one(facts: RunFacts) -> Iterable[str]:
     ]
     if any(after is not None for _, _, after in peaks):
         caption = f"Before (light) and after, of {peak_source(o['chip'])}. Bound before: {o['bound_before'] or 'unknown'}; after: {o['bound_after'] or 'unknown'}."
-        if why := figures.beyond_peak(max(share or 0 for _, *shares in peaks for share in shares)):
-            caption += f" {why[0].upper()}{why[1:]}."
+        if beyond := figures.beyond_peak(max(share or 0 for _, *shares in peaks for share in shares)):
+            caption += f" {beyond[0].upper()}{beyond[1:]}."
         yield _section("Percent of peak", _figure(svg.peak_bars(peaks), caption))
     yield from _progress(facts)
     nodes = [

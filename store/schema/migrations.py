@@ -19,7 +19,7 @@ from acceld.store.schema.tables import HOSTS, SEARCH_INDEXES, TABLES
 from acceld.store.schema.views import VIEW_OF_RESULTS, VIEWS, VIEWS_OF_WINS, VIEWS_WITH_TIMES
 
 if TYPE_CHECKING:
-    from sqlite_utils import Database
+    from sqlite_utils import Database, Migrations
 
 Change = Callable[["Database"], None]
 _CHANGES: list[Change] = []
@@ -238,6 +238,16 @@ def names() -> list[str]:
     return [change.__name__ for change in _CHANGES]
 
 
+def collected() -> Migrations:
+    """Return all migrations as sqlite-utils applies and records them."""
+    from sqlite_utils import Migrations
+
+    migrations = Migrations("acceld")
+    for change in _CHANGES:
+        migrations(name=change.__name__)(change)
+    return migrations
+
+
 SCHEMA_VERSION = len(names())
 """``user_version`` after every migration."""
 
@@ -265,11 +275,8 @@ def migrate(connection: sqlite3.Connection, path: Path) -> Path | None:
         copy = backup_path(path, version)
         connection.execute("VACUUM INTO ?", (str(copy),))
         copy.chmod(0o600)
-    from sqlite_utils import Database, Migrations  # a start with nothing to migrate does not wait for it
+    from sqlite_utils import Database  # a start with nothing to migrate does not wait for it
 
-    migrations = Migrations("acceld")
-    for change in _CHANGES:
-        migrations(name=change.__name__)(change)
-    migrations.apply(Database(connection, execute_plugins=False))
+    collected().apply(Database(connection, execute_plugins=False))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # a file whose log is lost is then no new, empty database
     return copy

@@ -53,10 +53,10 @@ def _migrations(home: Home, arguments: argparse.Namespace) -> int:
     from sqlite_utils import Database
 
     from acceld.store.connection import connect_reader
-    from acceld.store.schema.migrations import migrations, names
+    from acceld.store.schema.migrations import collected, names
 
     with closing(connect_reader(home.database)) as connection:
-        applied = {one.name: one.applied_at for one in migrations.applied(Database(connection, execute_plugins=False))}
+        applied = {one.name: one.applied_at for one in collected().applied(Database(connection, execute_plugins=False))}
     found = [{"name": name, "applied_at": applied.get(name)} for name in names()]
     shown = "\n".join(f"{name}  {applied.get(name, 'not applied')}" for name in names())
     return answer(arguments, {"migrations": found}, shown)

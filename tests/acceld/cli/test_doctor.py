@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from acceld.cli.commands import doctor
+from acceld.cli.diagnosis import machine
 from acceld.cli.diagnosis.machine import EXTRAS
 from acceld.cli.main import main
 from acceld.evaluate.opinion import RULE
@@ -54,11 +54,11 @@ def test_every_extra_of_the_package_has_its_size_in_the_doctor_and_on_the_page()
 def test_the_doctor_says_which_extras_are_there_and_what_rays_client_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_importable", {"ray", "mcp", *doctor.NEEDED}.__contains__)
+    monkeypatch.setattr(machine, "_importable", {"ray", "mcp", *machine.NEEDED}.__contains__)
     monkeypatch.setenv("ACCELD_DEVICES_CLUSTER", "ray://head:10001")
     monkeypatch.chdir(tmp_path)
     asked = argparse.Namespace(home=str(tmp_path))
-    found = {one.name: one for look in (doctor._python, doctor._hosts) for one in look(asked)}
+    found = {one.name: one for look in (machine._python, machine._hosts) for one in look(asked)}
     assert found["extras"].text.startswith("installed: mcp 20 MB, cluster 214 MB; not installed: cuda 2,800 MB")
     assert (found["Ray"].state, "pip install 'ray[client]'" in found["Ray"].todo) == ("fail", True)
 

@@ -253,7 +253,10 @@ def test_the_smallest_memory_limit_on_the_way_up_counts_in_either_version(tmp_pa
     second = tmp_path / "unified" / "slice" / "pod"
     second.mkdir(parents=True)
     first = tmp_path / "memory" / "user"
-    looked = lambda: cgroups.memory_limit(tmp_path / "unified", "/slice/pod", mounts, places)
+
+    def looked() -> int | None:
+        return cgroups.memory_limit(tmp_path / "unified", "/slice/pod", mounts, places)
+
     (first / "1" / "memory.limit_in_bytes").write_text(f"{2**63 - 4096}\n")
     (second / "memory.max").write_text("max\n")
     assert looked() is None
