@@ -22,7 +22,9 @@ BASE = "origin/main"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("what", nargs="?", metavar="r12|KERNEL", help="a run's best kernel, or a kernel file")
+    parser.add_argument(
+        "what", nargs="?", metavar="r12|KERNEL", help="a run's best kernel (r12, or the run's name), or a kernel file"
+    )
     many = parser.add_argument_group("several kernels")
     many.add_argument(
         "--all",
